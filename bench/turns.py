@@ -79,8 +79,7 @@ def starts(count: int, slow: float = 0.0) -> list[Start]:
     """Return the episodes to be played."""
     requested = [TalkTask().example("train", i) for i in range(count)]
     return [
-        Start(Example(q.id, "", {**q.columns, "slow": slow}), i, action_seed=i * TURNS)
-        for i, q in enumerate(requested)
+        Start(Example(q.id, "", {**q.columns, "slow": slow}), i, action_seed=i * TURNS) for i, q in enumerate(requested)
     ]
 
 
