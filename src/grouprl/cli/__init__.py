@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
+
+from grouprl.core.renamed import RenamedWarning
 
 INTERRUPTED = 130
 LOADING = "<frozen importlib._bootstrap>"
@@ -15,6 +20,7 @@ def main() -> None:
     """Run `grouprl` with the arguments of the process."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
+    warnings.showwarning = _noted(warnings.showwarning)
     try:
         from grouprl.cli.app import app
 
@@ -25,6 +31,18 @@ def main() -> None:
     finally:
         if signal.getsignal(signal.SIGINT) is _interrupted:  # nothing is left to interrupt but the exit itself
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _noted(show: Callable[..., None]) -> Callable[..., None]:
+    """Return what shows a warning: that a name is old as a sentence, everything else as `show` does."""
+
+    def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, RenamedWarning):
+            print(f"note: {message}", file=sys.stderr)
+        else:
+            show(message, category, *where, **more)
+
+    return showwarning
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -36,6 +36,7 @@ from grouprl.config.sections import (
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.plugins import load_plugins
+from grouprl.core.renamed import note_renamed
 
 
 class Config(Section):
@@ -206,7 +207,19 @@ def _apply(data: dict[str, Any], change: str) -> None:
         if not isinstance(child, dict):
             raise InputError(f"--set {change}", f"'{name}' is the value {child!r}, it has no keys below it")
         node = child
-    node[last] = _value(text)
+    new_names = _new_names(path)
+    for old, new in new_names.items():
+        if new == new_names.get(last, last):  # the file may have the setting under its other name
+            node.pop(old, None)
+    if last in new_names:
+        note_renamed(key, ".".join((*path, new_names[last])))
+    node[new_names.get(last, last)] = _value(text)
+
+
+def _new_names(path: Sequence[str]) -> Mapping[str, str]:
+    """Return the old names of the settings of a section and what they are called now."""
+    section = Config.model_fields[path[0]].annotation if len(path) == 1 and path[0] in Config.model_fields else None
+    return getattr(section, "old_names", {})
 
 
 def _value(text: str) -> Any:

@@ -16,6 +16,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import checked
 from grouprl.core.discovery import Discovered
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.renamed import RenamedWarning
 from grouprl.methods.card import Card
 
 CATALOGUE: Discovered[Entry] = Discovered("grouprl.methods")
@@ -116,7 +117,7 @@ class Entry:
         """
         settings, notes = self.current(settings)
         for note in notes:
-            warnings.warn(note, FutureWarning, stacklevel=2)
+            warnings.warn(note, RenamedWarning, stacklevel=2)
         method = checked(_validated(self.compose), settings, f"method {self.name}")
         if not isinstance(method, Method):
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
