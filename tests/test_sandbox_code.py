@@ -3,6 +3,7 @@
 import contextlib
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -258,3 +259,15 @@ def test_demonstrations_are_right_in_about_half():
     questions = [task.example("train", index) for index in range(300)]
     right = [all(eval(task.demonstration(q, 0), {"x": x}) == y for x, y in q.columns["tests"]) for q in questions]
     assert 0.4 < sum(right) / len(right) < 0.75
+
+
+def test_long_code_is_left_to_the_sandbox_and_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(*_: Any, **__: Any) -> None:
+        raise AssertionError("compiled without a clock")
+
+    text = 'f"' + "{x}" * 100_000 + '"'
+    monkeypatch.setattr("builtins.compile", compiled)
+    found = compiles(text)
+    monkeypatch.undo()
+    assert found  # whoever runs it finds out
+    assert passes_tests(text, [{"arguments": [1], "result": 1}], "f", {"seconds": 1.0})["correct"] == 0.0

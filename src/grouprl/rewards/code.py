@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from grouprl.sandbox import ProgramOutcome, SandboxSettings
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+COMPILED_HERE = 20_000
+"""Most characters that this process compiles: the time grows with the square of the fields of an f-string."""
 LONGEST = 1 << 20
 """Characters of a program; the sandbox runs none that is longer."""
 SPENT = 0.8
@@ -106,9 +108,12 @@ def extract_code(completion: str) -> str:
 
 
 def compiles(code: str) -> bool:
-    """Whether code is Python, and short enough to be run; what is not need not be run."""
-    if len(code) > LONGEST:
-        return False
+    """Whether code may be Python, and is short enough to be run; what is not need not be run.
+
+    Code that is too long to be compiled here without a clock is left to the sandbox, which has one.
+    """
+    if len(code) > COMPILED_HERE:
+        return len(code) <= LONGEST
     try:
         with warnings.catch_warnings():  # else they would show lines of the code in the terminal
             warnings.simplefilter("ignore")

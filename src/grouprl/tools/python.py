@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from grouprl.rewards.code import compiles, extract_code
+from grouprl.rewards.code import COMPILED_HERE, compiles, extract_code
 from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tools.definition import Options, ToolError
 
@@ -39,7 +39,7 @@ class PythonTool:
         """
         source = extract_code(code).strip()
         value = f"_ = (\n{source}\n)\nif _ is not None:\n    print(_)"
-        outcome = self.settings.run(value if compiles(value) else source)
+        outcome = self.settings.run(value if len(value) <= COMPILED_HERE and compiles(value) else source)
         if outcome.why != "ok":
             raise ToolError(_why(outcome))
         return outcome.stdout.strip()
