@@ -115,6 +115,6 @@ def test_questions_under_way_are_plain_data() -> None:
         5, 3, task.example("train", 3), 4, first=2, temperature=0.7, max_new_tokens=9, keys={"budget": 1}
     )
     assert unpack_request(pack_request(request), task) == request
-    assert pack_request(request)["question"] == "n/3"
+    assert pack_request(request)["example"] == "n/3"
     with pytest.raises(InputError, match="no prompt 'x'"):
         unpack_request(pack_request(request) | {"question": "x"}, task)

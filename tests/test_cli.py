@@ -162,7 +162,7 @@ def test_plan_refuses_with_exit_code_2():
         (["train", "addition", "--set", "optim.lrr=3"], ["unknown key 'optim.lrr'", "'lr'"]),
         (["train", "addition", "--set", "optim.lr"], ["--set optim.lr", "key=value"]),
         (["train", "addition", "--set", "batch.group_size=many"], ["batch.group_size = 'many'", "integer"]),
-        (["train", "addition", "--set", "eval.k=[4]"], ["eval.k asks for pass@4", "eval.samples"]),
+        (["train", "addition", "--set", "eval.k=[4]"], ["eval.k has pass@4", "eval.samples"]),
         (["train", "addition", "--resume"], ["no run of 'addition'", "without --resume"]),
         (["eval", "nothing"], ["taken for a model", "--task"]),
         (["eval", "tiny", "--task", "addition"], ["untrained"]),
@@ -239,7 +239,7 @@ def test_an_existing_run_folder_is_not_touched(finished):
 
 def test_a_run_folder_is_resumed_not_started(finished):
     assert "Continue it with --resume" in error("train", str(finished))
-    assert "may be changed: steps" in error("train", str(finished), "--resume", "--seed", "3")
+    assert "may be changed in a run" in error("train", str(finished), "--resume", "--seed", "3")
     assert "not a run folder" in error("train", str(finished.parent))
 
 
@@ -288,7 +288,7 @@ def test_eval_options(finished):
 def test_eval_of_an_exported_model_on_another_task(finished, here):
     assert "the final model" in call("export", str(finished), "model").stdout
     data = json.loads(call("eval", "model", "--task", "{name: addition, digits: 1}", "--prompts", "3", "--json").stdout)
-    assert len(data["samples"][0]["question"]) == len("1+2=")
+    assert len(data["samples"][0]["prompt"]) == len("1+2=")
     assert "exists already" in error("export", str(finished), "model")
 
 

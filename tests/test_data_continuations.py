@@ -31,7 +31,7 @@ class WritingDesk(FakeDesk):
     """Completions are what `write(request, number)` says; right is what ends with '!'. Every log-prob differs."""
 
     def __init__(self, write: Write, **settings: Any) -> None:
-        super().__init__(**({"task": Solved(), "answers": 2, "max_new_tokens": 20} | settings))
+        super().__init__(**({"task": Solved(), "completions": 2, "max_new_tokens": 20} | settings))
         self.write, self.requested = write, list[RolloutRequest]()
 
     def sample(

@@ -300,7 +300,7 @@ def test_the_switch_is_at_gamma(gamma, switched):
 
 
 def test_the_soft_strategy_of_hpt_adds_a_demonstration_to_every_group_with_a_solution():
-    (part,) = grouprl.method("hpt", strategy="soft").explore
+    (part,) = grouprl.method("hpt", strategy="soft").augment
     context = OracleDesk(lambda request, number: number < request.index)  # prompt i: i of 4 right; 3 has no solution
     shown = part(context.sample([context.request(i) for i in range(4)]), context)
     for index in range(4):

@@ -179,7 +179,7 @@ def test_generated_tasks_say_everything_in_their_own_alphabet(name):
 def test_prompts_of_chats():
     chat: Any = ({"role": "user", "content": "1+1?"},)
     example, task = Example("c", chat), Numbers()
-    assert task.with_budget(example, 30)[0]["content"] == "1+1?\n\nAnswer the prompt within 30 tokens."
+    assert task.with_budget(example, 30)[0]["content"] == "1+1?\n\nAnswer the question within 30 tokens."
     assert "Solution: 2\n\nIs this solution correct?" in task.with_verdict(example, "2")[0]["content"]
     shown = task.with_examples(example, [("2+2?", "4")])[0]["content"]
     assert shown == "Solved examples:\n\n2+2?\n4\n\n1+1?"

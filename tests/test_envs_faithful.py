@@ -216,7 +216,7 @@ def test_a_run_marks_the_spans_that_the_method_leaves_out():
         response_ids = ((7, 1, 8, 2), (7, 7))
 
     class ScoredSamples:
-        questions, texts, rollout = ("q", "q"), ("a[b]", "aa"), Rollout()
+        examples, texts, rollout = ("q", "q"), ("a[b]", "aa"), Rollout()
 
     batch = small([1.0, 0.0], [4, 2])
     method = compose({"base": "grpo", "filter": [{"part": "drop_span", "begin": "[", "end": "]"}]}).method

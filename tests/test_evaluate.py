@@ -38,7 +38,7 @@ def policy():
 
 
 def request(policy, **changes):
-    settings = {"questions": 6, "samples": 4, "k": (1, 2, 4), "max_new_tokens": 4, "seed": 3}
+    settings = {"examples": 6, "samples": 4, "k": (1, 2, 4), "max_new_tokens": 4, "seed": 3}
     return evaluate(policy, changes.pop("task", Letters()), **{**settings, **changes})
 
 
@@ -56,7 +56,7 @@ def test_pass_at_k_by_hand():
 
 @given(st.integers(1, 9), st.data())
 def test_pass_at_k_is_the_share_of_subsets_with_a_correct_answer(n, data):
-    c, k = data.sample(st.integers(0, n)), data.sample(st.integers(1, n))
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))
     assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
 
@@ -203,7 +203,7 @@ def test_own_reward_and_threshold(policy):
 def test_a_small_split_is_used_whole_and_said(policy):
     found = request(policy, examples=100)
     assert found.examples == 6
-    assert "6 held-out prompts, 100 were asked for" in found.notes[0]
+    assert "6 held-out prompts, 100 were requested" in found.notes[0]
 
 
 def test_unscored_answers_are_left_out_not_zero(policy):
@@ -246,7 +246,7 @@ def _broken(completion):
     [
         ({"samples": 2, "k": (1, 4)}, "pass@4 with 2 samples"),
         ({"samples": 0, "greedy": False}, "nothing to evaluate"),
-        ({"questions": 0}, "questions=0"),
+        ({"examples": 0}, "prompts=0"),
         ({"max_new_tokens": 40}, "room for 32 positions"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_healthy_run_has_no_findings(steps):
 
 
 def test_dead_groups_are_told_in_words_with_the_effective_batch():
-    records = history(groups_dead=0.38, groups_dead_right=0.31, groups_dead_wrong=0.07)
+    records = history(groups_zero_variance=0.38, groups_all_right=0.31, groups_all_wrong=0.07)
     finding = found(records)["dead_groups"]
     assert (
         finding.words
@@ -91,13 +91,13 @@ def test_dead_groups_are_told_in_words_with_the_effective_batch():
 
 
 def test_mostly_wrong_dead_groups_ask_for_easier_questions():
-    finding = found(history(groups_dead=0.7, groups_dead_right=0.0, groups_dead_wrong=0.7))["dead_groups"]
+    finding = found(history(groups_zero_variance=0.7, groups_all_right=0.0, groups_all_wrong=0.7))["dead_groups"]
     assert finding.severity == "warning"
     assert "easier prompts" in finding.remedy
 
 
 def test_dead_groups_of_a_solved_task_are_only_noted():
-    finding = found(history(groups_dead=0.8, groups_dead_right=0.8, groups_dead_wrong=0.0, **{"pass@1": 0.97}))[
+    finding = found(history(groups_zero_variance=0.8, groups_all_right=0.8, groups_all_wrong=0.0, **{"pass@1": 0.97}))[
         "dead_groups"
     ]
     assert finding.severity == "note"
@@ -113,7 +113,7 @@ def test_no_signal_needs_five_dead_steps_in_a_row():
 
 
 def test_a_solved_task_is_no_alarm():
-    records = history(since=20, groups_dead=1.0, groups_dead_right=1.0, groups_dead_wrong=0.0, **{"pass@1": 1.0})
+    records = history(since=20, groups_zero_variance=1.0, groups_all_right=1.0, groups_all_wrong=0.0, **{"pass@1": 1.0})
     assert found(records)["no_signal"].severity == "note"
     assert {f.severity for f in found(records).values()} == {"note"}
 
@@ -301,7 +301,7 @@ def test_a_finding_keeps_its_first_step_and_says_when_it_is_over():
 
 
 def test_findings_are_the_same_step_by_step_and_after_a_resume():
-    records = history(60, since=20, groups_dead=0.5, groups_dead_right=0.5, entropy=0.01, **{"pass@1": 0.1})
+    records = history(60, since=20, groups_zero_variance=0.5, groups_all_right=0.5, entropy=0.01, **{"pass@1": 0.1})
     records.insert(30, {"phase": "eval", "step": 30, "eval/greedy": 0.1, "truncated_fraction": 1.0})
     health = Health(FACTS)
     for record in records:
@@ -316,7 +316,7 @@ def test_findings_are_the_same_step_by_step_and_after_a_resume():
 
 
 def test_persisting_and_severe_findings_come_first():
-    records = history(60, since=30, groups_dead=0.5, groups_dead_right=0.5, **{"pass@1": 0.02})
+    records = history(60, since=30, groups_zero_variance=0.5, groups_all_right=0.5, **{"pass@1": 0.02})
     records[20]["grad_norm"] = 100.0
     order = [(f.persists, f.severity) for f in examine(records, FACTS)]
     assert order[0] == (True, "alarm")

@@ -19,6 +19,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.covariance import KLCov
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.soft import GeometricMean
+from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.coverage import Coverage
 from grouprl.algorithms.updates.clip_bias import left_out_by
@@ -145,12 +146,15 @@ def test_a_number_that_is_none_is_refused_inside_the_mask_and_harmless_outside(f
 def test_a_multiplier_that_spoils_a_token_is_refused_where_it_is_made():
     """A weight part whose factor is not finite is named at once, not by a loss that is not a number."""
 
-    class Spoiled:
+    @part("token_weight", "spoiled_for_a_test")
+    class Spoiled(Part):
+        says = "spoils"
+
         def __call__(self, batch):
             return torch.full_like(batch.old_bt, math.inf)
 
     method = grouprl.method("grpo").with_parts(token_weight=(Spoiled(),))
-    with pytest.raises(InputError, match="multiplier_bt is not finite"):
+    with pytest.raises(InputError, match="returned inf in row 0, token 0"):
         method.compute_advantages(small([1.0, 0.0]))
 
 

@@ -105,11 +105,13 @@ def test_a_family_does_not_swallow_other_names():
 
 
 def test_a_metric_of_ones_own_is_defined_once(monkeypatch):
-    monkeypatch.setattr("grouprl.monitor.glossary.entry.GLOSSARY", dict(GLOSSARY))
-    define("my_gate", "share", "update", "share of tokens my gate lets through", "close to 1")
-    check_names({"my_gate": 1.0})
+    shared = dict(GLOSSARY)
+    monkeypatch.setattr("grouprl.core.metric.GLOSSARY", shared)
+    monkeypatch.setattr("grouprl.monitor.glossary.entry.GLOSSARY", shared)
+    define("my_gate_here", "share", "update", "share of tokens my gate lets through", "close to 1")
+    check_names({"my_gate_here": 1.0})
     with pytest.raises(InputError, match="twice"):
-        define("my_gate", "share", "update", "x", "y")
+        define("my_gate_here", "share", "update", "x", "y")
     with pytest.raises(InputError, match="groups are"):
         define("other", "share", "nowhere", "x", "y")
 
@@ -132,7 +134,7 @@ def literal_keys(function: ast.FunctionDef) -> set[str]:
 def test_metrics_that_the_parts_report_have_entries():
     """Every metric name written in a function that makes a TokenLoss or in a `…_metrics` function is defined."""
     names = set()
-    for path in (Path(inspect.getfile(grouprl)).parent / "parts").glob("*.py"):
+    for path in (Path(inspect.getfile(grouprl)).parent / "algorithms").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef):
                 calls = {getattr(n.func, "id", "") for n in ast.walk(node) if isinstance(n, ast.Call)}

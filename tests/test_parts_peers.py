@@ -237,6 +237,8 @@ def test_a_reward_clip_with_two_bounds():
     batch = small([-3.0, 0.5, 9.0])
     assert RewardClip(low=-1.0, limit=5.0)(batch).reward_b.tolist() == [-1.0, 0.5, 5.0]
     assert RewardClip(limit=2.0)(batch).reward_b.tolist() == [-2.0, 0.5, 2.0]
-    assert grouprl.method("reinforce_pp", reward_clip=(-1.0, 5.0)).shape == (RewardClip(low=-1.0, limit=5.0),)
+    assert grouprl.method("reinforce_pp", reward_clip=(-1.0, 5.0)).reward_transform == (
+        RewardClip(low=-1.0, limit=5.0),
+    )
     with pytest.raises(InputError, match="low must lie below limit"):
         grouprl.method("reinforce_pp", reward_clip=(5.0, 5.0))

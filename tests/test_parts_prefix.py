@@ -167,7 +167,7 @@ def test_the_refill_wants_what_the_filter_keeps():
     assert build_part("refill", "difficulty_band", {"max_rounds": 1}).idle(RunFacts())
 
 
-@pytest.mark.parametrize("kind", ["select", "refill"])
+@pytest.mark.parametrize("kind", ["filter", "refill"])
 def test_an_empty_band_is_refused(kind):
     with pytest.raises(InputError, match=r"low 0\.8 > high 0\.2"):
         build_part(kind, "difficulty_band", {"low": 0.8, "high": 0.2})
@@ -211,8 +211,8 @@ def test_a_replayed_row_has_the_ratio_to_the_policy_that_drew_it(step):
 
 
 def test_the_stores_get_their_numbers():
-    rollouts = grouprl.method("dots", fresh_share=0.75, capacity=9).replay
+    rollouts = grouprl.method("dots", fresh_share=0.75, capacity=9).buffer
     assert (rollouts.fresh_share, rollouts.capacity) == (0.75, 9)
-    assert grouprl.method("dots", fresh_share=1.0).replay is None
-    completions = grouprl.method("skywork_r1v2", replay_share=0.5, capacity=7).replay
+    assert grouprl.method("dots", fresh_share=1.0).buffer is None
+    completions = grouprl.method("skywork_r1v2", replay_share=0.5, capacity=7).buffer
     assert (completions.share, completions.capacity) == (0.5, 7)

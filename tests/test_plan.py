@@ -229,6 +229,7 @@ def test_run_facts():
         max_length=16,
         forms=0,
         kinds={"level": 1, "answer": 27},
+        alphabet=addition.alphabet,
     )
     few = run_facts(parse_config({"data": {"prompts": 7}}), compose("grpo").method, 16, addition)
     assert few.examples == 7
@@ -267,7 +268,7 @@ def test_on_policy_methods_take_one_update():
     config = parse_config({"batch": {"minibatches": 2, "epochs": 2}})
     facts = run_facts(config, method, 16, load_task("addition"))
     (reason,) = refusals(config, method, facts, load_task("addition"))
-    assert "mine is only right with one update per rollout" in reason
+    assert "mine is only correct with one update per rollout" in reason
     assert "is 4" in reason
     one = parse_config({})
     assert refusals(one, method, run_facts(one, method, 16, load_task("addition")), load_task("addition")) == []

@@ -1,6 +1,5 @@
 """Statistics of a policy's distributions against the model's own full logits."""
 
-import dataclasses
 import math
 
 import pytest
@@ -10,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
 from grouprl import Batch, method
-from grouprl.algorithms.part import TokenLoss
+from grouprl.algorithms.part import TokenLoss, part
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
@@ -418,11 +417,11 @@ def test_cross_entropies_need_a_positive_temperature():
         policy.backward(TOKENS, torch.zeros(SHAPE), grad_cross_bt=torch.zeros(SHAPE))
 
 
-@dataclasses.dataclass(frozen=True)
+@part("regularize", "pull_for_a_test")
 class Pull(Regularizer):
     """Minus the cross-entropy to the sharpened policy."""
 
-    name = "pull"
+    says = "pulls"
     cross = 0.5
 
     def __call__(self, logp_bt, batch, entropy_bt=None):

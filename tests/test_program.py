@@ -32,7 +32,7 @@ SUM = Example("sum", "3+4=", {"answer": "7"})
 
 
 def program(function, **options):
-    return load_task({"name": f"program:{PROGRAMS}:{function}", "questions": "summands", "reward": exactly, **options})
+    return load_task({"name": f"program:{PROGRAMS}:{function}", "examples": "summands", "reward": exactly, **options})
 
 
 exactly = f"{__file__}:seven"
@@ -154,7 +154,7 @@ def command(*more):
 
 
 def test_a_command_is_a_program():
-    task = load_task({"name": f"program:{command()}", "questions": "summands", "reward": f"{__file__}:it_is"})
+    task = load_task({"name": f"program:{command()}", "examples": "summands", "reward": f"{__file__}:it_is"})
     environment = task.environment()
     assert environment.reset(SUM, 0).text == "3+4="
     assert environment.step("7").terminated
@@ -167,7 +167,7 @@ def it_is(result, answer):
 
 
 def test_a_command_that_fails_says_what_it_said_last():
-    task = load_task({"name": f"program:{command('fail')}", "questions": "summands"})
+    task = load_task({"name": f"program:{command('fail')}", "examples": "summands"})
     environment = task.environment()
     environment.reset(SUM, 0)
     with pytest.raises(RuntimeError, match=r"exit code 1: (?s:.*)no luck"):
@@ -176,7 +176,7 @@ def test_a_command_that_fails_says_what_it_said_last():
 
 
 def test_a_command_is_killed_with_its_episode():
-    task = load_task({"name": f"program:{command()}", "questions": "summands"})
+    task = load_task({"name": f"program:{command()}", "examples": "summands"})
     environment = task.environment()
     environment.reset(SUM, 0)
     environment.close()
@@ -257,12 +257,12 @@ def test_demonstrations_are_an_experts():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "program:nowhere.py:run", "questions": "summands"}, "nowhere.py"),
-        ({"name": f"program:{PROGRAMS}:answer_one", "questions": "summands"}, "answer_one"),
-        ({"name": f"program:{PROGRAMS}:answer_once"}, "lacks its option 'questions'"),
-        ({"name": f"program:{PROGRAMS}:answer_once", "questions": "guess"}, "which has an environment"),
-        ({"name": "program:sh -c '", "questions": "summands"}, "is not a command line"),
-        ({"name": f"program:{PROGRAMS}:answer_once", "questions": "sumands"}, "no task 'sumands'"),
+        ({"name": "program:nowhere.py:run", "examples": "summands"}, "nowhere.py"),
+        ({"name": f"program:{PROGRAMS}:answer_one", "examples": "summands"}, "answer_one"),
+        ({"name": f"program:{PROGRAMS}:answer_once"}, "lacks its option 'examples'"),
+        ({"name": f"program:{PROGRAMS}:answer_once", "examples": "guess"}, "which has an environment"),
+        ({"name": "program:sh -c '", "examples": "summands"}, "is not a command line"),
+        ({"name": f"program:{PROGRAMS}:answer_once", "examples": "sumands"}, "no task 'sumands'"),
     ],
 )
 def test_errors_in_words(spec, message):
@@ -271,7 +271,7 @@ def test_errors_in_words(spec, message):
 
 
 def test_a_command_that_is_not_there():
-    task = load_task({"name": "program:no-such-program-here --fast", "questions": "summands"})
+    task = load_task({"name": "program:no-such-program-here --fast", "examples": "summands"})
     with pytest.raises(InputError, match="'no-such-program-here' cannot be started"):
         task.environment().reset(SUM, 0)
 
@@ -290,7 +290,7 @@ def test_a_program_is_trained(tmp_path):
     """GRPO on a program that knows nothing of it: the letter that pays is what its conversations come to be made of."""
     task = {
         "name": f"program:{PROGRAMS}:twice",
-        "questions": "summands",
+        "examples": "summands",
         "reward": f"{__file__}:words",
         "turns": 2,
         "tokens": 4,

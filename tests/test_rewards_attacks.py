@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from grouprl.rewards.attacks import Case, attack, attacks
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("attack_page", ROOT / "scripts" / "attacks.py")
 page = importlib.util.module_from_spec(spec)
+sys.modules["attack_page"] = page  # dataclasses look for the module of their class
 spec.loader.exec_module(page)
 GRADERS = {name: (reward, cases) for name, reward, cases in page.graders() if "reasoning_gym" not in name}
 

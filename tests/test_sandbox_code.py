@@ -166,7 +166,7 @@ def test_the_clock_is_told_by_the_worker_and_an_endless_program_keeps_its_group(
     tests = [{"stdin": str(n), "stdout": str(n)} for n in range(8)]
     with contextlib.closing(RewardWorkers(passes_tests, 1, timeout=4.0, memory_gb=2)) as workers:
         columns = [{"tests": tests}] * 2
-        verdicts = workers.judge(["while True: pass", "print(input())"], columns, ["a", "b"])
+        verdicts = workers.verdicts(["while True: pass", "print(input())"], columns, ["a", "b"])
     assert [(v.status, v.reward) for v in verdicts] == [("ok", 0.0), ("ok", 1.0)]
 
 

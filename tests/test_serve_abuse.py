@@ -612,7 +612,7 @@ def test_more_than_may_wait_are_refused(policy):
     with serving(policy, at_once=1, most_waiting=8, limits=ChatLimits()) as endpoint:
         status, body = post(endpoint, {**HELLO, "n": 64, "max_tokens": 2})
         assert status == 503
-        assert b"ask again later" in body
+        assert b"try again later" in body
         check_honest(endpoint)
 
 

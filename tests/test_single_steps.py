@@ -219,7 +219,7 @@ ANSWER = """### Image Description: a triangle
 ### Step 1: Two sides are 3 and 4.
 They add up to 7.
 ### Step 2: The third is 5
-### The final completion is: 12
+### The final answer is: 12
 or so"""
 
 
@@ -238,7 +238,7 @@ def test_the_rewards_of_an_answer_in_steps() -> None:
         ANSWER.replace("Step 2", "Step 3"),
         ANSWER.replace("### Rationales:", ""),
         ANSWER.replace("### Step 1:", "").replace("Step 2", "Step 1").replace("### Step 1:", ""),
-        "### The final completion is: 12\n" + ANSWER,
+        "### The final answer is: 12\n" + ANSWER,
         ANSWER.partition("### The")[0],
         "",
     ],

@@ -250,7 +250,7 @@ def test_wrong_requests():
         task.example("evaluation", 0)
     with pytest.raises(InputError, match="no split 'test'"):
         task.size("test")
-    with pytest.raises(InputError, match=r"Question -1 .* any number from 0"):
+    with pytest.raises(InputError, match=r"Prompt -1 .* any number from 0"):
         task.example("train", -1)
     assert task.size("train") is None
 
@@ -259,7 +259,7 @@ def test_a_task_with_too_few_questions_says_so():
     class Single(GeneratedTask):
         """One prompt."""
 
-        def sample(self, rng):
+        def generate(self, rng):
             return "1>", {}
 
         def demonstrate(self, example, rng):

@@ -29,7 +29,7 @@ class Echo(Task):
     def reward(self):
         return lambda completion, answer: float(completion == answer)
 
-    def question(self, split, index):
+    def example(self, split, index):
         return Example(f"echo/{split}/{index}", self.word, {"answer": self.word})
 
     def size(self, split):

@@ -28,7 +28,7 @@ def test_answers_in_tags_and_partial_scores():
     texts = [f"<answer>1</answer> no, <answer> {answer} </answer>", answer, f" {answer}\n", f"{answer} legs", ""]
     scores = score(task.reward, texts, [example.columns] * 5, ids=list("abcde"))
     assert scores.correct_b.tolist() == [True, True, True, False, False]
-    assert 0 < scores.reward_b[3] < 1
+    assert scores.reward_b[3] == 0  # hedged: text around the answer earns nothing
     assert scores.problems == []
 
 

@@ -125,8 +125,8 @@ def test_another_prompt_column():
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([], {}, "q.jsonl holds no questions"),
-        (["", "  "], {}, "q.jsonl holds no questions"),
+        ([], {}, "q.jsonl holds no prompts"),
+        (["", "  "], {}, "q.jsonl holds no prompts"),
         ([ROWS[0], "", "{oops"], {}, "Line 3 of q.jsonl is not JSON"),
         ([ROWS[0], "[1]"], {}, "Line 2 of q.jsonl is a JSON list"),
         ([ROWS[0], {"answer": "1"}], {}, "prompt column 'prompt' is missing in line 2 of q.jsonl"),
@@ -158,7 +158,7 @@ def test_another_prompt_column():
         (ROWS, {"hints": "hint"}, "hints are a list of texts, or null"),
         ([{**ROWS[0], "also": ["a", 3]}], {"variants": "also"}, "variants are a list of prompts"),
         (ROWS, {"eval_fraction": 1.0}, "'eval_fraction' of task 'jsonl' is 1.0"),
-        (ROWS[:1], {}, "No question of q.jsonl is left to train on"),
+        (ROWS[:1], {}, "No prompt of q.jsonl is left to train on"),
         (ROWS, {"eval": "nope.jsonl"}, "file 'nope.jsonl' cannot be read"),
         (ROWS, {"evaluation": "x"}, "no option 'evaluation'"),
     ],
@@ -190,7 +190,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
 
 def test_an_index_beyond_the_size():
     task = jsonl(ROWS[:2], eval_fraction=0)
-    with pytest.raises(InputError, match=r"Question 2 .* can be 0\.\.1"):
+    with pytest.raises(InputError, match=r"Prompt 2 .* can be 0\.\.1"):
         task.example("train", 2)
     with pytest.raises(InputError, match="the split is empty"):
         task.example("eval", 0)

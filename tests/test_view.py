@@ -293,7 +293,7 @@ def test_a_run_that_has_just_begun_gives_a_page_and_what_is_no_run_an_error(tmp_
     (tmp_path / "config.yaml").write_text("task: addition\n")
     parsed(write_report(tmp_path))
     (tmp_path / "photos").mkdir()
-    with pytest.raises(InputError, match="photos holds nothing of a run"):
+    with pytest.raises(InputError, match="photos holds no run"):
         write_report(tmp_path / "photos")
     assert not list((tmp_path / "photos").iterdir())
     with pytest.raises(InputError, match="no run folder"):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.rewards.attacks import AttackReport, Case
@@ -77,7 +77,7 @@ def check_reward_command(
     if as_json:
         typer.echo(json.dumps({"reward": name, **dataclasses.asdict(report)}, ensure_ascii=True))
     else:
-        _show(name, report, note, shown, Console(highlight=False))
+        _show(name, report, note, shown, Terminal(highlight=False))
     if report.findings:
         raise typer.Exit(WON)
 
@@ -140,7 +140,7 @@ def _own_cases(reward: Any, name: str) -> list[Case]:
     return [Case(f"example {n}", requested, each.columns, (each.completion,)) for n, each in enumerate(examples)]
 
 
-def _show(name: str, report: AttackReport, note: str, shown: int, console: Console) -> None:
+def _show(name: str, report: AttackReport, note: str, shown: int, console: Terminal) -> None:
     if note:
         console.print(Text(f"! {note}", style="yellow"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")

@@ -84,8 +84,9 @@ def _task(task: Any, base: Path) -> Any:
         found["name"] = _named(name, base)
         keys = ("path", "eval") if name.startswith("jsonl") else ("dataset",) if name.startswith("hf") else ()
         found |= {key: _data(found[key], base, sure=name.startswith("jsonl")) for key in keys if key in found}
-    if "questions" in found:
-        found["questions"] = _task(task["questions"], base)
+    for key in ("examples", "questions"):  # the task inside a program's, by its present and its old name
+        if isinstance(found.get(key), str | dict):
+            found[key] = _task(task[key], base)
     return found
 
 

@@ -37,7 +37,7 @@ class Sample(NamedTuple):
     `correct` is None where the reward is graded, so that there is no right and wrong.
     """
 
-    example: str
+    prompt: str
     completion: str
     reward: float
     correct: bool | None

@@ -183,7 +183,7 @@ def sample_line(sample: Sample, width: int) -> Text:
     line = Text().append(f"{sign} ", style=style)
     line.append(f"{sample.reward:>5.2f}  ", style="dim")
     room = width - cell_len(line.plain) - 3
-    example = shorten(plain(sample.example.strip()), max(room // 3, room - len(sample.completion)))
+    example = shorten(plain(sample.prompt.strip()), max(room // 3, room - len(sample.completion)))
     line.append(example).append(" → ", style="dim")
     line.append(shorten(plain(sample.completion.strip()), room - cell_len(example)), style=style)
     line.truncate(width, overflow="ellipsis")

@@ -41,10 +41,10 @@ def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int =
     table = Table(box=box.SIMPLE_HEAD, expand=False)
     for column in ("prompt", "completion before", "completion after"):
         table.add_column(column, overflow="fold")
-    later = {sample.example: sample for sample in after}
-    pairs = [(old, later[old.example]) for old in before if old.example in later]
+    later = {sample.prompt: sample for sample in after}
+    pairs = [(old, later[old.prompt]) for old in before if old.prompt in later]
     for old, new in pairs[:limit]:
-        table.add_row(Text(shorten(plain(old.example.strip()), COMPLETION_WIDTH)), _completion(old), _completion(new))
+        table.add_row(Text(shorten(plain(old.prompt.strip()), COMPLETION_WIDTH)), _completion(old), _completion(new))
     return table
 
 

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -34,6 +34,8 @@ class Program(OptionTask):
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
+    old_names: ClassVar[Mapping[str, str]] = {"questions": "examples"}
+
     examples: str | dict[str, Any] = Field(description="the task whose prompts it gets")
     reward_path: str | None = Field(
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"

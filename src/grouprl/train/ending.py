@@ -71,19 +71,19 @@ def _before(run: RunFolder, console: Console) -> tuple[dict[str, float], list[Sa
 
 
 def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> None:
-    later = {sample.example: sample for sample in after.samples}
+    later = {sample.prompt: sample for sample in after.samples}
     rows = [
         {
-            "prompt": old.example,
+            "prompt": old.prompt,
             "before": old.completion,
-            "after": later[old.example].completion,
+            "after": later[old.prompt].completion,
             "before_reward": old.reward,
-            "after_reward": later[old.example].reward,
+            "after_reward": later[old.prompt].reward,
             "before_correct": old.correct,
-            "after_correct": later[old.example].correct,
+            "after_correct": later[old.prompt].correct,
         }
         for old in before
-        if old.example in later
+        if old.prompt in later
     ]
     write_json(run.samples, rows)
 

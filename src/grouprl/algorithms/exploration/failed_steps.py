@@ -56,7 +56,7 @@ class FailedSteps(Augmentation):
             chosen = rng.permutation(len(failed))[: self.most]
             for place, which in enumerate(chosen.tolist()):
                 row, turn = failed[which]
-                requested = {"answers": size, "max_turns": turn + 1, "source": SOURCES["extra"]}
+                requested = {"completions": size, "max_turns": turn + 1, "source": SOURCES["extra"]}
                 requests.append(led(samples, row, turn, skip=place * size, **requested))
                 numbers.append(context.request(int(samples.index_b[row])).ordinal)
         return requests, numbers

@@ -18,7 +18,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR, KL_NEED, ClipLow, DualClip
 
 TWO = "at least two completions per prompt"
-ANSWERS = "a task that can tell the final completion of a text (keys.completion)"
+ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
 
 
 @entry(
@@ -30,7 +30,7 @@ ANSWERS = "a task that can tell the final completion of a text (keys.completion)
         formula=(
             "L = 1/B Σ_i 1/|y_i| Σ_t [w_q ℓ_t(A_i) + (1-w_q) ℓ_t(A_q)],  ℓ_t(A) = -min(ρ_t A, clip(ρ_t, 1-ε, 1+ε) A),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps),  A_q = (mean_g R - mean_Q)/(std_Q + eps),  "
-            "w_q = σ(γ(H_q - ρ)), H_q the entropy of the group's final completions"
+            "w_q = σ(γ(H_q - ρ)), H_q the entropy of the group's final answers"
         ),
         defaults={
             "gamma": "a digest of the paper: 20",
@@ -94,7 +94,7 @@ def copo(
     """Compose COPO.
 
     w·L(A_i) + (1-w)·L(A_q), L GRPO's clipped loss, A_q the prompt's mean reward standardised over the prompts and
-    w a sigmoid of the entropy of the group's final completions.
+    w a sigmoid of the entropy of the group's final answers.
     """
     return base.with_parts(
         reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
