@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test lint docs docs-check bench zoo kills soak parity clean
+.PHONY: help train test leftovers lint docs docs-check bench zoo kills soak parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ train: $(READY)  ## train a tiny model on addition, from scratch, in two to thre
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+leftovers: $(READY)  ## run the tests, and fail if they leave a process or a file behind
+	$(BIN)/python scripts/leftovers.py $(MAKE) test
 
 lint: $(READY)  ## format check, linter, type checker
 	$(BIN)/ruff format --check .
