@@ -481,7 +481,7 @@ def test_a_finished_run_can_be_extended_and_only_so(work):
     resume(run).leave()
     with pytest.raises(InputError, match="has made 3"):
         resume(run, ["steps=1"])
-    with pytest.raises(InputError, match=r"may be changed: steps, eval\.every"):
+    with pytest.raises(InputError, match=r"may be changed in a run that has begun: steps, eval\.every"):
         resume(run, ["optim.lr=1"])
 
 

@@ -128,7 +128,7 @@ def test_a_crash_is_a_failure_or_earns_nothing():
 
 def test_a_program_that_hangs_is_named():
     environment, _ = begun("hanging", timeout=0.3)
-    with pytest.raises(TimeoutError, match=r"neither asked nor ended within 0\.3 seconds"):
+    with pytest.raises(TimeoutError, match=r"neither sent a request nor ended within 0\.3 seconds"):
         environment.step("7")
     environment.close()
 

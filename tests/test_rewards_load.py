@@ -73,7 +73,7 @@ def test_by_absolute_file(project):
         ("myrewards:", "no import path"),
         ({"weight": 1}, "no name"),
         ({"name": "numeric_match", "tolerence": 1}, "no parameter 'tolerence'. Did you mean 'tolerance'"),
-        ([{"name": "exact_match", "weight": "x"}], "weight is a number"),
+        ([{"name": "exact_match", "weight": "x"}], "weight is a finite number"),
         ([3], "each entry is a name or a mapping"),
         ([], "no rewards"),
         (3, "was given as 3"),
