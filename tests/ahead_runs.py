@@ -81,7 +81,7 @@ def evidence(folder: Path) -> dict[str, Any]:
 
 REWARDS = """
 import os, sys, time, zlib
-from grouprl.overlap.drawing import Follower
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower
 from grouprl.policy.causal_lm import CausalPolicy
 
 ASKED = []
@@ -106,7 +106,7 @@ def dies(completion, answer, **_):
         os._exit(7)
     return 0.0
 
-IN_SAMPLER = sys.argv[0].endswith("child.py")
+IN_SAMPLER = sys.argv[0].endswith("process_main.py")
 if IN_SAMPLER and os.environ.get("TAMPER") == "stale":
     taken = CausalPolicy.load_trainable_state
     def once(self, state, seen=[]):

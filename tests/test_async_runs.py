@@ -96,7 +96,10 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     for row in rollouts(apart):
         assert set(row["version"]) == {row["step"] - 1}
     assert {r["staleness_max"] for r in records(apart) if "staleness_max" in r} == {0.0}
-    assert evidence(apart) == evidence(plain)
+    found, expected = evidence(apart), evidence(plain)
+    if method == "remax":  # the tokens of greedy baselines are counted where they are sampled, not in another process
+        assert found.pop("metrics") != expected.pop("metrics")
+    assert found == expected
 
 
 def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
@@ -279,6 +282,8 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
 def test_what_the_sampler_refuses_is_the_users_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warm(monkeypatch)
     broken = tmp_path / "broken.py"
-    broken.write_text("import sys\nif sys.argv[0].endswith('child.py'):\n    raise ValueError('not here')\n" + REWARDS)
+    broken.write_text(
+        "import sys\nif sys.argv[0].endswith('process_main.py'):\n    raise ValueError('not here')\n" + REWARDS
+    )
     with pytest.raises(InputError, match="not here"):
         launch(tmp_path / "run", reward=plain_reward(broken, "coin"))

@@ -174,8 +174,9 @@ def test_no_name_hides_a_module() -> None:
     assert shadowed() == []
 
 
-TWICE = {"Environment"}
-"""The protocol over any observations and actions, and the one over text: users know both by this name."""
+TWICE = {"Environment", "Critic", "Verdict"}
+"""Names that users know in two rooms: environments of any kind and over text, critics as parts and as a task, verdicts
+of a reward and of a run."""
 
 
 def test_a_name_means_one_class_or_one_kind_of_number() -> None:

@@ -16,7 +16,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.monitor.run_laws import Curve, Estimate, Fitted
+    from grouprl.monitor.run_laws import Curve, Fitted, LawEstimate
 
 Row = tuple[Path, "Fitted | str"]
 """A run with a law of it, or with why there is none."""
@@ -96,7 +96,7 @@ def _print(rows: Sequence[Row]) -> None:
             console.print(f"{run.name}: {line}", style="yellow", markup=False)
 
 
-def _words(one: Estimate) -> str:
+def _words(one: LawEstimate) -> str:
     return (
         f"{one.value:.4g}"
         if one.low is None or one.high is None

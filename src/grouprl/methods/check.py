@@ -35,7 +35,7 @@ KNOWN = (*EXAMPLES, DEAD)
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     """One rule and whether the method keeps it; `words` say what is wrong, '' where it is kept."""
 
     rule: str
@@ -47,7 +47,7 @@ class Finding:
         return not self.words
 
 
-def check_method(entry: Entry) -> list[Finding]:
+def check_method(entry: Entry) -> list[RuleFinding]:
     """Hold a method at its defaults against every rule, on small known batches; nothing is trained.
 
     Where the method cannot be composed that is the only finding; where it cannot compute, what depends on its numbers
@@ -62,20 +62,20 @@ def check_method(entry: Entry) -> list[Finding]:
     return [*findings, *(_numbers(method) if acts.kept else [])]
 
 
-def _tried(rule: str, act: Callable[[], Any]) -> tuple[Finding, Any]:
+def _tried(rule: str, act: Callable[[], Any]) -> tuple[RuleFinding, Any]:
     try:
-        return Finding(rule), act()
+        return RuleFinding(rule), act()
     except InputError as error:
-        return Finding(rule, str(error)), None
+        return RuleFinding(rule, str(error)), None
     except Exception as error:
-        return Finding(rule, raised(error)), None
+        return RuleFinding(rule, raised(error)), None
 
 
-def _described(method: Method) -> Iterator[Finding]:
+def _described(method: Method) -> Iterator[RuleFinding]:
     """Whether parts say what they do, and can be written down and read again."""
     own = [part for part in method.parts() if is_own(part)]
     silent = [f"{called(part)} {words}" for part in own if (words := _silent(part))]
-    yield Finding("its parts say what they do, and what they read", "; ".join(silent))
+    yield RuleFinding("its parts say what they do, and what they read", "; ".join(silent))
 
     def again() -> None:
         data = as_data(method)
@@ -119,7 +119,7 @@ def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
     return gradient_bt
 
 
-def _numbers(method: Method) -> Iterator[Finding]:
+def _numbers(method: Method) -> Iterator[RuleFinding]:
     yield _tried("it reads no batch field that its parts do not name in `needs`", lambda: _only_needs(method))[0]
     for rule, hold in (
         ("micro-batches add up to the whole step", _split),

@@ -25,7 +25,7 @@ ENOUGH = 0.5
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LawEstimate:
     """A fitted number with its 95 % interval; None where too few resamples of the points allow a fit."""
 
     value: float
@@ -40,7 +40,7 @@ class Fitted:
     law: str
     points: int
     r2: float
-    numbers: Mapping[str, Estimate]
+    numbers: Mapping[str, LawEstimate]
     warnings: tuple[str, ...] = ()
 
 
@@ -122,7 +122,9 @@ def sigmoid_law(points: Curve, skip: float = 0.0, seed: int = 0) -> Fitted:
     if law.midpoint > max(c for c, _ in pairs):
         warnings.append("the run ends before half of the fitted gain: the ceiling is a guess")
     found = dict(_estimates(law, read, fit, pairs, seed))
-    return Fitted("sigmoid", len(pairs), law.r2, {"start": Estimate(points.start, None, None), **found}, (*warnings,))
+    return Fitted(
+        "sigmoid", len(pairs), law.r2, {"start": LawEstimate(points.start, None, None), **found}, (*warnings,)
+    )
 
 
 def _estimates(
@@ -131,7 +133,7 @@ def _estimates(
     fit: Callable[[Sequence[tuple[float, float]]], Any],
     pairs: Sequence[tuple[float, float]],
     seed: int,
-) -> Iterator[tuple[str, Estimate]]:
+) -> Iterator[tuple[str, LawEstimate]]:
     """Yield each number with the 2.5 and 97.5 percentiles of fits to points that are sampled with repetition."""
     rng, fits = np.random.default_rng(seed), []
     for _ in range(RESAMPLES):
@@ -141,7 +143,7 @@ def _estimates(
             continue
     for name, value in read.items():
         if len(fits) < ENOUGH * RESAMPLES:
-            yield name, Estimate(value(law), None, None)
+            yield name, LawEstimate(value(law), None, None)
         else:
             low, high = np.percentile([value(one) for one in fits], [2.5, 97.5])
-            yield name, Estimate(value(law), float(low), float(high))
+            yield name, LawEstimate(value(law), float(low), float(high))
