@@ -84,14 +84,14 @@ def test_in_order_nothing_is_older_than_the_bound(bound: int, batch: int, rounds
         missing = batch
         for _ in range(rounds):
             rule.miss(missing)
-            count = data.sample(st.integers(0, rule.capacity)) if len(line) >= missing else rule.capacity
+            count = data.draw(st.integers(0, rule.capacity)) if len(line) >= missing else rule.capacity
             rule.admit(count)
             line += [version] * count
             taken, line = line[:missing], line[missing:]
             assert len(taken) == missing
             assert all(version - sampled <= bound for sampled in taken)
             rule.settle(missing)
-            missing = data.sample(st.integers(0, missing))
+            missing = data.draw(st.integers(0, missing))
             if not missing:
                 break
         rule.miss(missing)

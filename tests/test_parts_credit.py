@@ -88,7 +88,7 @@ def exact_p(a: int, b: int, right: int, wrong: int) -> float:
 @settings(max_examples=40, deadline=None)
 @given(right=st.integers(1, 8), wrong=st.integers(1, 8), data=st.data())
 def test_fishers_exact_test(right, wrong, data):
-    a, b = data.sample(st.integers(0, right)), data.sample(st.integers(0, wrong))
+    a, b = data.draw(st.integers(0, right)), data.draw(st.integers(0, wrong))
     if a + b == 0:
         return
     p = exact_p(a, b, right, wrong)
@@ -141,8 +141,8 @@ def test_equal_rewards_or_one_answer_give_no_credit():
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_the_tree_is_what_a_dictionary_of_prefixes_says(data):
-    rows = data.sample(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=4), min_size=2, max_size=6))
-    rewards = data.sample(st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=len(rows), max_size=len(rows)))
+    rows = data.draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=4), min_size=2, max_size=6))
+    rewards = data.draw(st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=len(rows), max_size=len(rows)))
     batch = completions(rows, rewards)
     tree, once = PrefixTree()(batch), OncePerNode()(batch)
     for i, row in enumerate(rows):

@@ -78,7 +78,7 @@ def test_a_fraction_of_one_and_missing_entropies_are_named():
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(st.integers(-6, 6), min_size=2, max_size=7), data=st.data())
 def test_the_subset_has_the_largest_variance_of_all(values, data):
-    size = data.sample(st.integers(1, len(values)))
+    size = data.draw(st.integers(1, len(values)))
     value_n = f64([float(v) for v in values])
     chosen = largest_spread(value_n, size, torch.arange(len(values), dtype=torch.float64))
     assert len(set(chosen.tolist())) == size
