@@ -27,10 +27,10 @@ COMPILED_HERE = 20_000
 """Most characters that this process compiles: the time grows with the square of the fields of an f-string."""
 LONGEST = 1 << 20
 """Characters of a program; the sandbox runs none that is longer."""
-SPENT, WAITED = 0.8, 0.9
+SPENT, WAITED = 0.5, 0.9
 """The share of the reward's own time that programs may use, and may use and wait for a processor: the rest is for
 starting and ending them."""
-PATIENCE = 4.0
+PATIENCE = 8.0
 """Where the reward has no clock: how much longer programs may use and wait than they may use."""
 SHORTEST = 0.05
 """Seconds; with less than that left no further test is begun."""
@@ -85,7 +85,7 @@ def passes_tests(
 
     Whole numbers are compared exactly, other finite floats to nine digits; NaN and infinity equal nothing. `seconds` of
     the sandbox hold for each program that reads and prints, and for all calls of a function together; all of them get
-    no more than 80 % of the time that the reward itself has, and what is not done by then has failed. What a program
+    no more than half of the time that the reward itself has, and what is not done by then has failed. What a program
     waits for a processor does not count as its time.
 
     Raises:

@@ -247,7 +247,7 @@ def _why(head: dict[str, Any], err: str, limits: Limits) -> Why:
         return stopped
     if code == 0:
         return "ok"
-    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and head["cpu"] >= (limits.cpu or limits.seconds)):
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and head["cpu"] >= limits.plain()["cpu"]):
         return "timeout"
     if err.rstrip().rpartition("\n")[2].startswith("MemoryError"):
         return "memory"

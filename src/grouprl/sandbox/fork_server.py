@@ -99,13 +99,16 @@ def _watch(
         seen = _Seen(limits["output"], out, err, status, walls.spill(room, limits["disk"]))
         seen.follow(clock, requests)
         number = os.read(begun, PIECE) if select.select([begun], [], [], 0)[0] else b""
-        waited = max(clock.waited, clock.watch.one(int(number)) if seen.how is not None and number else 0.0)
+        waited = max(clock.seen.seconds, clock.watch.one(int(number)) if seen.how is not None and number else 0.0)
         os.close(look)  # from now on the program's number may belong to another process
         seen.await_end()
         _end(first, seen, walls.own_processes)
         seen.drain()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        report = seen.report() | {"seconds": time.monotonic() - began, "cpu": used.ru_utime + used.ru_stime}
+        report = seen.report() | {
+            "seconds": time.monotonic() - began,
+            "cpu": max(clock.seen.cpu, used.ru_utime + used.ru_stime),
+        }
         report |= {"begun": bool(number), "waited": min(waited, report["seconds"])}
         left, cut = leftovers.new_files(room.folder, given, limits["disk"])
     report |= {"files": [[name, len(content)] for name, content in left.items()], "files_cut": cut}

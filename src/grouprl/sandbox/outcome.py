@@ -20,7 +20,9 @@ of the clock on the wall. No code can bring the last two about by what it does.
 """
 
 
-PATIENCE = 4.0
+PATIENCE = 8.0
+SLACK = 1.0
+"""Seconds of processor time beyond `seconds`: where nothing else is asked, that limit is only there in case."""
 
 
 class Limits(pydantic.BaseModel):
@@ -33,9 +35,10 @@ class Limits(pydantic.BaseModel):
     counts that."""
     wall: float | None = Field(None, gt=0, le=36_000)
     """Time of the clock on the wall after which a run is given up as `starved` that has not had its `seconds`; None:
-    four times as much."""
+    eight times as much."""
     cpu: float | None = Field(None, gt=0, le=3600)
-    """Processor time of each process, in whole seconds, rounded up; None: as much as `seconds`."""
+    """Processor time of each process, in whole seconds, rounded up; None: a second more than `seconds`, which
+    end a program first that does nothing but compute."""
     memory_mb: int = Field(256, ge=64, le=1 << 20)
     """Address space of each process, in MiB; Python itself takes about 30."""
     disk_mb: int = Field(16, ge=1, le=1 << 14)
@@ -56,7 +59,7 @@ class Limits(pydantic.BaseModel):
         return {
             "seconds": self.seconds,
             "wall": self.wall or PATIENCE * self.seconds,
-            "cpu": self.cpu or self.seconds,
+            "cpu": self.cpu or self.seconds + SLACK,
             "memory": self.memory_mb << 20,
             "disk": self.disk_mb << 20,
             "output": self.output_kb << 10,

@@ -101,7 +101,7 @@ class RunClock:
     """When a run is over: after `seconds` without what it waited for a processor, and after `wall` in any case."""
 
     def __init__(self, watch: Watch, limits: dict[str, Any]) -> None:
-        self.watch, self.seconds, self.waited = watch, limits["seconds"], 0.0
+        self.watch, self.seconds, self.seen = watch, limits["seconds"], Waited()
         self.began = time.monotonic()
         self.next, self.end = self.began + self.seconds, self.began + limits["wall"]
         """When to ask next, and when the run is given up."""
@@ -113,7 +113,7 @@ class RunClock:
         way.
         """
         seen, now = self.watch.all(), time.monotonic()
-        self.waited = seen.seconds
+        self.seen = seen
         if seen.cpu >= self.seconds or now - self.began - seen.seconds >= self.seconds:
             return "timeout"
         if now >= self.end:
