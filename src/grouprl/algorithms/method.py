@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.advantages.advantage import Advantage
-from grouprl.algorithms.filters.selection import unmasked
+from grouprl.algorithms.filters.selection import counted, unmasked
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.algorithms.reductions.aggregate import Aggregate
@@ -173,7 +173,7 @@ class Method:
     @torch.no_grad()
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, batch), batch)
+        weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, counted(batch)), batch)
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
         for term in self.regularize:
             batch = term.compute_loss_weights(batch)

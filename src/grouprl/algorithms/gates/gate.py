@@ -31,7 +31,7 @@ class Gate(Part):
 
 
 def with_loss(batch: Batch) -> Tensor:
-    """[B,T] bool: tokens in the loss, without those that count in its denominators alone."""
+    """[B,T] bool: tokens that have a loss: active ones without those that are masked."""
     return batch.active_bt & ~batch.marks[MASKED] if MASKED in batch.marks else batch.active_bt
 
 

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.filters.selection import MaskTruncated
 from grouprl.algorithms.gates.gate import LeftBehind, TopEntropy
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
@@ -51,6 +52,7 @@ SWITCHES = {
     "entropy_coef": "GRPOConfig.entropy_coef; the bonus is a mean over tokens whatever the loss's own mean",
     "top_entropy_quantile": "GRPOConfig.top_entropy_quantile: 1, every token (arXiv:2506.01939 recommends 0.2)",
     "off_policy_mask_threshold": "GRPOConfig.off_policy_mask_threshold: None, no mask (DeepSeek-V3.2's delta)",
+    "mask_truncated_completions": "GRPOConfig.mask_truncated_completions",
     "epsilon": "GRPOConfig.epsilon",
     "epsilon_high": "GRPOConfig.epsilon_high: None takes epsilon",
     "delta": "GRPOConfig.delta: None, no bound on the free branch",
@@ -65,9 +67,8 @@ WINDOW = (
     "when one optimiser step uses the whole generation batch (the default)"
 )
 MASKED = (
-    "mask_truncated_completions=True is select: [mask_truncated] here: truncated completions have no loss but stay in "
-    "the group's statistics and in the denominators. drop_truncated divides by what is left: its loss is larger by all "
-    "completions (tokens, with a token mean) over those that are left"
+    "With mask_truncated_completions truncated completions have no loss but stay in the group's statistics; they count "
+    "in a mean over completions and not in one over tokens, as in TRL (drop_truncated takes them out of both means)"
 )
 RANKED = (
     "With top_entropy_quantile TRL ranks the tokens of each micro-batch (of all processes), so its gradient depends on "
@@ -124,6 +125,7 @@ def switches(
     entropy_coef: NonNegative = 0.0,
     top_entropy_quantile: Share = 1.0,
     off_policy_mask_threshold: Positive | None = None,
+    mask_truncated_completions: bool = False,
 ) -> Method:
     """Set what GRPOTrainer has for every loss: the spread, the KL, the entropy bonus, and what leaves the loss."""
     kl = KLLoss(
@@ -135,10 +137,16 @@ def switches(
     far = () if off_policy_mask_threshold is None else (LeftBehind(threshold=off_policy_mask_threshold),)
     flat = () if top_entropy_quantile == 1 else (TopEntropy(share=top_entropy_quantile),)
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
+    masked = (MaskTruncated(in_denominators=not isinstance(method.aggregate, TokenMean)),)
     prepared = method.advantage
     if isinstance(prepared, Relative):
         prepared = advantage(scale_rewards)
-    return method.with_parts(advantage=prepared, gate=(*far, *flat), regularize=terms)
+    return method.with_parts(
+        filter=masked if mask_truncated_completions else (),
+        advantage=prepared,
+        gate=(*far, *flat),
+        regularize=terms,
+    )
 
 
 @dialect(
