@@ -60,6 +60,6 @@ def gae(rewards: Sequence[float], values: Sequence[float], lam: float, after: fl
 
 
 def whitened(values: Sequence[float]) -> list[float]:
-    """(A - mean)/sqrt(population variance + 1e-8): how PPO for language models whitens advantages."""
-    mean, variance = statistics.fmean(values), statistics.pvariance(values)
+    """(A - mean)/sqrt(variance + 1e-8), the variance by n - 1: how verl and TRL whiten advantages."""
+    mean, variance = statistics.fmean(values), statistics.variance(values)
     return [(v - mean) / (variance + 1e-8) ** 0.5 for v in values]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import grouprl
-from facts import centred, ppo, slope, standardised, still, whitened
+from facts import centred, ppo, slope, standardised, still
 from small import near, small
 
 # --- 171 INTELLECT-2 --------------------------------------------------------------------------------------------------
@@ -287,11 +287,3 @@ def test_temp_samp_without_a_solution_and_shaping_is_grpo() -> None:
     near(
         grouprl.method("temp_samp", variant="anchor").prepare(small(rewards)).advantage_bt[:, 0], standardised(rewards)
     )
-
-
-# --- whitening, as the helper has it ----------------------------------------------------------------------------------
-
-
-def test_whitened_numbers_have_mean_0_and_spread_1() -> None:
-    found = whitened([1.0, 2.0, 6.0])
-    assert (statistics.fmean(found), statistics.pstdev(found)) == (pytest.approx(0), pytest.approx(1, abs=1e-7))
