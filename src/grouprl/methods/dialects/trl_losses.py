@@ -16,7 +16,19 @@ from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects import trl
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.dialects.trl import ADVANTAGE, CLIPPED, STD, WINDOW, Delta, Level, gradient, one_right, papers_of
+from grouprl.methods.dialects.trl import (
+    ADVANTAGE,
+    CLIPPED,
+    MASKED,
+    RANKED,
+    STD,
+    WINDOW,
+    Delta,
+    Level,
+    gradient,
+    one_right,
+    papers_of,
+)
 from grouprl.methods.group_relative import normalised
 from grouprl.methods.settings import ClipLow
 
@@ -37,7 +49,7 @@ PER_TOKEN = gradient(-0.299940012, 0.099980004)
             "sapo_temperature_pos": "GRPOConfig.sapo_temperature_pos",
             "sapo_temperature_neg": "GRPOConfig.sapo_temperature_neg",
         },
-        differs=["1e-4 is added to the standard deviation"],
+        differs=["1e-4 is added to the standard deviation", MASKED, RANKED],
         reduces=[Reduction("sapo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the gate has slope 1")],
@@ -69,6 +81,8 @@ def sapo_trl(
             "The paper divides advantages by a Beta density fitted to the pass rates: nothing of that is computed",
             "TRL takes the mean over each micro-batch, so its gradient depends on how a step is cut; here it is the "
             "step's, which agrees when a step is one micro-batch",
+            MASKED,
+            RANKED,
         ],
         reduces=[Reduction("dapo@trl", why="in one micro-batch both are the same token mean")],
         source=trl.SOURCE,
@@ -100,6 +114,8 @@ def bnpo_trl(
             "loss_type='luspo' alone leaves importance_sampling_level at 'token' (TRL warns); 'sequence', epsilon=2e-3 "
             "and epsilon_high=2.5e-3, its recipe for the paper, make it the paper's method",
             "1e-4 is added to the standard deviation",
+            MASKED,
+            RANKED,
         ],
         reduces=[
             Reduction(
@@ -139,7 +155,7 @@ def luspo_trl(
             "vespo_k_neg": "GRPOConfig.vespo_k_neg",
             "vespo_lambda_neg": "GRPOConfig.vespo_lambda_neg",
         },
-        differs=["1e-4 is added to the standard deviation", WINDOW],
+        differs=["1e-4 is added to the standard deviation", WINDOW, MASKED, RANKED],
         reduces=[Reduction("vespo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=PER_TOKEN, why="at w = 1 the weight is 1")],
@@ -176,7 +192,11 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
         summary="TRL's experimental GMPOTrainer: the geometric mean of ratios clipped at e^±0.4.",
         formula=f"L = -1/B Σ_i exp(1/|y_i| Σ_t c_t) A_i,  {STD}",
         defaults={"epsilon": "GMPOConfig.epsilon", "epsilon_high": "GMPOConfig.epsilon_high: None takes epsilon"},
-        differs=["1e-4 is added to the standard deviation", "The KL is never weighted by the ratio"],
+        differs=[
+            "1e-4 is added to the standard deviation",
+            "The KL is never weighted by the ratio",
+            "top_entropy_quantile, which takes tokens out of the geometric mean there, is not offered",
+        ],
         reduces=[Reduction("gmpo", other={"eps": 1e-4}, why="only the small constant differs")],
         source="TRL 1.16.0, experimental GMPOTrainer._compute_loss, run against this entry",
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the geometric mean is 1")],
@@ -199,7 +219,13 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  A = (S - mean_B S)/(std_B S + 1e-4),  "
         "S_i = Σ_k w_k (r_ik - mean_g r_k)/(std_g r_k + 1e-4)",
         defaults={"reward_weights": "GRPOConfig.reward_weights: None weighs every component 1"},
-        differs=["1e-4 is added to every standard deviation", "Mean over tokens, not over completions", WINDOW],
+        differs=[
+            "1e-4 is added to every standard deviation",
+            "Mean over tokens, not over completions",
+            WINDOW,
+            MASKED,
+            RANKED,
+        ],
         reduces=[
             Reduction(
                 "gdpo",
