@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator import resolve as room
 from grouprl.orchestrator.resolve import resolve
 from grouprl.train.loop import train
-from test_loop import run_config
+from single_runs import run_config
 
 
 def counted(monkeypatch: Any, name: str) -> list[int]:
