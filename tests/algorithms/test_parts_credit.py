@@ -97,9 +97,9 @@ def test_fishers_exact_test(right, wrong, data):
 
 
 def test_information_gain_by_hand():
-    near(information_gain(f64([2.0, 1.0, 2.0]), f64([2.0, 0.0, 1.0]), 2.0, 2.0)[:2], [0.0, 1.0])
-    third = 1 + (2 / 3) * log2(2 / 3) + (1 / 3) * log2(1 / 3)
-    near(information_gain(f64([2.0]), f64([1.0]), 2.0, 2.0), [third])
+    rest = 0.75 * -((2 / 3) * log2(2 / 3) + (1 / 3) * log2(1 / 3))  # three of four completions, one of them apart
+    near(information_gain(f64([2.0, 1.0, 2.0]), f64([2.0, 0.0, 1.0]), 2.0, 2.0)[:2], [0.0, 1 - rest])
+    near(information_gain(f64([2.0]), f64([1.0]), 2.0, 2.0), [1 - rest])
 
 
 def keys(tokens: list[list[int]], right: list[bool], truncated: bool = True, top: float = 1.0):

@@ -132,7 +132,7 @@ def test_rollouts_of_a_run_are_trained_on_as_they_were_sampled(tmp_path: Path) -
     }
     steps = [row for row in run(tmp_path, settings, "offline") if row["phase"] == "train"]
     assert len(steps) == 3
-    assert all(row["rows_sampled"] == 16 for row in steps)
+    assert all((row["rows_stored"], row["rows_sampled"]) == (16, 0) for row in steps)
 
 
 def test_rollouts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:

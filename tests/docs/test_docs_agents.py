@@ -28,7 +28,7 @@ def test_the_program_of_the_page_is_sound(tmp_path, monkeypatch):
     (tmp_path / "my_agent.py").write_text(code)
     config = parse_config(yaml.safe_load(blocks("agents.md", "yaml")[0]))
     task = load_task(config.task)
-    assert (task.max_turns, task.max_new_tokens) == (4, 64)
+    assert (task.max_turns, task.max_new_tokens) == (4, 8)
     report = check_environment(task.environment, lambda number: task.example("train", number), episodes=4)
     assert report.problems == ()
 

@@ -39,7 +39,7 @@ def test_a_configuration_of_a_page_can_be_run(
     rows = [{"prompt": f"pear {n}", "question": f"pear {n}", "answer": str(4 * n)} for n in range(8)]
     Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     Path("my_rewards.py").write_text(blocks("README.md", "python")[0] + "\n\ndef polite(completion):\n    return 1.0\n")
-    Path("my_tools.py").write_text(blocks("docs/tools.md", "python")[0])
+    Path("my_tools.py").write_text("\n\n".join(code for code in blocks("docs/tools.md", "python") if "def " in code))
     Path("nim.py").write_text(blocks("docs/environments.md", "python")[0])
     config: dict[str, Any] = {"task": "addition", **yaml.safe_load(block)}
     if isinstance(config.get("model"), str) and "/" in config["model"]:

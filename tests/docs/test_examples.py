@@ -30,7 +30,7 @@ def test_an_example_runs(example: examples.Example, tmp_path: Path, monkeypatch:
     outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=Console(file=io.StringIO()))
     steps = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text().splitlines()]
     (trained,) = (step for step in steps if step["phase"] == "train")
-    assert trained["prompts_sampled"] == 2
+    assert trained["prompts_sampled"] >= 2, "more where groups without a spread are sampled again"
     assert not outcome.interrupted
 
 

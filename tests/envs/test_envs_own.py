@@ -126,7 +126,7 @@ def test_the_answers_to_a_question_begin_alike_unless_luck_is_their_own():
     [
         ("env:dicegame:Dise", "no 'Dise' in dicegame.*Did you mean 'Dice'"),
         ("env:dicegame:Half", "lacks step, score, close"),
-        ("env:dicegame:number", "is no environment"),
+        ("env:dicegame:number", "is not an environment"),
         ("env", "written env:<path>"),
         ({"name": "env:dicegame:Dice", "config": {"size": 3}}, "cannot be made with.*unexpected keyword"),
         ({"name": "env:dicegame:Dice", "turn": 3}, "Did you mean 'turns'"),

@@ -118,5 +118,5 @@ def test_the_plan_counts_the_steps_of_both_phases() -> None:
     assert (found.batch.updates_per_rollout, found.batch.updates) == (2, 2 * found.config.steps)
     assert not any("clip" in sentence for sentence in found.idle), "the second phase's ratios are not 1"
     refused = plan(parse_config({**run, "method": {"base": "reinforce", "update": "two_phase"}})).refusals
-    assert any("× phases of learn is 2" in sentence for sentence in refused)
+    assert any("× phases of update is 2" in sentence for sentence in refused)
     assert any("optim.lr" in sentence for sentence in plan(parse_config({**run, "method": "trpo"})).idle)

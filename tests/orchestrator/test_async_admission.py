@@ -31,7 +31,7 @@ def test_after_a_resume_there_is_room_for_a_whole_bound(bound: int, batch: int, 
 def test_no_more_is_admitted_than_there_is_room_for() -> None:
     rule = Admission(1, 4)
     rule.admit(8)
-    with pytest.raises(InputError, match="1 prompts are sampled with room for 0"):
+    with pytest.raises(InputError, match="1 prompts are requested with room for 0"):
         rule.admit(1)
 
 
@@ -117,4 +117,4 @@ def test_questions_under_way_are_plain_data() -> None:
     assert unpack_request(pack_request(request), task) == request
     assert pack_request(request)["example"] == "n/3"
     with pytest.raises(InputError, match="no prompt 'x'"):
-        unpack_request(pack_request(request) | {"question": "x"}, task)
+        unpack_request(pack_request(request) | {"example": "x"}, task)

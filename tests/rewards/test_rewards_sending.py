@@ -221,7 +221,7 @@ def test_a_run_that_shall_stop_at_a_failure_stops_in_words(tmp_path: Path) -> No
     (tmp_path / "trap.py").write_text(RUN_REWARD)
     reward = {"function": f"{tmp_path}/trap.py:trap", "timeout": 0.5, "workers": 2, "on_error": "raise"}
     before = children()
-    with pytest.raises(RunError, match=r"sample addition/train/\d+#\d: the reward gave no verdict (?s:.)*in trap"):
+    with pytest.raises(RunError, match=r"sample addition/train/\d+#\d: the reward returned nothing (?s:.)*in trap"):
         train(run_config(reward), folder=tmp_path / "run", console=Console(file=io.StringIO()))
     assert children() == before
 

@@ -228,7 +228,7 @@ def test_evaluation_counts_episodes() -> None:
     found = evaluate(policy(), toy_envs.TeamTask(), examples=5, samples=2, k=(1, 2), max_new_tokens=2)
     assert found.examples == 5
     assert found.pass_at[2].value == 1.0
-    assert found.samples[0].answer.startswith("boss> ")
+    assert found.samples[0].completion.startswith("boss> ")
 
 
 def test_demonstrations_may_have_more_rows_than_questions() -> None:

@@ -194,7 +194,7 @@ def test_nothing_strange_comes_out_of_a_worker() -> None:
     back = from_plain(to_plain(step))
     assert back == Step(Observation("a", "s", "b", ("x",), True), 0.5, True, False, True)
     assert type(back.reward) is float
-    assert type(from_plain(to_plain(np.zeros(2)))).__name__ == "ndarray"
+    assert from_plain(to_plain(np.zeros(2))) == [0.0, 0.0]
     assert from_plain(to_plain((True, {"a": 1, "b": float("inf")}))) == (True, {"a": 1, "b": float("inf")})
     with pytest.raises(ValueError, match="not a kind of value"):
         from_plain({"is": "code", "values": ""})

@@ -44,9 +44,9 @@ def test_verdicts(sign, low, middle, high, verdict):
 def test_a_claim_without_a_rival_compares_with_before():
     claim = Claim("reinforce", "plain", "eval/pass@1", 1, "learns", rival="")
     measured = [{"eval/pass@1": 0.9, "before/pass@1": 0.4}, {"eval/pass@1": 0.8, "before/pass@1": 0.4}]
-    row = effects_report.compute_advantages(claim, measured, measured)
+    row = effects_report.outcome_of(claim, measured, measured)
     assert row["difference"] == pytest.approx(0.45)
-    assert effects_report.compute_advantages(claim, ["refused"], measured)["verdict"] == "failed"
+    assert effects_report.outcome_of(claim, ["refused"], measured)["verdict"] == "failed"
 
 
 def test_every_claim_is_of_a_method_and_can_be_run():

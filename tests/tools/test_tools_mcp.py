@@ -132,7 +132,7 @@ def test_a_task_with_a_servers_tools():
     environment.close()
     report = check_environment(task.environment, lambda number: task.example("train", number), episodes=8)
     assert report.problems == ()
-    assert task.description == "The questions of summands with the tools add."
+    assert task.description == "The prompts of summands with the tools add."
 
 
 def test_episodes_can_have_servers_of_their_own():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from grouprl import Batch, RunError, method
+from grouprl.algorithms.updates.learn import Update
 from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
@@ -71,6 +72,7 @@ def test_coupled_objective_equals_its_dense_gradient() -> None:
 
     @dataclasses.dataclass(frozen=True)
     class Spread(Objective):
+        kind = "objective"
         couples = "group"
         name = "spread"
 
@@ -195,8 +197,8 @@ def test_a_learner_takes_policy_and_critic_apart() -> None:
 
 
 def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
-    class Plain:
-        phases = 1
+    class Plain(Update):
+        kind = "update"
 
         def __call__(self, learner: Learner, prepared: Batch):
             for step in learner.steps(prepared):
