@@ -339,7 +339,9 @@ class HarmonyForm(Form):
 
     def write_all(self, calls: Sequence[Call]) -> str:
         """Return calls behind the `<|start|>assistant` that ends the prompt, as the template writes them."""
-        written = (f" to=functions.{call.name}<|channel|>commentary json<|message|>{_dumped(named(call))}" for call in calls)
+        written = (
+            f" to=functions.{call.name}<|channel|>commentary json<|message|>{_dumped(named(call))}" for call in calls
+        )
         return "<|call|><|start|>assistant".join(written)
 
     def think(self, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["ok", "malformed", "error", "timeout"]
@@ -36,7 +36,7 @@ class Said:
     answer: str | None = None
     thinking: str = ""
     """Reasoning that is no part of the answer."""
-    beside: str = ""
+    beside: str = field(default="", compare=False)
     """Text besides the calls that is not marked as thinking."""
 
 

@@ -29,7 +29,6 @@ SYNTAXES: Mapping[str, Form] = {
     "hermes": JSON,
     "qwen_xml": XmlForm(),
     "glm": GlmForm(),
-    "llama": LlamaForm(),
     "mistral": MistralForm(),
     "mistral_args": MistralForm(named=True),
     "deepseek": DeepSeekForm(),
@@ -43,6 +42,7 @@ SYNTAXES: Mapping[str, Form] = {
     "lfm": PythonicForm("<|tool_call_start|>", "<|tool_call_end|>"),
     "olmo": PythonicForm("<function_calls>", "</function_calls>", lines=True),
     "kimi": KimiForm(),
+    "llama": LlamaForm(),
     "pythonic": PythonicForm(),
 }
 """Syntaxes of families by name, in the order in which they are tried on what a template writes."""
@@ -59,6 +59,7 @@ SIGNS = (
     ("<|tool_call>", "gemma"),
     ("<start_function_call>", "function_gemma"),
     ("<|tool_call_start|>", "lfm"),
+    ("<|tool_list_start|>", "lfm"),
     ("<function_calls>", "olmo"),
     ("functools", "phi"),
     ("<|/tool|>", "phi"),

@@ -9,6 +9,9 @@ from typing import Any
 from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.syntaxes import JSON
 
+MOST_CALLS = 64
+"""Calls of one turn; with more of them a turn is a text."""
+
 
 def said_in(text: str) -> Said:
     """Return what a text holds: by the policy's own syntax where that has read it already, else JSON in tags."""
@@ -16,10 +19,12 @@ def said_in(text: str) -> Said:
 
 
 def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, Any]]:
-    """Return the calls of a turn for the protocol; none where one of them cannot be read.
+    """Return the calls of a turn for the protocol; none where one of them cannot be read, or they are too many.
 
     Ids are determined by `about` and the text.
     """
+    if len(found.calls) > MOST_CALLS:
+        return []
     calls: list[dict[str, Any]] = []
     for number, call in enumerate(found.calls):
         if isinstance(call, Malformed):
@@ -33,7 +38,8 @@ def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, Any]]:
 def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the text beside the calls, and the calls as the protocol has them.
 
-    A call that cannot be read makes the whole text plain content: the agent sees what was written and no call.
+    A call that cannot be read makes the whole text plain content: the agent sees what was written and no call. So do
+    more than `MOST_CALLS`.
     """
     found = said_in(text)
     calls = protocol_calls(found, text, about)

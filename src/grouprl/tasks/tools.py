@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.chat.calls import Form
+from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.envs.environment import Observation
@@ -19,8 +21,6 @@ from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task
-from grouprl.chat.calls import Form
-from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.tools import PythonTool, Tool, Toolbox, ToolEnvironment, form_named
 from grouprl.tools.mcp import McpTool
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.chat.said import Call, Malformed, Result, Said
 from grouprl.chat.syntaxes import AUTO, JSON, form_named
+from grouprl.chat.tool_calls import MOST_CALLS
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.rewards.contract import Reward
@@ -18,8 +19,6 @@ from grouprl.tools.toolbox import Toolbox
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
-MOST_CALLS = 64
-"""Calls of one turn, unless set otherwise; what follows is not called."""
 TURN_SECONDS = 30.0
 """After so many seconds no further call of a turn begins."""
 
@@ -135,7 +134,7 @@ class ToolEnvironment:
         began = time.monotonic()
         for number, call in enumerate(calls):
             if number >= self.max_calls:
-                what = f"{len(calls) - number} calls were not made: a turn has at most {self.max_calls}"
+                what = f"{len(calls) - number} calls were not made: a turn has at most {self.max_calls} calls"
                 results.append(Result("", what, "malformed"))
                 break
             if time.monotonic() - began > TURN_SECONDS:

@@ -137,7 +137,7 @@ class _Connection:
             import mcp
         except ImportError as error:
             raise MissingExtra("mcp", "agents", f"The MCP server '{where}'") from error
-        self._said: Any = tempfile.TemporaryFile("w+", errors="replace")  # a server's own log is not the trainer's
+        self._said: Any = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the server's log, not ours)
         target: Any = where if not words else self._program(words)
         self._ready: Future[Any] = Future()
         self._loop = asyncio.new_event_loop()
