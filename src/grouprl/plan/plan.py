@@ -38,6 +38,7 @@ from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.optimizers import check_optimizer
@@ -46,6 +47,7 @@ from grouprl.records.examples import Split
 from grouprl.rollout.episode_rows import environments, measured
 from grouprl.rollout.sampler import exact_in
 from grouprl.rollout.stored import stored_refusals
+from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
 
 LOOKED_AT = 32
@@ -135,6 +137,8 @@ def plan(run: Config | ResolvedRun) -> Plan:
     check_optimizer(config.optim)
     facts = run_facts(run)
     model, tokenizer = read_model(run)
+    if tokenizer is not None:
+        call_syntax(tokenizer, config.sampling.tool_calls)
     requested = _first_examples(task)
     looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, config)]
     prompts = prompts_of(looked_at, method, task, facts)
@@ -143,15 +147,18 @@ def plan(run: Config | ResolvedRun) -> Plan:
     answer, notes = max_new_tokens, [*_notes(run, model)]
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
-        encoder, history = tokenizer and PromptEncoder(tokenizer), config.sampling.history
+        encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
         acting = config.environment
         workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
         stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
         with closing(stage):
-            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, history, stage)
+            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, config.sampling.history, stage)
         longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
         notes += found.notes
         notes += _cut_off_episodes(model, longest, answer, task.max_turns)
+    elif tokenizer is not None:
+        told = check_template(PromptEncoder(tokenizer), prompts)
+        complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
     second = sum(isinstance(part, SecondModel) for part in method.pretrain)
