@@ -168,6 +168,8 @@ def plan(config: Config) -> Plan:
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
     too_much = too_large(costs, free_bytes(device), str(device))
+    if not config.run.memory_check:
+        notes, too_much = [*notes, *(f"{said}. It is tried: run.memory_check is false" for said in too_much)], []
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -192,7 +194,7 @@ def plan(config: Config) -> Plan:
             *gold_refusals(config.reward, task),
             *complaints,
             *no_room,
-            *too_much,
+            *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
             *pass_refusals(config, model),
         ),
         idle=tuple(without_effect(config, method, facts)),

@@ -32,6 +32,8 @@ TRIES = 3
 START_SECONDS = 120.0
 """Time in which a process must start, import and reply; calls end by their own limits long before."""
 MEMORY = 2 << 30
+HASH_SEED = {"PYTHONHASHSEED": "0"}
+"""Of the process of all calls, whatever this one has: sets of texts have the same order in every run."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,8 @@ class _VerifierProcess:
         if self._process is not None and self._owner == os.getpid():
             return self._process
         try:
-            self._process, self._owner = WorkerProcess(hello_frame({}, MEMORY, []), apart_worker.__file__), os.getpid()
+            hello, script = hello_frame({}, MEMORY, []), apart_worker.__file__
+            self._process, self._owner = WorkerProcess(hello, script, variables=HASH_SEED), os.getpid()
         except OSError as error:
             raise RunError(f"No process for verifiers can be started: {error}") from error
         self._reply(self._process)

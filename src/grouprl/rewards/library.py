@@ -10,8 +10,11 @@ their form (`FORMS`).
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import math
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,6 +114,38 @@ def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -
     """Return the library's own scorer; called in the process apart."""
     dataset = dataset_maker(name, level, config)(seed)
     return lambda text, entry: float(dataset.score_answer(text, entry=entry))
+
+
+def entry_maker(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> Callable[[int], str]:
+    """Return the function from a position to the pickled entry there, in base 64; called in the process apart."""
+    dataset = dataset_maker(name, level, config)(seed)
+    with contextlib.suppress(Exception):  # an entry that cannot be made is a complaint of whoever asks for it
+        dataset[0]  # what the library keeps with its first entry is then there for all
+    return lambda position: base64.b64encode(pickle.dumps(dataset[position])).decode("ascii")
+
+
+class SeededEntries:
+    """Entries of a dataset that iterates over sets of texts, the same whatever this process's hash seed is.
+
+    They are made in the process apart, which has a fixed one.
+    """
+
+    def __init__(self, name: str, level: int | None, config: Mapping[str, Any], seed: int) -> None:
+        self.name = name
+        self._generate = Apart("grouprl.rewards.library:entry_maker", True, (name, level, config, seed))
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """Return an entry.
+
+        Raises:
+            InputError: if the library cannot make it.
+            RunError, Crowded: if this machine has no process or no time for it.
+        """
+        found = self._generate(position)
+        if isinstance(found, Spoiled):
+            raise InputError(f"reasoning-gym's '{self.name}' cannot sample a prompt", found.why)
+        entry: dict[str, Any] = pickle.loads(base64.b64decode(found))  # of this package's own process
+        return entry
 
 
 def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
