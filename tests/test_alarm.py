@@ -84,15 +84,38 @@ def test_the_outer_alarm_goes_on_behind_an_inner_one() -> None:
         time.sleep(10)
 
 
+TASK = """
+import time
+from grouprl.tasks import Task
+
+
+class Mine(Task):
+    def __init__(self):
+        {does}
+
+    reward = example = size = None
+"""
+
+
 def test_a_task_whose_constructor_hangs(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (work / "hangs_made.py").write_text(
-        "import time\nfrom grouprl.tasks import Task\n\n\nclass Mine(Task):\n"
-        "    def __init__(self):\n        time.sleep(100)\n"
-    )
+    (work / "hangs_made.py").write_text(TASK.format(does="time.sleep(100)"))
     monkeypatch.setenv(clocks.VARIABLE, "60")
     monkeypatch.setattr(registry, "MAKING", 0.3)
     with pytest.raises(InputError, match=r"hangs_made\.py:Mine' is not made in time"):
         load_task("hangs_made.py:Mine")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (TASK.format(does="raise KeyError('x')"), r"cannot be made: KeyError: 'x' at .*\.py:8"),
+        (TASK.format(does="pass").replace("example = ", ""), r"cannot be made: TypeError: .*abstract.*example"),
+    ],
+)
+def test_a_task_that_cannot_be_made_is_named(work: Path, source: str, words: str) -> None:
+    (work / "raises_made.py").write_text(source)
+    with pytest.raises(InputError, match=words):
+        load_task("raises_made.py:Mine")
 
 
 def test_an_interrupt_ends_an_import_that_hangs(work: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from grouprl.core.alarm import MAKING, TooLong, alarm
-from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
 from grouprl.core.importing import import_object
 from grouprl.records.examples import Example
 from grouprl.tasks.generated import GeneratedTask
@@ -139,6 +139,11 @@ def _build_own(path: str, options: dict[str, Any], seed: int) -> Task:
     try:
         with alarm(MAKING):
             return _build(task, path, options, seed)
+    except GrouprlError:
+        raise
+    except (Exception, SystemExit) as error:
+        rule = "its constructor raises nothing, and it has all members of grouprl.tasks.Task"
+        raise InputError(f"The task '{path}' cannot be made: {raised(error)}", rule) from error
     except TooLong:
         rule = f"its constructor returns within {MAKING:g} seconds"
         raise InputError(
