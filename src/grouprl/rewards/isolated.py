@@ -75,6 +75,8 @@ class Apart:
     target: str
     runs_text: bool = False
     recipe: tuple[Any, ...] | None = None
+    seconds: float | None = None
+    """Processor time of a call; None: as a reward's clock allows."""
 
     def __call__(self, *arguments: Any) -> Any | Spoiled:
         """Return the value of one call, or `Spoiled`.
@@ -83,7 +85,7 @@ class Apart:
             RunError: if the function cannot be imported, or this machine gave it no process.
             Crowded: if this machine gave it too little processor time, several times where there is time for that.
         """
-        cpu, wall = ALLOWANCE.cpu, ALLOWANCE.wall
+        cpu, wall = (ALLOWANCE.cpu, ALLOWANCE.wall) if self.seconds is None else (self.seconds, 4 * self.seconds)
         frame = pickle.dumps((self.target, self.recipe, self.runs_text, (cpu, wall, MEMORY), arguments))
         for _ in range(TRIES):
             kind, said = SERVER.ask(frame)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-LONGEST_VALUE = 1 << 16
+LONGEST_VALUE = 1 << 19
 KEPT = 32
 """Functions that are kept, those of the latest calls: what a dataset holds is not small."""
 FORBIDDEN = ("os.", "subprocess.", "socket.", "shutil.", "ctypes.", "pty.", "tempfile.", "webbrowser.", "sqlite3.")

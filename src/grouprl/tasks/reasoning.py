@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
 from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.errors import InputError
 from grouprl.core.hashing import generator
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
-from grouprl.rewards.library import BLOCK, LibraryScore, SeededEntries, dataset_maker, problems
+from grouprl.rewards.library import BLOCK, Entries, LibraryScore, dataset_maker, problems
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of, with_system
@@ -23,10 +22,6 @@ STRIDE = 50
 MAX_SAMPLES = 1000
 PROBED = 2
 """Entries on which a scorer is tried when a dataset is loaded."""
-
-# These iterate over sets of strings (observed in version 0.1.25), so their prompts depend on Python's hash seed: they
-# are sampled in a process that has a fixed one.
-HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder"})
 
 
 @register_task("reasoning_gym", argument="dataset")
@@ -52,21 +47,13 @@ class ReasoningGym(OptionTask):
 
     def model_post_init(self, context: Any) -> None:
         """Find the dataset and check its configuration by sampling from it."""
-        make: Callable[[int], Any] = dataset_maker(self.dataset, self.level, self.config)
-        if self.dataset in HASH_SEEDED:
-            make(self._seed_of(0))  # its complaints about the configuration
-            make = partial(SeededEntries, self.dataset, self.level, self.config)
-        self._block = lru_cache(maxsize=8)(lambda block: make(self._seed_of(block)))
+        dataset_maker(self.dataset, self.level, self.config)(self._seed_of(0))  # its complaints of the configuration
+        self._block = lambda block: Entries(self.dataset, self.level, self.config, self._seed_of(block))
         self._score = LibraryScore((self.dataset, self.level, self.config, self._seed_of(0)))
         try:
             entries = [self._block(0)[place] for place in range(PROBED)]
-        except GrouprlError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"reasoning-gym's '{self.dataset}' cannot sample a prompt with config {self.config}",
-                f"{type(error).__name__}: {error}",
-            ) from error
+        except InputError as error:
+            raise InputError(f"{error.what} with config {self.config}", error.rule) from error
         if found := problems(self.dataset, self._score, entries):
             raise InputError(
                 f"reasoning-gym's '{self.dataset}' cannot be trained on: {'; '.join(found[:3])}",
