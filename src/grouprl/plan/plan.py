@@ -20,6 +20,7 @@ from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.plugins import load_plugins
+from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.compose import Resolved, compose
@@ -93,6 +94,8 @@ class Plan:
     refusals: tuple[str, ...]
     idle: tuple[str, ...]
     notes: tuple[str, ...]
+    actions: bool = False
+    """Whether the policy takes actions, and writes no tokens."""
 
     @property
     def peak(self) -> int | None:
@@ -116,7 +119,12 @@ class Plan:
             f"{batch.completions} completions, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
-        return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+        lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
+        return [self.worded(line) for line in lines]
+
+    def worded(self, text: str) -> str:
+        """Return a text of this plan in the words of its policy: completions and tokens, or episodes and actions."""
+        return worded(text, actions=self.actions)
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -199,6 +207,7 @@ def plan(config: Config) -> Plan:
         ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
+        actions=task.spaces is not None,
     )
 
 
