@@ -284,6 +284,9 @@ class Run(Section):
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1
     """Rollouts are stored every so many steps; 0: never."""
+    memory_check: bool = True
+    """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
+    for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
     threads: WrittenCount | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0

@@ -19,6 +19,7 @@ from grouprl.algorithms.pretraining.second_model import SecondModel
 from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import CATALOGUE
@@ -92,6 +93,8 @@ class Plan:
     refusals: tuple[str, ...]
     idle: tuple[str, ...]
     notes: tuple[str, ...]
+    actions: bool = False
+    """Whether the policy takes actions, and writes no tokens."""
 
     @property
     def peak(self) -> int | None:
@@ -115,7 +118,12 @@ class Plan:
             f"{batch.completions} completions, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
-        return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+        lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
+        return [self.worded(line) for line in lines]
+
+    def worded(self, text: str) -> str:
+        """Return a text of this plan in the words of its policy: completions and tokens, or episodes and actions."""
+        return worded(text, actions=self.actions)
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -169,6 +177,8 @@ def plan(run: Config | ResolvedRun) -> Plan:
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
     too_much = too_large(costs, free_bytes(device), str(device))
+    if not config.run.memory_check:
+        notes, too_much = [*notes, *(f"{said}. It is tried: run.memory_check is false" for said in too_much)], []
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -193,11 +203,12 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *gold_refusals(reward, task),
             *complaints,
             *no_room,
-            *too_much,
+            *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
             *pass_refusals(config, model),
         ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
+        actions=task.spaces is not None,
     )
 
 
