@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import typer
 from rich.console import Console
 
+import machine
+import report
 from grouprl.config.run import parse_config
 from grouprl.storage.run_folder import write_text
 from grouprl.train.loop import train
@@ -118,9 +118,11 @@ def learning(runner: Runner, seeds: int, steps: int, rate: float) -> Iterator[re
         "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64}},
         "eval": {"every": 0, "final_prompts": 512},
     }
-    warm = runner.warm({**common, "warmup": {"steps": 250, "batch": 64, "rise": 10, "lr": 5e-3}, "run": {"threads": 1}})
-    job = {**common, "model": warm, "steps": steps, "batch": {"prompts": 16, "group": 8}}
-    job["optim"] = {"lr": rate, "rise": 3, "schedule": "constant"}
+    warm = runner.warm(
+        {**common, "warmup": {"steps": 250, "batch": 64, "warmup_steps": 10, "lr": 5e-3}, "run": {"threads": 1}}
+    )
+    job = {**common, "model": warm, "steps": steps, "batch": {"prompts": 16, "group_size": 8}}
+    job["optim"] = {"lr": rate, "warmup_steps": 3, "schedule": "constant"}
     plain, *_ = CORRECTIONS
     cases = [("synchronous", 0, CORRECTIONS[plain])]
     cases += [(name, 1, CORRECTIONS[name]) for name in (plain, "decoupled_ppo")]

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import effects_report
 import typer
-from claims import CLAIMS, NOT_RUN, Claim
-from learn import Settings, _clear_unfinished, merged
 from rich.console import Console
 
+import effects_report
+from claims import CLAIMS, NOT_RUN, Claim
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError
 from grouprl.core.hashing import digest
@@ -32,14 +31,15 @@ from grouprl.methods import methods
 from grouprl.methods.compose import compose
 from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train
+from learn import Settings, _clear_unfinished, merged
 
 LAST = 10
 """Steps at the end of a run over which measures of training are averaged."""
 COMMON: Settings = {
-    "batch": {"prompts": 16, "group": 16, "minibatches": 2},
+    "batch": {"prompts": 16, "group_size": 16, "minibatches": 2},
     "data": {"prompts": 400},
     "model": {"name": "tiny", "tiny": {"layers": 2}},
-    "optim": {"lr": 1e-3, "rise": 5},
+    "optim": {"lr": 1e-3, "warmup_steps": 5},
     "eval": {"every": 0, "final_prompts": 256, "samples": 8, "k": [1, 8]},
     "run": {"checkpoint_every": 10**6, "threads": 1},
 }

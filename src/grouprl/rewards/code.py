@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 COMPILED_HERE = 4_000
-"""Most characters that this process compiles: the time grows with the square of an f-string's fields, or nested lambdas."""
+"""Most characters that this process compiles: the time grows with the square of fields or lambdas."""
 LONGEST = 1 << 20
 """Characters of a program; the sandbox runs none that is longer."""
 SPENT, WAITED = 0.5, 0.9
