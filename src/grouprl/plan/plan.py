@@ -15,7 +15,7 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.second_model import SecondModel
+from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError

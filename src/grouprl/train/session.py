@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from grouprl.algorithms.critics.utterance import LateStart
+from grouprl.algorithms.critics.papers.utterance import LateStart
 from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember

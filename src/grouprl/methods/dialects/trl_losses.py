@@ -6,11 +6,11 @@ entries.
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, TokenMean
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
