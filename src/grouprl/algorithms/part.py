@@ -41,6 +41,7 @@ KINDS: dict[str, str] = {
     "advantage_transform": "(advantage_bt, Batch) -> advantage_bt",
     "prune": "Batch -> Batch: takes rows out of the loss once they have advantages",
     "token_weight": "Batch -> multiplier_bt: detached factors of the policy loss",
+    "gate": "(logp_bt, Batch) -> factors [B,T] of the policy loss, from where the policy is at each optimiser step",
     "objective": "(logp_bt, Batch) -> token losses [B,T]",
     "aggregate": "Batch -> weight_bt: how token losses become one number",
     "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",

@@ -31,6 +31,7 @@ LISTS = (
     "advantage_transform",
     "prune",
     "token_weight",
+    "gate",
     "regularize",
     "augment",
     "pretrain",

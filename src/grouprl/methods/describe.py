@@ -220,6 +220,7 @@ _WHEN = {
     "known_worth": "Q is the reward and V is 0",
     "format_alone": "one agent acts and is paid for its format alone",
     "accuracy_alone": "the reward is the accuracy",
+    "one_agent": "one agent acts",
 }
 
 

@@ -15,7 +15,9 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 MASKED = "masked"
-"""Mark of tokens that have no loss but count in its denominators."""
+"""Mark of tokens that have no loss but count in group statistics."""
+UNCOUNTED = "uncounted"
+"""Mark of those masked tokens that do not count in the denominators of the loss either."""
 By = Literal["outcome", "reward"]
 """What tells the completions of a group apart: right and wrong, or any two different rewards."""
 
@@ -36,8 +38,15 @@ def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
 
 
 def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
-    """[B,T] weights of the loss without those of tokens that have no loss but count in its denominators."""
+    """[B,T] weights of the loss without those of tokens that have no loss, whether or not they count in it."""
     return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
+
+
+def counted(batch: Batch) -> Batch:
+    """Return the batch with the tokens that count in the denominators of the loss."""
+    if UNCOUNTED not in batch.marks:
+        return batch
+    return batch.replace(loss_mask_bt=batch.active_bt & ~batch.marks[UNCOUNTED])
 
 
 def mixed_rows(batch: Batch) -> Tensor:
@@ -93,8 +102,8 @@ class DropTruncated(Selection):
     """Leave completions that hit the length limit out of the loss (DAPO's overlong filtering).
 
     They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
-    `mask_truncated` keeps the denominators, as TRL's `mask_truncated_completions` does. `in_statistics`: whether their
-    rewards still count in the group's mean and spread.
+    `mask_truncated` keeps the denominators. `in_statistics`: whether their rewards still count in the group's mean and
+    spread.
     """
 
     in_statistics: bool = True
@@ -115,19 +124,26 @@ class DropTruncated(Selection):
 
 @part("filter")
 class MaskTruncated(Selection):
-    """Completions that hit the length limit have no loss, and change nothing else (TRL's mask_truncated_completions).
+    """Completions that hit the length limit have no loss; their rewards and advantages count as ever.
 
-    Their rewards count in group statistics, they and their tokens in the denominators; no term of the loss, KL and
-    entropy included, has a gradient on them.
+    No term of the loss, KL and entropy included, has a gradient on them. `in_denominators`: whether they and their
+    tokens still count there. TRL's mask_truncated_completions keeps them in a mean over completions and leaves them out
+    of a mean over tokens; its dialects have a setting of that name.
     """
 
-    says = "completions that were cut off have no loss; they still count in group statistics and in the denominators"
+    in_denominators: bool = True
     reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Mark the tokens of truncated rows."""
         cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
-        return batch.replace(marks={**batch.marks, MASKED: cut_bt})
+        out = {} if self.in_denominators else {UNCOUNTED: cut_bt}
+        return batch.replace(marks={**batch.marks, MASKED: cut_bt, **out})
+
+    @override
+    def words(self) -> str:
+        where = "and in the denominators" if self.in_denominators else "but not in the denominators"
+        return f"completions that were cut off have no loss; they still count in group statistics {where}"
 
 
 @part("filter")

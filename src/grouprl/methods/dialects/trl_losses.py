@@ -16,7 +16,18 @@ from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects import trl
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.dialects.trl import ADVANTAGE, CLIPPED, STD, WINDOW, Level, gradient, one_right, papers_of
+from grouprl.methods.dialects.trl import (
+    ADVANTAGE,
+    CLIPPED,
+    MASKED,
+    RANKED,
+    STD,
+    WINDOW,
+    Level,
+    gradient,
+    one_right,
+    papers_of,
+)
 from grouprl.methods.group_relative import normalised
 from grouprl.methods.registry import entry
 
@@ -37,7 +48,7 @@ PER_TOKEN = gradient(-0.299940012, 0.099980004)
             "sapo_temperature_pos": "GRPOConfig.sapo_temperature_pos",
             "sapo_temperature_neg": "GRPOConfig.sapo_temperature_neg",
         },
-        differs=["1e-4 is added to the standard deviation"],
+        differs=["1e-4 is added to the standard deviation", MASKED, RANKED],
         reduces=[Reduction("sapo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the gate has slope 1")],
@@ -70,6 +81,8 @@ def sapo_trl(
             "The paper divides advantages by a Beta density fitted to the pass rates: nothing of that is computed",
             "TRL takes the mean over each micro-batch, so its gradient depends on how a step is cut; here it is the "
             "step's, which agrees when a step is one micro-batch",
+            MASKED,
+            RANKED,
         ],
         reduces=[Reduction("dapo@trl", why="in one micro-batch both are the same token mean")],
         source=trl.SOURCE,
@@ -79,7 +92,7 @@ def sapo_trl(
 )
 def bnpo_trl(base: Method) -> Method:
     """Compose what TRL calls BNPO."""
-    return base.with_parts(aggregate=TokenMean())
+    return trl.added_up(base, TokenMean())
 
 
 @entry(
@@ -94,6 +107,8 @@ def bnpo_trl(base: Method) -> Method:
             "loss_type='luspo' alone leaves importance_sampling_level at 'token' (TRL warns); 'sequence', epsilon=2e-3 "
             "and epsilon_high=2.5e-3, its recipe for the paper, make it the paper's method",
             "1e-4 is added to the standard deviation",
+            MASKED,
+            RANKED,
         ],
         reduces=[
             Reduction(
@@ -110,7 +125,7 @@ def bnpo_trl(base: Method) -> Method:
 )
 def luspo_trl(base: Method) -> Method:
     """Compose LUSPO with TRL's numbers."""
-    return base.with_parts(aggregate=SequenceSum())
+    return trl.added_up(base, SequenceSum())
 
 
 @entry(
@@ -126,7 +141,7 @@ def luspo_trl(base: Method) -> Method:
             "vespo_k_neg": "GRPOConfig.vespo_k_neg",
             "vespo_lambda_neg": "GRPOConfig.vespo_lambda_neg",
         },
-        differs=["1e-4 is added to the standard deviation", WINDOW],
+        differs=["1e-4 is added to the standard deviation", WINDOW, MASKED, RANKED],
         reduces=[Reduction("vespo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=PER_TOKEN, why="at w = 1 the weight is 1")],
@@ -148,7 +163,7 @@ def vespo_trl(
         k_negative=vespo_k_neg,
         lambda_negative=vespo_lambda_neg,
     )
-    return base.with_parts(objective=weight, aggregate=TokenMean())
+    return trl.added_up(base, TokenMean(), objective=weight)
 
 
 def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", beta: NonNegative = 0.0) -> Method:
@@ -164,7 +179,11 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
         summary="TRL's experimental GMPOTrainer: the geometric mean of ratios clipped at e^±0.4.",
         formula=f"L = -1/B Σ_i exp(1/|y_i| Σ_t c_t) A_i,  {STD}",
         defaults={"epsilon": "GMPOConfig.epsilon", "epsilon_high": "GMPOConfig.epsilon_high: None takes epsilon"},
-        differs=["1e-4 is added to the standard deviation", "The KL is never weighted by the ratio"],
+        differs=[
+            "1e-4 is added to the standard deviation",
+            "The KL is never weighted by the ratio",
+            "top_entropy_quantile, which takes tokens out of the geometric mean there, is not offered",
+        ],
         reduces=[Reduction("gmpo", other={"eps": 1e-4}, why="only the small constant differs")],
         source="TRL 1.16.0, experimental GMPOTrainer._compute_loss, run against this entry",
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the geometric mean is 1")],
@@ -187,7 +206,13 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  A = (S - mean_B S)/(std_B S + 1e-4),  "
         "S_i = Σ_k w_k (r_ik - mean_g r_k)/(std_g r_k + 1e-4)",
         defaults={"reward_weights": "GRPOConfig.reward_weights: None weighs every component 1"},
-        differs=["1e-4 is added to every standard deviation", "Mean over tokens, not over completions", WINDOW],
+        differs=[
+            "1e-4 is added to every standard deviation",
+            "Mean over tokens, not over completions",
+            WINDOW,
+            MASKED,
+            RANKED,
+        ],
         reduces=[
             Reduction(
                 "gdpo",
@@ -214,8 +239,9 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
 )
 def gdpo_trl(base: Method, reward_weights: dict[str, float] | None = None) -> Method:
     """Compose GDPO with TRL's numbers."""
-    return base.with_parts(
+    return trl.added_up(
+        base,
+        TokenMean(),
         advantage=DecoupledComponents(weights=reward_weights or {}, eps=1e-4),
         advantage_transform=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
-        aggregate=TokenMean(),
     )
