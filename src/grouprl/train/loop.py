@@ -23,7 +23,7 @@ from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.spans import span, spanned
-from grouprl.core.stopwatch import RunClock, Stopwatch
+from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
 from grouprl.evaluation.evaluate import Evaluation, evaluate
 from grouprl.evaluation.sampling import example_text
@@ -125,7 +125,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
     ):
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
-        clock = RunClock(session.elapsed)
+        clock = TrainingClock(session.elapsed)
         if session.phase == "warmup":
             warm_up(session, display, stop, clock)
         if session.phase == "pretraining" and not stop.requested:
@@ -139,7 +139,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         return None
 
 
-def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def warm_up(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Imitate demonstrations, then enter reinforcement."""
     config, sft = session.config, catalogue_method("sft")
     display.phase("warmup", config.warmup.steps, session.step)
@@ -172,7 +172,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
         session.begin(session.after_warmup())
 
 
-def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def prepare_run(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Do what the method does once before its first step (its pretraining), piece by piece."""
     session.publish()
     pieces = session.pretraining_pieces()
@@ -192,7 +192,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
         session.begin("train")
 
 
-def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def reinforce(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
     session.publish()
@@ -218,7 +218,7 @@ def _evaluation_due(session: Session) -> bool:
 
 
 @spanned("step")
-def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None:
+def _reinforce_step(session: Session, display: Display, clock: TrainingClock) -> None:
     config, watch = session.config, Stopwatch()
     first = session.source.sampled
     with clock.step:
@@ -339,7 +339,7 @@ def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prep
 
 
 def _evaluate(
-    session: Session, display: Display, stop: Interrupt, clock: RunClock, examples: int, when: str = ""
+    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, examples: int, when: str = ""
 ) -> Evaluation:
     """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
@@ -382,7 +382,7 @@ def _evaluate(
 def _log(
     session: Session,
     display: Display,
-    clock: RunClock,
+    clock: TrainingClock,
     phase: str,
     values: dict[str, float],
     samples: Sequence[Sample] | None = None,
