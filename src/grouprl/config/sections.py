@@ -187,6 +187,11 @@ class Sampling(Section):
     history: Literal["refuse", "append", "split"] = "refuse"
     """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written
     or continue in a new row with the rewritten history as its prompt."""
+    engine: str = "local"
+    """What samples: `local`, the decoder of this process; a name that a plugin registers; or a class or function of
+    yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    engine_settings: dict[str, Any] = {}
+    """Further arguments of that engine."""
 
 
 class Optim(Section):

@@ -37,7 +37,6 @@ from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
-from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -67,7 +66,7 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     profile: int = 0,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
     changes: Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Summary:
@@ -75,8 +74,8 @@ def train(
 
     At the end the folder holds the resolved config, metrics, rollouts, checkpoints, the final model and a report.
     With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
-    the policy's sampler (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their own, and
-    evaluate with the engine. `changes` and `accept_changes` are for a run that is resumed: see
+    the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
+    processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a run that is resumed: see
     `session.resume`.
 
     Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
