@@ -75,8 +75,8 @@ def train(
     At the end the folder holds the resolved config, metrics, rollouts, checkpoints, the final model and a report.
     With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
     the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
-    processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a run that is resumed: see
-    `session.resume`.
+    processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a
+    run that is resumed: see `session.resume`.
 
     Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
     """
