@@ -11,6 +11,7 @@ from grouprl.config.sections import Model
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
@@ -64,7 +65,7 @@ def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
             options["alphabet"] = run.alphabet
     if model.lora is not None:
         options["lora"] = model.lora.model_dump()
-    return load_policy(
+    policy = load_policy(
         name,
         device=model.device,
         dtype=model.dtype,
@@ -76,6 +77,8 @@ def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
         seed=seed,
         **options,
     )
+    call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policy
 
 
 def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:

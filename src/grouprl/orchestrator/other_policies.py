@@ -18,7 +18,7 @@ from grouprl.tasks.task import Task
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
 """Keys of `model` that mean nothing to other policies."""
-OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history")
+OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
 """Keys of `sampling` that mean nothing to actions that are not text."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
 """Beginnings of the Batch fields that are read off texts."""

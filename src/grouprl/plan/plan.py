@@ -19,6 +19,7 @@ from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import CATALOGUE
@@ -38,6 +39,7 @@ from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
 from grouprl.policy.optimizers import check_optimizer
@@ -46,6 +48,7 @@ from grouprl.records.examples import Split
 from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.rollout.episode_rows import environments, measured
 from grouprl.rollout.stored import stored_refusals
+from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
 
 LOOKED_AT = 32
@@ -90,6 +93,8 @@ class Plan:
     refusals: tuple[str, ...]
     idle: tuple[str, ...]
     notes: tuple[str, ...]
+    actions: bool = False
+    """Whether the policy takes actions, and writes no tokens."""
 
     @property
     def peak(self) -> int | None:
@@ -113,7 +118,12 @@ class Plan:
             f"{batch.completions} completions, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
-        return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+        lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
+        return [self.worded(line) for line in lines]
+
+    def worded(self, text: str) -> str:
+        """Return a text of this plan in the words of its policy: completions and tokens, or episodes and actions."""
+        return worded(text, actions=self.actions)
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -135,6 +145,8 @@ def plan(run: Config | ResolvedRun) -> Plan:
     check_optimizer(config.optim)
     facts = run_facts(run)
     model, tokenizer = read_model(run)
+    if tokenizer is not None:
+        call_syntax(tokenizer, config.sampling.tool_calls)
     requested = _first_examples(task)
     looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, config)]
     prompts = prompts_of(looked_at, method, task, facts)
@@ -143,15 +155,18 @@ def plan(run: Config | ResolvedRun) -> Plan:
     answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
-        encoder, history = tokenizer and PromptEncoder(tokenizer), config.sampling.history
+        encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
         acting = config.environment
         workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
         stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
         with closing(stage):
-            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, history, stage)
+            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, config.sampling.history, stage)
         longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
         notes += found.notes
         notes += _cut_off_episodes(model, longest, answer, task.max_turns)
+    elif tokenizer is not None:
+        told = check_template(PromptEncoder(tokenizer), prompts)
+        complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
     second = sum(isinstance(part, SecondModel) for part in method.pretrain)
@@ -162,6 +177,8 @@ def plan(run: Config | ResolvedRun) -> Plan:
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
     too_much = too_large(costs, free_bytes(device), str(device))
+    if not config.run.memory_check:
+        notes, too_much = [*notes, *(f"{said}. It is tried: run.memory_check is false" for said in too_much)], []
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -186,11 +203,12 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *gold_refusals(reward, task),
             *complaints,
             *no_room,
-            *too_much,
+            *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
             *pass_refusals(config, model),
         ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
+        actions=task.spaces is not None,
     )
 
 

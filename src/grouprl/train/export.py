@@ -12,6 +12,7 @@ from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.policy import CausalPolicy, load_policy
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Policy
@@ -57,9 +58,11 @@ def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolic
     """Load the final model; that of every agent where they have their own."""
     place: dict[str, Any] = {"device": config.model.device, "dtype": config.model.dtype}
     agents = list(model_names(config, task))
-    if len(agents) == 1:
-        return load_policy(folder, **place)
-    return TeamPolicy({agent: load_policy(folder / agent, **place) for agent in agents})
+    folders = [folder] if len(agents) == 1 else [folder / agent for agent in agents]
+    policies = [load_policy(each, **place) for each in folders]
+    for policy in policies:
+        call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policies[0] if len(agents) == 1 else TeamPolicy(dict(zip(agents, policies, strict=True)))
 
 
 def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:

@@ -119,7 +119,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
     with (
         closing(session),
         settled(),
-        Display(session.config.steps, console=console) as display,
+        Display(session.config.steps, console=console, actions=session.task.spaces is not None) as display,
         Interrupt(display.message) as stop,
     ):
         for note in [*session.notes, *session.collector.notes]:

@@ -408,8 +408,9 @@ def assemble(
 
 
 def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
-    facts = health_facts(config, method, max_tokens, exact)
-    if method.update is not None or policy_kind(config.model.name) is not None or config.optim.name != "adamw":
+    other = policy_kind(config.model.name) is not None
+    facts = replace(health_facts(config, method, max_tokens, exact), actions=other)
+    if method.update is not None or other or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of this rate go, or a part sets them itself
     return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 
