@@ -185,8 +185,11 @@ class Sampling(Section):
     stop: tuple[str, ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
-    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written
-    or continue in a new row with the rewritten history as its prompt."""
+    """Where the chat template rewrites what was said in earlier turns, judged per episode: count the episode as failed,
+    keep what was written, or continue in a new row with the rewritten history as its prompt."""
+    tool_calls: str = "auto"
+    """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
+    your own (file.py:name)."""
 
 
 class Optim(Section):
@@ -281,6 +284,9 @@ class Run(Section):
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1
     """Rollouts are stored every so many steps; 0: never."""
+    memory_check: bool = True
+    """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
+    for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
     threads: WrittenCount | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0

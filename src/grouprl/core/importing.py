@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, suggest
 
 
@@ -100,7 +101,7 @@ def working_directory_importable() -> Iterator[None]:
 
 
 def _module(name: str, what: str) -> ModuleType:
-    with working_directory_importable():
+    with working_directory_importable(), imported_in_time(name):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -118,10 +119,11 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
-    try:
-        return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
-    except (Exception, SystemExit) as error:
-        raise _broken(str(path), what, error) from error
+    with imported_in_time(str(path)):
+        try:
+            return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
+        except (Exception, SystemExit) as error:
+            raise _broken(str(path), what, error) from error
 
 
 def _broken(where: str, what: str, error: BaseException) -> InputError:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError
 
 ENTRY_POINTS = "grouprl.plugins"
@@ -70,7 +71,8 @@ def load_announced() -> None:
     _announced.append(ENTRY_POINTS)
     for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
-            each.load()
+            with imported_in_time(each.value):
+                each.load()
         except Exception as error:
             warnings.warn(f"the plugin {each.name} ({each.value}) is left out: {error!r}", stacklevel=2)
         else:
@@ -80,8 +82,9 @@ def load_announced() -> None:
 @contextmanager
 def _importing(where: str, rule: str) -> Iterator[None]:
     """Say in words what went wrong when a user's code was imported."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"cannot import '{where}': {reason}", rule) from error
+    with imported_in_time(where):
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"cannot import '{where}': {reason}", rule) from error

@@ -35,7 +35,7 @@ def headline(run: RunData) -> str:
     """The verdict, the numbers before → after with intervals, and what kind of run this was."""
     before, after = evaluations(run)
     found = verdict(before, after)
-    cards = [_card(name, label, before, after) for name, label in _headline_rows(after)]
+    cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after)]
     facts = [
         f"{key} <b>{escape(str(run.summary[key]))}</b>"
         for key in ("task", "method", "model", "seed")
@@ -78,7 +78,7 @@ def curves(run: RunData) -> str:
 
 def health(run: RunData) -> str:
     """What became of the prompts and completions sampled; findings in words, those that persist first."""
-    account = in_words(totals(run.records))
+    account = run.worded(in_words(totals(run.records)))
     return (f'<p class="muted">{escape(account)}</p>' if account else "") + _findings(run)
 
 

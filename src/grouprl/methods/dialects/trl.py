@@ -59,6 +59,9 @@ SWITCHES = {
 }
 """Where the defaults of the settings come from that TRL's trainer has for every loss."""
 
+FOR_EVERY_LOSS = ("scale_rewards", "importance_sampling_level", "beta", "use_bias_correction_kl", "entropy_coef")
+"""The settings of `grpo@trl` that are no clip: an entry with another objective keeps these."""
+
 SOURCE = "TRL 1.16.0, GRPOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
 SOURCE_RLOO = "TRL 1.16.0, RLOOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
 ROUNDING = "A group without spread gets exactly 0 here; TRL divides the rounding error of its float32 mean by 1e-4"
@@ -82,7 +85,7 @@ ADVANTAGE = [1.49970006, -0.49990002, -0.49990002, -0.49990002]
 
 def papers_of(name: str) -> Sequence[Paper]:
     """Return the papers of the method that a dialect is of."""
-    return CATALOGUE[name].card.papers
+    return CATALOGUE[name].written.papers
 
 
 def one_right(**known: Any) -> Golden:
@@ -184,7 +187,7 @@ def grpo_trl(
     return Method(advantage=advantage(), objective=surrogate, aggregate=SequenceMean())
 
 
-@dialect(
+@entry(
     "dr_grpo@trl",
     Card(
         title="Dr. GRPO as TRL computes it",
@@ -212,22 +215,15 @@ def grpo_trl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed=OLD_NAMES,
+    base="grpo@trl",
 )
-def dr_grpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def dr_grpo_trl(base: Method) -> Method:
     """Compose Dr. GRPO with TRL's numbers."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=ConstantLength())
+    return base.with_parts(aggregate=ConstantLength())
 
 
-@dialect(
+@entry(
     "dapo@trl",
     Card(
         title="DAPO as TRL computes it (TRL's default loss)",
@@ -248,22 +244,15 @@ def dr_grpo_trl(
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.299940012, 0.099980004))],
     ),
-    switches,
-    SWITCHES,
     renamed={k: v for k, v in OLD_NAMES.items() if k != "scale"},
+    base="grpo@trl",
 )
-def dapo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def dapo_trl(base: Method) -> Method:
     """Compose TRL's default loss."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(aggregate=TokenMean())
 
 
-@dialect(
+@entry(
     "gspo@trl",
     Card(
         title="GSPO as TRL computes it",
@@ -293,22 +282,20 @@ def dapo_trl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed={"clip_low": "epsilon", "clip_high": "epsilon_high"},
+    base="grpo@trl",
 )
 def gspo_trl(
+    base: Method,
     epsilon: ClipLow = 3e-4,
     epsilon_high: Positive | None = 4e-4,
-    delta: Delta = None,
     importance_sampling_level: Level = "sequence",
 ) -> Method:
-    """Compose GSPO with TRL's numbers."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=SequenceMean())
+    """Compose GSPO with TRL's numbers: GRPO's with other settings."""
+    return base
 
 
-@dialect(
+@entry(
     "cispo@trl",
     Card(
         title="CISPO as TRL computes it",
@@ -335,19 +322,17 @@ def gspo_trl(
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.0599880024, 0.0199960008))],
     ),
-    switches,
-    SWITCHES,
     renamed={"cap": "epsilon_high"},
+    base="grpo@trl",
+    keeps=("epsilon_high", *FOR_EVERY_LOSS),
 )
 def cispo_trl(
-    epsilon: Positive = 0.2,
-    epsilon_high: Positive | None = None,
-    importance_sampling_level: Level = "token",
+    base: Method, epsilon_high: float | None, importance_sampling_level: Level, epsilon: Positive = 0.2
 ) -> Method:
     """Compose CISPO with TRL's numbers."""
     cap = epsilon if epsilon_high is None else epsilon_high
     surrogate = Capped(high=cap, high_negative=cap, ratio=importance_sampling_level)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(objective=surrogate, aggregate=TokenMean())
 
 
 @entry(

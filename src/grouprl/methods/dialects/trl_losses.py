@@ -23,14 +23,13 @@ from grouprl.methods.dialects.trl import (
     RANKED,
     STD,
     WINDOW,
-    Delta,
     Level,
     gradient,
     one_right,
     papers_of,
 )
 from grouprl.methods.group_relative import normalised
-from grouprl.methods.settings import ClipLow
+from grouprl.methods.registry import entry
 
 ORIGINALS = (normalised,)
 """The family that holds bnpo; importing it registers it."""
@@ -38,7 +37,7 @@ ALL_WEIGH_THE_SAME = gradient(-0.18746251, 0.124975005)
 PER_TOKEN = gradient(-0.299940012, 0.099980004)
 
 
-@dialect(
+@entry(
     "sapo@trl",
     Card(
         title="SAPO as TRL computes it",
@@ -54,22 +53,23 @@ PER_TOKEN = gradient(-0.299940012, 0.099980004)
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the gate has slope 1")],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
+    keeps=trl.FOR_EVERY_LOSS,
 )
 def sapo_trl(
+    base: Method,
+    importance_sampling_level: Level,
     sapo_temperature_pos: Positive = 1.0,
     sapo_temperature_neg: Positive = 1.05,
-    importance_sampling_level: Level = "token",
 ) -> Method:
     """Compose SAPO with TRL's numbers."""
     gate = SoftGate(
         tau_positive=sapo_temperature_pos, tau_negative=sapo_temperature_neg, ratio=importance_sampling_level
     )
-    return Method(advantage=trl.advantage(), objective=gate, aggregate=SequenceMean())
+    return base.with_parts(objective=gate)
 
 
-@dialect(
+@entry(
     "bnpo@trl",
     Card(
         title="What TRL calls BNPO",
@@ -88,21 +88,14 @@ def sapo_trl(
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=PER_TOKEN)],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
 )
-def bnpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def bnpo_trl(base: Method) -> Method:
     """Compose what TRL calls BNPO."""
-    surrogate = trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=trl.advantage(), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(aggregate=TokenMean())
 
 
-@dialect(
+@entry(
     "luspo@trl",
     Card(
         title="LUSPO as TRL computes it",
@@ -128,21 +121,14 @@ def bnpo_trl(
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.374925015, 0.124975005))],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
 )
-def luspo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def luspo_trl(base: Method) -> Method:
     """Compose LUSPO with TRL's numbers."""
-    surrogate = trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=trl.advantage(), objective=surrogate, aggregate=SequenceSum())
+    return base.with_parts(aggregate=SequenceSum())
 
 
-@dialect(
+@entry(
     "vespo@trl",
     Card(
         title="VESPO as TRL computes it",
@@ -160,10 +146,11 @@ def luspo_trl(
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=PER_TOKEN, why="at w = 1 the weight is 1")],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
+    keeps=trl.FOR_EVERY_LOSS,
 )
 def vespo_trl(
+    base: Method,
     vespo_k_pos: Power = 2.0,
     vespo_lambda_pos: Power = 3.0,
     vespo_k_neg: Power = 3.0,
@@ -176,7 +163,7 @@ def vespo_trl(
         k_negative=vespo_k_neg,
         lambda_negative=vespo_lambda_neg,
     )
-    return Method(advantage=trl.advantage(), objective=weight, aggregate=TokenMean())
+    return base.with_parts(objective=weight, aggregate=TokenMean())
 
 
 def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", beta: NonNegative = 0.0) -> Method:
@@ -210,7 +197,7 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
     return Method(advantage=trl.advantage(), objective=mean, aggregate=SequenceMean())
 
 
-@dialect(
+@entry(
     "gdpo@trl",
     Card(
         title="GDPO as TRL computes it",
@@ -247,21 +234,13 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
             )
         ],
     ),
-    trl.switches,
-    trl.SWITCHES,
-    without=("scale_rewards",),
+    base="grpo@trl",
+    keeps=("epsilon", "epsilon_high", "delta", *trl.FOR_EVERY_LOSS[1:]),
 )
-def gdpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-    reward_weights: dict[str, float] | None = None,
-) -> Method:
+def gdpo_trl(base: Method, reward_weights: dict[str, float] | None = None) -> Method:
     """Compose GDPO with TRL's numbers."""
-    return Method(
+    return base.with_parts(
         advantage=DecoupledComponents(weights=reward_weights or {}, eps=1e-4),
         advantage_transform=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
-        objective=trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta),
         aggregate=TokenMean(),
     )

@@ -12,10 +12,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
 from grouprl.algorithms.reductions.aggregate import GroupMean, SequenceSum, TokenMean
 from grouprl.core.levels import Alone
-from grouprl.core.numbers import Limit, NonNegative, Positive
+from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, Spread
+from grouprl.methods.settings import ALONE, CLIPS, EPS, GROUP, Spread
 
 Floor = Annotated[float, Field(ge=0)] | None
 
@@ -231,12 +231,15 @@ def dispo(
         recommended={"group": 16, "prompts": 48, "reward": "+1 / -1", "logits": "float32"},
     ),
     renamed={"high": "cap"},
+    base="grpo",
+    keeps=("eps", "alone"),
 )
 def scalerl(
+    base: Method,
+    eps: float,
+    alone: Alone,
     cap: Limit = 5.0,
     scale: Spread = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     filter_dead: bool = True,
 ) -> Method:
     """Compose ScaleRL's loss.
@@ -245,7 +248,7 @@ def scalerl(
     batch's spread of centred rewards, zero-variance groups left out. The paper's pipeline and schedules are not part of
     it.
     """
-    return Method(
+    return base.with_parts(
         filter=(MixedGroups(by="reward"),) if filter_dead else (),
         advantage=Relative(
             "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
@@ -294,18 +297,15 @@ def scalerl(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, "alone"),
 )
-def minirl(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.27,
-    cap: Limit = 5.0,
-    alone: Alone = "zero",
-) -> Method:
+def minirl(base: Method, alone: Alone, clip_low: float, clip_high: Positive = 0.27, cap: Limit = 5.0) -> Method:
     """Compose MiniRL.
 
     Mean over completions of Σ_t -M·sg[min(π/π_behavior, 5)]·A·log π with A = R - mean_g, as in the paper.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
         objective=MaskedImportanceObjective(low=clip_low, high=clip_high, cap=cap),
         aggregate=SequenceSum(),
