@@ -193,7 +193,7 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
 )
 def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> Method:
     """Compose GMPO with TRL's numbers."""
-    mean = GeometricMean(low=epsilon, high=epsilon if epsilon_high is None else epsilon_high)
+    mean = GeometricMean(clip_low=epsilon, clip_high=epsilon if epsilon_high is None else epsilon_high)
     return Method(advantage=trl.advantage(), objective=mean, aggregate=SequenceMean())
 
 
