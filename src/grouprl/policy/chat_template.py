@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from grouprl.chat.calls import Form
+from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
 from grouprl.core.errors import InputError
 from grouprl.policy.carried_messages import Messages, TemplateFacts, Use, carried, roles
@@ -56,10 +57,8 @@ class ChatTemplate:
         """Name of the syntax that the template writes calls in; `hermes` where it shows none."""
         facts, call = self.facts, {"id": "call_0000", "type": "function", "function": ASKED}
         text = self.written({"role": "assistant", "content": "", "tool_calls": [call]}) if facts.calls else None
-        read = {name: form.read(text) for name, form in SYNTAXES.items()} if text else {}
-        found = {name: len(said.beside) for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]}
-        if found:
-            return min(found, key=found.__getitem__)
+        if text and (found := _read_by(text)):
+            return found
         known = "no" if facts.tools == "no" and not facts.calls else str(self.source)
         return next((name for sign, name in SIGNS if sign in known), "hermes")
 
@@ -175,6 +174,15 @@ class _Unowned:
     def apply_chat_template(self, *arguments: Any, **settings: Any) -> Any:
         """Render, as the tokenizer does."""
         return self._tokenizer().apply_chat_template(*arguments, **settings)  # type: ignore[union-attr]
+
+
+def _read_by(text: str) -> str:
+    """Return the syntax that reads the call in a text best: which writes it so, or leaves least beside it; '' if none
+    does."""
+    read = {name: form.read(text) for name, form in SYNTAXES.items()}
+    found = [name for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]]
+    call = Call(str(ASKED["name"]), {"qzarg": "qzvalue"})
+    return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
 
 
 def _plain(call: Any) -> dict[str, Any]:

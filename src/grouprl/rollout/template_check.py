@@ -65,9 +65,26 @@ def _rewritten(between: TurnText, prompt: Any) -> tuple[str, list[str]]:
     form = between.form
     usual = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
     always = _refused(between, prompt, usual, shown)
+    if always:  # the form's way may not be the only one
+        usual = _as_template(between, prompt, usual)
+        always = _refused(between, prompt, usual, shown) and always
     odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
     found = {kind: _refused(between, prompt, action, shown) for kind, action in odd.items()}
     return always, [f"of a turn with {kind}, {what}" for kind, what in found.items() if what and not always]
+
+
+def _as_template(between: TurnText, prompt: Any, usual: str) -> str:
+    """Return the same turn as the template itself writes it, without its end."""
+    template, tools = between.template, getattr(prompt, "tools", ())
+    call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]} if tools else _plain(usual)
+    text = template.written(message) or usual
+    ends = between.policy.tokenizer.convert_ids_to_tokens(sorted(between.policy.eos_ids))
+    return text[: min((at for at in map(text.find, map(str, ends)) if at >= 0), default=len(text))]
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
 
 
 def _refused(between: TurnText, prompt: Any, action: str, shown: Observation) -> str:

@@ -128,7 +128,10 @@ class TurnText:
                 different = said, whole
         if different is None:
             return Onward(refused=complaint or "the chat template renders nothing")
-        return self._rewritten(context, shown, written, *different)
+        try:
+            return self._rewritten(context, shown, written, *different)
+        except InputError as error:
+            return Onward(refused=str(error))
 
     def _rewritten(self, context: Context, shown: Observation, written: str, said: Message, whole: str) -> Onward:
         """Return how an episode goes on whose history the template rewrites."""
@@ -233,7 +236,11 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
 
 
 def _marked(said: Message) -> Message:
-    """Return a message with calls, whose last one has a mark as its only argument."""
-    *rest, last = said["tool_calls"]  # type: ignore[typeddict-item]
-    call = {**last, "function": {"name": last["function"]["name"], "arguments": {"q": MARK}}}
-    return {"role": "assistant", "content": "", "tool_calls": [*rest, call]}  # type: ignore[typeddict-unknown-key]
+    """Return a message with the same calls, each with a mark as its only argument."""
+    given: Any = said
+    calls = [
+        {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
+        for call in given["tool_calls"]
+    ]
+    made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
+    return made  # type: ignore[no-any-return]
