@@ -4,6 +4,8 @@ Each is written anew from what the family's published template does with a messa
 drops, moves or refuses. Texts that it adds (who the model is, how tools are used) are left out or shortened.
 """
 
+# ruff: noqa: E501 (parts of templates)
+
 from __future__ import annotations
 
 from dataclasses import dataclass

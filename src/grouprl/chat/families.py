@@ -314,6 +314,7 @@ class HarmonyForm(Form):
     """Messages on channels: analysis is thinking, commentary to a function is a call, final is the answer (gpt-oss)."""
 
     start, body, ends = "<|start|>", "<|message|>", ("<|end|>", "<|call|>", "<|return|>")
+    plain = False
     recipient = re.compile(r"to=(?:functions\.)?([\w.-]+)")
 
     def read(self, text: str, opened: bool = False) -> Said:

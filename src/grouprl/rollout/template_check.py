@@ -8,6 +8,7 @@ from typing import Any
 
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
+from grouprl.core.errors import shortened
 from grouprl.envs.environment import Observation
 from grouprl.policy.carried_messages import Use, uses_of
 from grouprl.policy.chat_template import template_of
@@ -63,14 +64,14 @@ def _rewritten(between: TurnText, prompt: Any) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = between.form
-    usual = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
-    always = _refused(between, prompt, usual, shown)
-    if always:  # the form's way may not be the only one
-        usual = _as_template(between, prompt, usual)
-        always = _refused(between, prompt, usual, shown) and always
+    simple = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
+    simply = _refused(between, prompt, simple, shown)
+    usual = _as_template(between, prompt, simple) if simply else simple  # the form's way may not be the template's
+    always = simply and _refused(between, prompt, usual, shown)
     odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
-    found = {kind: _refused(between, prompt, action, shown) for kind, action in odd.items()}
-    return always, [f"of a turn with {kind}, {what}" for kind, what in found.items() if what and not always]
+    found = {f"with {kind}": _refused(between, prompt, action, shown) for kind, action in odd.items()}
+    found = {f"such as {shortened(simple, 80)}": simply, **found}
+    return always, [f"of a turn {kind}, {what}" for kind, what in found.items() if what and not always]
 
 
 def _as_template(between: TurnText, prompt: Any, usual: str) -> str:

@@ -99,14 +99,15 @@ class TurnText:
         """Return what an action behind `context` holds."""
         return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
 
-    def later(self, shown: Observation, ended_with: int | None) -> str:
+    def later(self, shown: Observation, ended_with: int | None, said: Message | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
 
-        `ended_with` is the end token that the action already has; None where it was cut off.
+        `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
+        a message, where that is known.
         """
         if not self.chat:
             return shown.text
-        return self._words(shown_messages(shown), ended_with)
+        return self._words(shown_messages(shown), ended_with, said)
 
     def onward(self, context: Context, shown: Observation) -> Onward:
         """Return how an episode goes on behind the last action of `context`, where `shown` follows."""
@@ -203,7 +204,7 @@ class TurnText:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
-        if said is not None and "tool_calls" in said:
+        if said is not None and "tool_calls" in said and self.template.facts.results == "calls":
             ends = [str(each) for each in self.policy.tokenizer.convert_ids_to_tokens(sorted(self.policy.eos_ids))]
             behind = self._behind(MARK, [user, _marked(said), *messages])
             at = min((found for found in map(behind.find, ends) if found >= 0), default=0)
@@ -232,7 +233,7 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
     """Return a call of the protocol with its arguments as an object: chat templates write them out."""
     assert isinstance(said, Call)
     arguments = said.arguments if isinstance(said.arguments, str) else dict(said.arguments)
-    return {**call, "function": {"name": said.name, "arguments": arguments}}
+    return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
 def _marked(said: Message) -> Message:
