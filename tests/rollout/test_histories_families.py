@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from chat_families import CHAT_FAMILIES, family_policy
+from chat_policies import chatting
 from grouprl.chat.said import Call
 from grouprl.envs.environment import Observation, Step
 from grouprl.policy import Tokens
@@ -144,7 +145,70 @@ def test_what_is_not_rewritten_is_one_row_by_default(name: str, turn: str) -> No
     assert len(episodes) == 1
 
 
-REWRITTEN = (
+REWRITTEN = [
+    ("qwen 3", "think, answer", with_tools, False),  # the end of the episode: nothing follows
+    ("qwen 3", "think, answer", Told, True),
+    ("qwen 3", "answer", Told, False),
+    ("deepseek 3", "think, answer", Told, True),
+    ("llama 3", "spaces", Told, True),
+    ("llama 3.1", "spaces", Told, True),
+    ("gemma 2", "spaces", Told, True),
+    ("gemma 3", "spaces", Told, True),
+    ("gemma 2", "answer", Told, False),
+    ("qwen 2.5", "spaces", Told, False),
+    ("smollm 2", "spaces", Told, False),
+    ("gpt-oss", "answer", Told, True),  # <|return|> becomes <|end|>
+    ("mistral 0.3", "call", with_tools, True),  # calls get ids
+    ("mistral nemo", "call", with_tools, True),
+    ("glm 4.5", "answer", Told, True),  # an empty thought is put in front
+]
+
+
+@pytest.mark.parametrize(("name", "turn", "make", "rewritten"), REWRITTEN)
+def test_what_is_rewritten_is_seen(name: str, turn: str, make: Any, rewritten: bool) -> None:
+    turns = [turn, "answer"]
+    refused, split, kept = (played(name, turns, history, make) for history in ("refuse", "split", "append"))
+    assert isinstance(refused.outcomes[0], Failure) is rewritten, outcome(refused)
+    assert not split.failures
+    assert not kept.failures
+    if rewritten:
+        assert "the chat template rewrites history: what was" in outcome(refused)
+        assert "sampling.history" in outcome(refused)
+        assert len(split) > 1
+    assert len(kept) == 1
+
+
+def test_tools_that_move_to_the_last_user_message_are_seen() -> None:
+    example = Example("moved", ({"role": "user", "content": "go"},), {"tools": BOX.schemas})  # type: ignore[arg-type]
+    refused = played("mistral 0.3", ["answer", "answer"], "refuse", Told, example)
+    assert "what was 'AVAILABLE_TOOLS" in outcome(refused)
+    split = played("mistral 0.3", ["answer", "answer"], "split", Told, example)
+    decode = family_policy("mistral 0.3").tokenizer.decode
+    first, second = (decode(ids) for ids in split.rollout.prompt_ids)
+    assert first.startswith("<s>[AVAILABLE_TOOLS] [")
+    assert second.startswith("<s>[INST] go[/INST]")
+    assert "[AVAILABLE_TOOLS] [" in second
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_rows_are_what_the_template_renders(name: str) -> None:
+    """Whatever the setting allows as one row is the rendering of its conversation, to the last action."""
+    policy = family_policy(name)
+    starts = [Start(SUM, seed, action_seed=7 * seed) for seed in range(2)]
+    episodes = play(policy, Told, starts, max_turns=3, max_new_tokens=4, history="split")
+    template, rollout = template_of(policy.tokenizer), episodes.rollout
+    for row, (prompt, ids) in enumerate(zip(rollout.prompt_ids, rollout.response_ids, strict=True)):
+        assert policy.tokenizer.decode(prompt) == template.render(episodes.prompts[row])  # type: ignore[arg-type]
+        if episodes.turns_b[row] < 2:
+            continue
+        record, talk = episodes.records[row], list(episodes.prompts[row])
+        for turn in record.turns[:-1]:
+            talk += [{"role": "assistant", "content": turn.action}, {"role": "user", "content": turn.seen}]  # type: ignore[list-item]
+        last = [i for i in range(len(ids)) if episodes.turn_bt[row, i] == episodes.turns_b[row] - 1]
+        assert policy.tokenizer.decode([*prompt, *ids[: last[0]]]) == template.render(Chat(talk))
+
+
+TEN = (
     "llama 3.1",
     "qwen 2.5",
     "qwen 3",
