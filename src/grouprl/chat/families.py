@@ -337,6 +337,13 @@ class HarmonyForm(Form):
             return Said(tuple(calls), None, thought, joined([*beside, *final]))
         return Said((), joined(final or beside), thought)
 
+    def thinking_ends(self, text: str, opened: bool = False) -> int:
+        """Return at which character the message on the channel of analysis ends; 0 where none begins the turn."""
+        if not text.lstrip().startswith("<|channel|>analysis"):
+            return 0
+        at = text.find(self.ends[0])
+        return len(text) if at < 0 else at + len(self.ends[0])
+
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls."""
         said = self.read(text)

@@ -7,6 +7,7 @@ episode is judged by the real rendering of its own messages; what happens where 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ from grouprl.policy.call_syntax import call_syntax, opens_thinking
 from grouprl.policy.chat_template import ChatTemplate, template_of
 from grouprl.policy.text import render_chat
 from grouprl.records.examples import Chat, Example, Message
+from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 History = Literal["refuse", "append", "split"]
@@ -98,6 +100,19 @@ class TurnText:
     def read(self, context: Context, text: str) -> Said:
         """Return what an action behind `context` holds."""
         return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
+
+    def think(self, context: Context, turn: Turn, ids: Sequence[int]) -> None:
+        """Note in a turn what of it is thinking, and how many of its tokens `ids` that is."""
+        if not self.chat:
+            return
+        opened = opens_thinking(self._standing(context))
+        end = self.form.thinking_ends(turn.action, opened)
+        if end:
+            turn.thinking = self.form.read(turn.action, opened).thinking
+            turn.thought = bisect_left(range(len(ids)), end, key=lambda n: len(self._text(ids[:n])))
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.policy.decode_all([ids])[0])
 
     def later(self, shown: Observation, ended_with: int | None, said: Message | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
