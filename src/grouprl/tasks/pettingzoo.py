@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.alarm import imported_in_time
+from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
