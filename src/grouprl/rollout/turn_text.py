@@ -215,7 +215,7 @@ class TurnText:
     def _ended(self, context: Context) -> int | None:
         return context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
 
-    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Message | None = None) -> str:
+    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
@@ -251,12 +251,11 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
     return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
-def _marked(said: Message) -> Message:
+def _marked(said: Mapping[str, Any]) -> Message:
     """Return a message with the same calls, each with a mark as its only argument."""
-    given: Any = said
     calls = [
         {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
-        for call in given["tool_calls"]
+        for call in said["tool_calls"]
     ]
     made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
     return made
