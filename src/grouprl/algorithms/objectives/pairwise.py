@@ -94,11 +94,11 @@ class PairwiseGradient(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 is never dropped."""
-        unread = ["pairwise_gradient.low has no effect with clip joint"] if self._unread_low() else []
+        unread = ["pairwise_gradient.clip_low has no effect with clip joint"] if self._unread_low() else []
         return [*unread, *idle_ratio(run, "old", f"the band {self._band_words()}")]
 
     def _unread_low(self) -> bool:
-        return self.clip == "joint" and self.clip_low != type(self).low
+        return self.clip == "joint" and self.clip_low != type(self).clip_low
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A pair needs two."""
