@@ -9,14 +9,14 @@ import torch
 from desks import FakeDesk
 from grouprl import InputError, method
 from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.mean_scaled import MeanScaled
-from grouprl.algorithms.features.running_baseline import RunningBaseline
+from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
+from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.clip_bias import ClipBias, left_out_by
+from grouprl.algorithms.updates.papers.clip_bias import ClipBias, left_out_by
 from grouprl.train.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy

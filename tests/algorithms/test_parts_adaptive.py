@@ -7,7 +7,7 @@ from math import exp, log, sqrt
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.token_credit import TokenRelative
+from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
 from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, DynamicClip, EntropyClip, TurnClip, turn_log_ratio
 from grouprl.algorithms.objectives.covariance import ClipCov, KLCov, covariance
 from grouprl.algorithms.objectives.objective import Clipped

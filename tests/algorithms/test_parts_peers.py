@@ -9,12 +9,12 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
-from grouprl.algorithms.advantages.token_baseline import TokenBaseline
-from grouprl.algorithms.filters.mismatch_rejection import MismatchRejection
-from grouprl.algorithms.objectives.divergence_mask import DivergenceMask, binary_kl
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight
+from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.filters.papers.mismatch_rejection import MismatchRejection
+from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask, binary_kl
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.regularizers.kl import estimate
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss

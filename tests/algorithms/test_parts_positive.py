@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.reweigh import DifficultyWeight, DropOutliers, LongWrong
+from grouprl.algorithms.advantages.papers.reweigh import DifficultyWeight, DropOutliers, LongWrong
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.outer_clip import PreClipped
+from grouprl.algorithms.objectives.papers.outer_clip import PreClipped
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.reductions.control import ControlToken
-from grouprl.algorithms.regularizers.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
+from grouprl.algorithms.reductions.papers.control import ControlToken
+from grouprl.algorithms.regularizers.papers.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

@@ -21,7 +21,7 @@ from grouprl.algorithms.objectives.discriminative import (
     SuccessWeight,
 )
 from grouprl.algorithms.objectives.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, RegionGradient, Shift
-from grouprl.algorithms.objectives.pairwise import PairwiseGradient
+from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
 from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, completion_value
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean

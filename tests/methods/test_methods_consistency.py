@@ -9,9 +9,14 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.certainty import AddOutcome, CertaintyReward
+from grouprl.algorithms.advantages.papers.certainty import AddOutcome, CertaintyReward
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip, completion_entropy
+from grouprl.algorithms.rewards.papers.consistency import (
+    PromptAdvantage,
+    SemanticScale,
+    TwoLevelClip,
+    completion_entropy,
+)
 from small import f64, gradient, near, slopes, small
 
 

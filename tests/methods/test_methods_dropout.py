@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.advantages.history import OnlyTokenMean, SmoothStandardized
+from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
 from grouprl.algorithms.objectives.adaptive_clip import DynamicClip
-from grouprl.algorithms.objectives.dropout import DropoutClip
+from grouprl.algorithms.objectives.papers.dropout import DropoutClip
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.regularizers.schedule import ConvexKL, ScheduledKL
+from grouprl.algorithms.regularizers.papers.schedule import ConvexKL, ScheduledKL
 from grouprl.core.errors import InputError
 from grouprl.records.prompt_history import PromptHistory, Visit
 from single_runs import launch, records

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config

@@ -241,6 +241,7 @@ class _Table:
         for i, episode in enumerate(rows):
             ids = list(sampled.response_ids[i])
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
+            self.between.think(episode.acting, episode.turns[-1], ids)
         told = [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
         steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, told, strict=True)])
         for episode, step in zip(rows, steps, strict=True):

@@ -78,9 +78,8 @@ def success(run: RunData) -> str:
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
     words = "Share of correct completions: sampled in training, and on held-out prompts with 95 % intervals."
     drawn = [s for s in series if s.y]
-    wide, narrow = (
-        chart(*map(run.worded, ("Correct completions", words)), drawn, 0.0, size) for size in (WIDE, NARROW)
-    )
+    title, words = run.worded("Correct completions"), run.worded(words)
+    wide, narrow = (chart(title, words, drawn, 0.0, size) for size in (WIDE, NARROW))
     return wide + f'<div class="only-narrow">{narrow}</div>'
 
 

@@ -106,15 +106,16 @@ def rollouts(run: RunData) -> str:
         return _none("No rollouts are stored.")
     options = (("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy"))
     radios = "".join(
-        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> {label}</label>'
+        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> '
+        f"{run.worded(label)}</label>"
         for key, label in options
     )
     played = any(row.get("turns") for row in run.rollouts)
     groups = "".join((episode_groups if played else rollout_groups)(run.rollouts, run.folder))
     more = " <code>grouprl show</code> prints any other."
     return (
-        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.'
-        f"{more}</p>"
+        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. '
+        f"Point at {run.worded('a token')} for its numbers.{more}</p>"
         f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
         f"{stored_steps(run.folder)}"
     )
@@ -127,7 +128,8 @@ def objective(run: RunData) -> str:
     if not (parts or title or formula):
         return _none("The summary does not describe the method.")
     rows = "".join(
-        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th><td>{escape(str(p.get("words", "")))}</td>'
+        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th>'
+        f"<td>{escape(run.worded(str(p.get('words', ''))))}</td>"
         f"<td><code>{escape(str(p.get('formula', '')))}</code></td></tr>"
         for p in parts
     )

@@ -160,7 +160,7 @@ class RejectMismatch(Selection):
     @override
     def words(self) -> str:
         return (
-            f"leave out every {'token' if self.level == 'token' else 'answer'} whose probability under the trainer "
+            f"leave out every {'token' if self.level == 'token' else 'completion'} whose probability under the trainer "
             f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"
         )
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.mean_scaled import MeanScaled
+from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
 from grouprl.algorithms.advantages.pretrained import KnownBaseline
-from grouprl.algorithms.features.running_baseline import RunningBaseline
+from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped

@@ -6,7 +6,7 @@ from grouprl.algorithms.advantages.turn_credit import TurnRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.rewards.turn_rewards import RankDiscount
+from grouprl.algorithms.rewards.papers.turn_rewards import RankDiscount
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

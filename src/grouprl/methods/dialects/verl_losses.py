@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeighted
-from grouprl.algorithms.advantages.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.token_baseline import TokenBaseline
+from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.divergence_mask import DivergenceMask
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
+from grouprl.algorithms.objectives.papers.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.algorithms.token_weights.weighting import MaskedImportance, TruncatedImportance

@@ -6,7 +6,7 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.pairwise import PairwiseGradient
+from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.history import OnlyTokenMean, SmoothStandardized
-from grouprl.algorithms.advantages.token_credit import TokenRelative
+from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
+from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, Dual, DynamicClip, EntropyClip
-from grouprl.algorithms.prompts.budget import EntropyTemperature
+from grouprl.algorithms.prompts.papers.budget import EntropyTemperature
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive

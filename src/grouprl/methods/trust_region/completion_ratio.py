@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.divergence_mask import Divergence, DivergenceMask
+from grouprl.algorithms.objectives.papers.divergence_mask import Divergence, DivergenceMask
 from grouprl.algorithms.objectives.ratio import Against
 from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.core.levels import Scale
