@@ -27,7 +27,11 @@ def test_an_example_runs(example: examples.Example, tmp_path: Path, monkeypatch:
     small["batch"] = {"prompts": 2, "group_size": 2}
     if "warmup" in data:
         small["warmup"] = {"steps": 1, "batch": 4}
-    outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    silent = Console(file=io.StringIO())
+    outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=silent)
+    if example.partner is not None:  # what the first trainer has left is enough for the second
+        other = parse_config({**examples.partner(example, data), **small})
+        assert not train(other, folder=tmp_path / "partner", console=silent).interrupted
     steps = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text().splitlines()]
     (trained,) = (step for step in steps if step["phase"] == "train")
     assert trained["prompts_sampled"] >= 2, "more where groups without a spread are sampled again"

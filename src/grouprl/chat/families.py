@@ -321,7 +321,8 @@ class HarmonyForm(Form):
         """Return what a turn holds, message by message."""
         if self.body not in text and "<|channel|>" not in text:
             return Said((), text.strip())
-        thinking, beside, final, calls = [], [], [], list[Call | Malformed]()
+        thinking, beside, final = list[str](), list[str](), list[str]()
+        calls: list[Call | Malformed] = []
         for message in text.split(self.start):
             head, sign, said = message.partition(self.body)
             said = re.split("|".join(map(re.escape, self.ends)), said)[0]

@@ -190,6 +190,11 @@ class Sampling(Section):
     tool_calls: str = "auto"
     """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
     your own (file.py:name)."""
+    engine: str = "local"
+    """What samples: `local`, the decoder of this process; a name that a plugin registers; or a class or function of
+    yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    engine_settings: dict[str, Any] = {}
+    """Further arguments of that engine."""
 
 
 class Optim(Section):
@@ -284,6 +289,9 @@ class Run(Section):
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1
     """Rollouts are stored every so many steps; 0: never."""
+    memory_check: bool = True
+    """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
+    for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
     threads: WrittenCount | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0

@@ -8,7 +8,7 @@ episode is judged by the real rendering of its own messages; what happens where 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -114,7 +114,7 @@ class TurnText:
     def _text(self, ids: Sequence[int]) -> str:
         return str(self.policy.decode_all([ids])[0])
 
-    def later(self, shown: Observation, ended_with: int | None, said: Message | None = None) -> str:
+    def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
 
         `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
@@ -200,7 +200,7 @@ class TurnText:
     def _conversation(self, context: Context, said: Message, shown: Observation) -> tuple[Message, ...]:
         talk = [message for part in context.talk[:-1] for message in part]
         grown = (*context.messages, *talk, said, *shown_messages(shown))
-        return Chat(grown, getattr(context.messages, "tools", ()))  # type: ignore[return-value, arg-type]
+        return Chat(grown, getattr(context.messages, "tools", ()))  # type: ignore[return-value]
 
     def _standing(self, context: Context) -> str:
         """Return the text of a row as it stands before its last action."""
@@ -215,7 +215,7 @@ class TurnText:
     def _ended(self, context: Context) -> int | None:
         return context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
 
-    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Message | None = None) -> str:
+    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
@@ -251,12 +251,11 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
     return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
-def _marked(said: Message) -> Message:
+def _marked(said: Mapping[str, Any]) -> Message:
     """Return a message with the same calls, each with a mark as its only argument."""
-    given: Any = said
     calls = [
         {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
-        for call in given["tool_calls"]
+        for call in said["tool_calls"]
     ]
     made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
-    return made  # type: ignore[no-any-return]
+    return made

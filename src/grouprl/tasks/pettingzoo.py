@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
@@ -83,7 +84,11 @@ class PettingZoo(SeededTask):
             raise InputError(
                 f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config."
             ) from error
-        return made if hasattr(made, "agent_iter") else parallel_to_aec(made)
+        if hasattr(made, "agent_iter"):
+            return made
+        with warnings.catch_warnings():  # nobody looks at the games
+            warnings.filterwarnings("ignore", message=".*render_mode", category=UserWarning)
+            return parallel_to_aec(made)
 
     def _module(self) -> Any:
         try:
@@ -95,7 +100,7 @@ class PettingZoo(SeededTask):
             if missing is None or not f"pettingzoo.{self.id}".startswith(missing):
                 raise self._lacking(error) from error
         try:
-            with working_directory_importable():
+            with working_directory_importable(), imported_in_time(self.id):
                 return importlib.import_module(self.id)
         except ImportError as error:
             package = self.id.partition(".")[0]

@@ -146,6 +146,8 @@ def attempt(found: Tool, arguments: Mapping[str, Any], traces: bool, longest: in
         return "ok", shortened(shown(found.function(**arguments)), longest)
     except ToolError as error:
         return "error", shortened(f"error: {_said(error)}", longest)
+    except TimeoutError as error:
+        return "timeout", shortened(f"error: {_said(error)}", longest)
     except (Exception, SystemExit) as error:
         text = traceback.format_exc() if traces else f"error: {type(error).__name__}: {_said(error)}"
         return "error", shortened(text, longest)

@@ -78,7 +78,8 @@ def success(run: RunData) -> str:
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
     words = "Share of correct completions: sampled in training, and on held-out prompts with 95 % intervals."
     drawn = [s for s in series if s.y]
-    wide, narrow = (chart("Correct completions", words, drawn, 0.0, size) for size in (WIDE, NARROW))
+    title, words = run.worded("Correct completions"), run.worded(words)
+    wide, narrow = (chart(title, words, drawn, 0.0, size) for size in (WIDE, NARROW))
     return wide + f'<div class="only-narrow">{narrow}</div>'
 
 
@@ -92,7 +93,7 @@ def held_out_rewards(run: RunData) -> str:
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
     drawn = [s for s in series if s.y][:COLOURS]
-    return chart("Held-out reward", words, drawn, None) if drawn else ""
+    return chart("Held-out reward", run.worded(words), drawn, None) if drawn else ""
 
 
 def components(run: RunData) -> str:
@@ -100,7 +101,7 @@ def components(run: RunData) -> str:
     names = component_names(run)
     series = [s for name in names if (s := _series(run.of_phase("train"), name, name.removeprefix("reward/"))).y]
     words = "Mean of each component of the reward over the completions of a step, before weights are added up."
-    return chart("Components of the reward", words, series, None) if series else ""
+    return chart("Components of the reward", run.worded(words), series, None) if series else ""
 
 
 def component_names(run: RunData) -> list[str]:
@@ -113,25 +114,30 @@ def component_names(run: RunData) -> list[str]:
 
 def pictures(run: RunData) -> list[str]:
     """Draw the standard small charts."""
-    return [drawn for picture in PICTURES if (drawn := _draw(run.of_phase(picture.phase), picture))]
+    return [drawn for picture in PICTURES if (drawn := _draw(run, picture))]
 
 
 def further(run: RunData) -> list[str]:
     """Draw every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
     names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
-    charts = (_draw(run.of_phase("train"), Picture(name, {name: name}, floor=None)) for name in names)
+    charts = (_draw(run, Picture(name, {name: name}, floor=None)) for name in names)
     return [drawn for drawn in charts if drawn]
 
 
-def _draw(records: Sequence[Mapping[str, Any]], picture: Picture) -> str:
-    series = [s for name, label in picture.metrics.items() if (s := _series(records, name, label)).y]
-    return chart(picture.title, _words(picture, [s.name for s in series]), series, picture.floor) if series else ""
+def _draw(run: RunData, picture: Picture) -> str:
+    records = run.of_phase(picture.phase)
+    labels = {name: run.worded(label) for name, label in picture.metrics.items()}
+    series = [s for name, label in labels.items() if (s := _series(records, name, label)).y]
+    if not series:
+        return ""
+    shown = [name for name, label in labels.items() if label in {s.name for s in series}]
+    return chart(run.worded(picture.title), run.worded(_words(picture, shown)), series, picture.floor)
 
 
-def _words(picture: Picture, labels: Sequence[str]) -> str:
+def _words(picture: Picture, shown: Sequence[str]) -> str:
     """Take the explanation from the glossary: that of the first metric shown."""
-    name = picture.about or next(n for n, label in picture.metrics.items() if label in labels)
+    name = picture.about or shown[0]
     try:
         metric = lookup(name)
     except InputError:
