@@ -355,9 +355,9 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
 
 
 def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
-    """Return the contexts that were acted in; the one it ended in where there is none."""
+    """Return the contexts that were acted in; where there is none the first that was begun, or one of `end`."""
     acted = [context for context in episode.contexts if context.turns]
-    return acted or [Context(episode.agents[0], 0, -1, "", end)]
+    return acted or episode.contexts[:1] or [Context(episode.agents[0], 0, -1, "", end)]
 
 
 def _padded(values: Sequence[Any], width: int, fill: Any) -> list[Any]:
