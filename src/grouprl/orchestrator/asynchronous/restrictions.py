@@ -10,7 +10,7 @@ from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
 
 SETTINGS = ("partial", "proximal", "samplers")
-ADD = "weight: [{part: truncated_importance}]"
+ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
 
