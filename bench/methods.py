@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import torch
 import typer
 from rich.console import Console
 
+import machine
+import report
 from grouprl.methods import CATALOGUE
 from grouprl.storage.run_folder import write_text
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from batches import Case, random_case
 
 GROUPS, ANSWERS, TOKENS = 64, 16, 1024

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouprl.chat.request import ChatRequest, normal
-from grouprl.chat.tool_calls import split_calls
+from grouprl.chat.tool_calls import protocol_calls, said_in
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,13 @@ class Completion:
 
 def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """Return an answer as the message that a client gets, and sends back with its next request."""
-    text, calls = split_calls(choice.text, request.told) if request.tools else (choice.text, [])
-    message: dict[str, Any] = {"role": "assistant", "content": (text or None) if calls else text}
+    found = said_in(choice.text)
+    calls = protocol_calls(found, choice.text, request.told) if request.tools else []
+    same = found.calls or (not found.thinking and found.answer == choice.text.strip())
+    content = (found.beside or None) if calls else str(choice.text) if same else found.answer
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if found.thinking and (calls or not same):
+        message["reasoning_content"] = found.thinking
     return {**message, "tool_calls": calls} if calls else message
 
 
@@ -64,16 +69,16 @@ def as_json(request: ChatRequest, completion: Completion, model: str) -> dict[st
     return {**head, "choices": choices, "usage": _usage(completion)}
 
 
-def piece(request: ChatRequest, model: str, index: int, text: str) -> dict[str, Any]:
-    """Return a `chat.completion.chunk` with more of an answer's text."""
-    delta = {"role": "assistant", "content": text}
+def piece(request: ChatRequest, model: str, index: int, text: str, of: str = "content") -> dict[str, Any]:
+    """Return a `chat.completion.chunk` with more of an answer's text, or of its thinking (`reasoning_content`)."""
+    delta = {"role": "assistant", of: text}
     return _chunk(request, model, [{"index": index, "delta": delta, "finish_reason": None}])
 
 
 def last_pieces(
-    request: ChatRequest, completion: Completion, model: str, sent: Sequence[int]
+    request: ChatRequest, completion: Completion, model: str, sent: Sequence[int], thought: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the chunks that end a stream; `sent` characters of each answer went before.
+    """Yield the chunks that end a stream; `sent` characters of each answer went before, and `thought` of its thinking.
 
     Answers that may hold tool calls come whole, here.
     """
@@ -82,6 +87,8 @@ def last_pieces(
         calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", ()))]
         rest = (message["content"] or "")[sent[index] :]
         delta = {"role": "assistant", "content": rest or None, **({"tool_calls": calls} if calls else {})}
+        if more := message.get("reasoning_content", "")[thought[index] :]:
+            delta["reasoning_content"] = more
         logprobs = _logprobs(choice.tokens) if request.logprobs else None
         yield _chunk(request, model, [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}])
         end = {"index": index, "delta": {}, "finish_reason": _finish(request, choice)}

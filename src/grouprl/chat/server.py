@@ -16,6 +16,7 @@ from grouprl.chat.limits import Access, ChatLimits, key_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion, as_json, last_pieces, piece
 from grouprl.chat.request import ChatRequest, read_request
+from grouprl.chat.said import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
 
 Pieces = Callable[[int, str], None]
@@ -161,7 +162,7 @@ def _too_slow(seconds: float | None) -> Refusal:
 async def _events(backend: Backend, request: ChatRequest, key: str, seconds: float | None) -> AsyncIterator[str]:
     """Yield the events of a stream: text as it is sampled (whole where it may hold tool calls), then the end."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
-    sent = [0] * request.n
+    sent, thought, texts = [0] * request.n, [0] * request.n, [""] * request.n
     end = None if seconds is None else loop.time() + seconds
 
     def pieces(index: int, text: str) -> None:
@@ -172,9 +173,14 @@ async def _events(backend: Backend, request: ChatRequest, key: str, seconds: flo
     try:
         while (found := await asyncio.wait_for(queue.get(), None if end is None else end - loop.time())) is not None:
             index, text = found
-            sent[index] += len(text)
-            yield _event(piece(request, backend.model, index, text))
-        for chunk in last_pieces(request, task.result(), backend.model, sent):
+            texts[index] += text
+            thinking, answer = told_apart(texts[index])
+            if more := thinking[thought[index] :]:
+                yield _event(piece(request, backend.model, index, more, "reasoning_content"))
+            if more := answer[sent[index] :]:
+                yield _event(piece(request, backend.model, index, more))
+            sent[index], thought[index] = len(answer), len(thinking)
+        for chunk in last_pieces(request, task.result(), backend.model, sent, thought):
             yield _event(chunk)
     except Refusal as error:
         yield _event(error.body())

@@ -86,9 +86,9 @@ def _target(name: str) -> Target:
 
     if name.endswith((".yaml", ".yml")):
         from grouprl.config.run import load_config
+        from grouprl.orchestrator.resolve import task_of
 
-        config = load_config(name)
-        return _of_task(load_task(config.task, config.seed))
+        return _of_task(task_of(load_config(name)))
     prefixes = {each.partition(":")[0] for each in task_names()}
     if ":" not in name or name.partition(":")[0] in prefixes:
         return _of_task(load_task(name))

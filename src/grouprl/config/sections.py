@@ -47,13 +47,15 @@ class Section(pydantic.BaseModel):
 
     old_names: ClassVar[Mapping[str, str]] = {}
     """Keys of the version before and what they are called now."""
+    key: ClassVar[str] = ""
+    """What the section is called in YAML, where that is not its class's name."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _by_new_names(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or not cls.old_names:
             return value
-        return with_new_names(value, cls.old_names, f"{cls.__name__.lower()}.")
+        return with_new_names(value, cls.old_names, f"{cls.key or cls.__name__.lower()}.")
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -145,6 +147,7 @@ class Warmup(Section):
 class BatchPlan(Section):
     """How many completions are sampled and how they are cut into optimiser steps."""
 
+    key = "batch"
     old_names = {"group": "group_size"}
 
     prompts: WrittenCount = 32
@@ -182,8 +185,16 @@ class Sampling(Section):
     stop: tuple[str, ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
-    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written
-    or continue in a new row with the rewritten history as its prompt."""
+    """Where the chat template rewrites what was said in earlier turns, judged per episode: count the episode as failed,
+    keep what was written, or continue in a new row with the rewritten history as its prompt."""
+    tool_calls: str = "auto"
+    """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
+    your own (file.py:name)."""
+    engine: str = "local"
+    """What samples: `local`, the decoder of this process; a name that a plugin registers; or a class or function of
+    yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    engine_settings: dict[str, Any] = {}
+    """Further arguments of that engine."""
 
 
 class Optim(Section):

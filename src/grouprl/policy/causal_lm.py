@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from grouprl.core.errors import InputError
+from grouprl.core.spans import note, span, spanned
 from grouprl.policy import gradient_norms, statistics
 from grouprl.policy.choose_engine import choose_engine
 from grouprl.policy.engine import ModelEngine, Readout
@@ -250,12 +251,15 @@ class CausalPolicy(Trainable):
             for out, c in zip(outputs, cotangents_bt, strict=True)
             if out is not None and c is not None
         ]
-        torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
+        with span("backward"):
+            torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
 
+    @spanned("forward")
     def _run(
         self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
+            note("read", tokens)
             read = self._engine.read(tokens)
         scores = read.score(temperature=self.temperature, entropy=entropy, cross=cross)
         value_m = read.each(self._value(read.hidden_nd)) if values else None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from grouprl.core.spans import spanned
 from grouprl.policy.lean import LeanModel, joined
 from grouprl.policy.lora import linear_weight
 
@@ -40,10 +41,12 @@ class Affine:
     weight: torch.Tensor
     bias: torch.Tensor | None
 
+    @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to rows of x."""
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
+    @spanned("products")
     def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Add to `out` in place."""
         out = out.addmm_(x, self.weight)

@@ -25,7 +25,7 @@ from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
 from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
-from grouprl.rollout.turn_text import History, TurnText
+from grouprl.rollout.turn_text import History, Onward, TurnText
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,13 @@ def play(
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
-    Environments that raise end their episode as an error. `stage` holds the environments; None: they run in-process.
+    Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
+    where `history` is 'refuse'. `stage` holds the environments; None: they run in-process.
     `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
     keeps keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
-        InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
+        InputError: a first observation that leaves no room to act, or that the chat template cannot render.
     """
 
     def sample(session: SamplingSession[Any, int], living: list[Episode], budget: int) -> Rollout:
@@ -240,7 +241,9 @@ class _Table:
         for i, episode in enumerate(rows):
             ids = list(sampled.response_ids[i])
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
-        steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
+            self.between.think(episode.acting, episode.turns[-1], ids)
+        told = [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
+        steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, told, strict=True)])
         for episode, step in zip(rows, steps, strict=True):
             episode.see(step)
         self._show([episode for episode in rows if episode.alive])
@@ -267,23 +270,25 @@ class _Table:
 
     def _place(self, episodes: Sequence[Episode]) -> None:
         begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
-        grown: list[tuple[Episode, Context, str]] = []
-        for episode in episodes:
+        grown: list[tuple[Episode, Context, Onward]] = []
+        for episode in [each for each in episodes if each.alive]:
             context, shown = episode.addressed, episode.shown
             if context is None:
                 first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
                 begun.append((episode, first, None))
-            elif (other := self.between.rewritten(context, shown)) is not None:
-                begun.append((episode, other, context))
+            elif (onward := self.between.onward(context, shown)).prompt is not None:
+                begun.append((episode, onward.prompt, context))
+            elif onward.text is not None:
+                grown.append((episode, context, onward))
             else:
-                last = context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
-                grown.append((episode, context, self.between.later(shown, last)))
+                episode.fail(onward.refused, who="the episode cannot be continued")
         prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
-        later = self.policy.encode_all([text for _, _, text in grown])
+        later = self.between.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
         for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
             episode.begin(prompt, list(ids), before)
-        for (episode, context, _), ids in zip(grown, later, strict=True):
-            episode.go_on(context, list(ids))
+        for (episode, context, onward), ids in zip(grown, later, strict=True):
+            onward.keep(context)
+            episode.go_on(context, ids)
 
     def _settle(self) -> None:
         """Request the scores of episodes that are over, and release their environments."""

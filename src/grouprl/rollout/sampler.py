@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.core.spans import note
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples
 from grouprl.records.rollout import Rollout
@@ -89,6 +90,7 @@ class LocalSampler:
             own, member = [requests[i] for i in rows], acting(self.policy, owner)
             memory = kept.setdefault(owner, TurnCache(self.kept_gb)) if kept is not None and self.kept_gb else None
             written = decode(member, own, rows_at_once=self.rows_at_once, kept=memory, pause=pause)
+            note("sampled", own, written)
             parts.append((rows, written))
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
 

@@ -14,8 +14,12 @@ from typing import Any, TypeVar
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
 from grouprl.chat.request import ChatRequest
+from grouprl.chat.said import THOUGHTS, Spoken
 from grouprl.chat.server import Pieces
+from grouprl.chat.syntaxes import AUTO
 from grouprl.core.errors import InputError
+from grouprl.policy.call_syntax import call_syntax
+from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
 from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
@@ -42,6 +46,10 @@ class Service:
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: completions that may wait to be sampled; more are refused.
+        tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
+
+    Raises:
+        InputError: an unknown syntax of tool calls, or a chat template that cannot render a user's message.
     """
 
     def __init__(
@@ -56,7 +64,10 @@ class Service:
         keeping: Retention | None = None,
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
+        tool_calls: str = AUTO,
     ) -> None:
+        self.notes = _template_notes(policy, tool_calls)
+        """What the chat template does not show, and how that is carried in prompts."""
         self.policy, self._model, self.max_tokens = policy, model, max_tokens
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
@@ -86,7 +97,8 @@ class Service:
         asked = await self._off(self._ask, key, request)
         budget, seed = self._budget(request, len(asked.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
-        context = tuple(asked.context)
+        context, form = tuple(asked.context), self.recorded.between.form
+        told = pieces if form.plain else None  # what is told as it comes is the sampled text
         lines = [
             SampleJob(
                 context,
@@ -95,10 +107,13 @@ class Service:
                 request.temperature,
                 request.top_p,
                 request.stop,
-                None if pieces is None else partial(pieces, index),
+                told if told is None else partial(told, index),
             )
             for index in range(request.n)
         ]
+        if told is not None and asked.opened:
+            for index in range(request.n):
+                told(index, THOUGHTS[0][0])
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
         return await self._off(self._completed, key, request, asked, sampled)
 
@@ -128,7 +143,7 @@ class Service:
 
     def _completed(self, key: str, request: ChatRequest, asked: Requested, sampled: list[ServedTurn]) -> Completion:
         """Write the completions down, and return them."""
-        choices = tuple(self._choice(each) for each in sampled)
+        choices = tuple(self._choice(each, asked.opened) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
             self.recorded.add(key, asked, each, said(request, choice), request.tools)
         return Completion(choices, len(asked.context))
@@ -148,10 +163,21 @@ class Service:
         budget = request.max_tokens or self.max_tokens
         return budget if left is None else min(budget, left)
 
-    def _choice(self, sampled: ServedTurn) -> Choice:
+    def _choice(self, sampled: ServedTurn, opened: bool) -> Choice:
+        text = Spoken(sampled.text, self.recorded.between.form.read(sampled.text, opened))
         tokens = self.policy.tokenizer.batch_decode([[i] for i in sampled.ids], clean_up_tokenization_spaces=False)
         pairs = zip(tokens, sampled.logp, strict=True)
-        return Choice(sampled.text, "stop" if sampled.ended else "length", tuple(Token(t, p) for t, p in pairs))
+        return Choice(text, "stop" if sampled.ended else "length", tuple(Token(t, p) for t, p in pairs))
+
+
+def _template_notes(policy: Any, tool_calls: str) -> tuple[str, ...]:
+    if not getattr(policy.tokenizer, "chat_template", None):
+        return ()
+    call_syntax(policy.tokenizer, tool_calls)
+    template = template_of(policy.tokenizer)
+    if refused := template.refusals(set()):
+        raise InputError(refused[0], "programs send messages, and the template makes prompts of them")
+    return tuple(template.notes({"system", "late_system", "tools", "results", "users", "roles"}))
 
 
 async def _all(tasks: list[asyncio.Task[ServedTurn]]) -> list[ServedTurn]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
@@ -12,6 +11,9 @@ from rich.table import Table
 
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.train.profile import PARTS, SKIPPED, Profile
+from grouprl.train.session import Session
+
+R = TypeVar("R")
 
 WORDS = {
     "choose": "choosing prompts, bookkeeping of the curriculum",
@@ -97,12 +99,9 @@ def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
     write_text(run.path / "profile.md", f"# Where {data['steps']} steps went\n\n{table}\n\n{profile_words(data)}\n")
 
 
-def profiled(session: Any, console: Console, steps: int, run: Callable[[Any, Console], Any], loop: ModuleType) -> Any:
-    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder.
-
-    `loop` is the module whose steps `run` takes.
-    """
-    with Profile(session.policy, steps, loop) as profile:
+def profiled(session: Session, console: Console, steps: int, run: Callable[[Session, Console], R]) -> R:
+    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
+    with Profile(session.policy, steps) as profile:
         outcome = run(session, console)
     if not profile.taken:
         console.print(f"No step was profiled: the first {SKIPPED} of a process are left out.", highlight=False)

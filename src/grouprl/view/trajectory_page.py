@@ -74,7 +74,8 @@ def _turn(turn: TurnShown, follows: TurnShown | None, several: bool, strongest: 
     )
     shown_below = follows is not None and follows.prompt is not None and several
     seen = f'<pre class="seen">{_text(turn.seen)}</pre>' if turn.seen and not shown_below else ""
-    return f'{begun}{head}<pre class="said">{said}</pre>{seen}'
+    thinking = f'<p class="muted">thinking: {escape(turn.thinking)}</p>' if turn.thinking else ""
+    return f'{begun}{head}{thinking}<pre class="said">{said}</pre>{seen}'
 
 
 def _text(text: str) -> str:

@@ -17,16 +17,17 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError, InputError
-from grouprl.methods.compose import compose
-from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.reward import open_reward
+from grouprl.protocols import Sampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.tasks import load_task
+from grouprl.rollout.engines import LOCAL
 
 
 def serve(wire: Any, hello: dict[str, Any]) -> None:
@@ -56,13 +57,18 @@ class WorkerSampler:
         torch.set_num_threads(hello["threads"])
         config = parse_config(hello["config"])
         torch.manual_seed(config.seed)
-        task, self.greedy_baseline = load_task(config.task, config.seed), compose(config.method).method.greedy_baseline
-        policy = build_policy(config, task)
-        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), task)
+        run = resolve(config)
+        self.greedy_baseline = run.method.greedy_baseline
+        policy = build_policy(run)
+        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
-        sampler = InFlight(self.follower, partial=config.run.partial)
-        budget = config.sampling.max_new_tokens or task.max_new_tokens
-        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), task, sampler)
+        local = run.engine.name == LOCAL
+        sampler: Sampler[Any, int] = (
+            InFlight(self.follower, partial=config.run.partial)
+            if local
+            else Following(self.follower, run.engine(policy))
+        )
+        self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
 
     def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample and score the completions of `requests` with the newest weights; tokens carry the version that sampled

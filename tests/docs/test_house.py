@@ -1,0 +1,211 @@
+"""The house: which room may import which, no circles of rooms or of files, and what importing the package loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import grouprl
+
+ROOT = Path(grouprl.__file__).parent
+ROOMS = (
+    "core",
+    "records",
+    "sandbox",
+    "chat",
+    "storage",
+    "rewards",
+    "envs",
+    "testing",
+    "tools",
+    "tasks",
+    "algorithms",
+    "methods",
+    "policy",
+    "config",
+    "rollout",
+    "orchestrator",
+    "evaluation",
+    "plan",
+    "papers",
+    "monitor",
+    "view",
+    "train",
+    "serve",
+    "cli",
+)
+"""Lowest first: a room imports from rooms that stand before it."""
+LIBRARY = ("core", "records", "algorithms", "methods")
+"""What a call of the library needs: these import nothing of the rooms around them, wherever those stand."""
+
+
+def rooms() -> list[str]:
+    """Names of the folders of the package."""
+    return sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+@cache
+def imports() -> Mapping[str, set[str]]:
+    """Modules that each module imports, inside functions too; what only a type checker reads is left out."""
+    files = {_name(path): path for path in ROOT.rglob("*.py")}
+    found = {}
+    for name, path in files.items():
+        wanted = set(_imported(ast.parse(path.read_text(encoding="utf-8")), files)) - {name}
+        inside = path.name == "__init__.py" and name  # a package that gathers what its own files define
+        found[name] = {each for each in wanted if not (inside and each.startswith(f"{inside}."))}
+    return found
+
+
+def room(module: str) -> str:
+    """The folder of a module; "" for the package's own files, which stand in no room."""
+    first = module.split(".")[1:2]
+    return first[0] if first and first[0] in rooms() else ""
+
+
+def _name(path: Path) -> str:
+    return ".".join(("grouprl", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _imported(node: ast.AST, known: Mapping[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    if isinstance(node, ast.Import):
+        yield from (each.name for each in node.names if each.name in known)
+    if isinstance(node, ast.ImportFrom):
+        assert not node.level, "imports are absolute"
+        wholes = [f"{node.module}.{each.name}" for each in node.names]
+        yield from (whole if whole in known else str(node.module) for whole in wholes if str(node.module) in known)
+    for child in ast.iter_child_nodes(node):
+        yield from _imported(child, known)
+
+
+def crossings(graph: Mapping[str, set[str]]) -> list[str]:
+    """Imports of a room that stands after, in words."""
+    place = {name: number for number, name in enumerate(ROOMS)}
+    return sorted(
+        f"{module} imports {other}"
+        for module, others in graph.items()
+        for other in others
+        if room(module) and room(other) and place[room(module)] < place[room(other)]
+    )
+
+
+def test_every_room_has_its_place() -> None:
+    assert sorted(ROOMS) == rooms()
+
+
+def test_rooms_import_from_the_rooms_before_them_only() -> None:
+    assert crossings(imports()) == []
+
+
+def test_an_import_of_a_later_room_is_told() -> None:
+    wrong = {"grouprl.core.batch": {"grouprl.train.loop", "grouprl.core.errors"}}
+    assert crossings(wrong) == ["grouprl.core.batch imports grouprl.train.loop"]
+
+
+def test_the_library_stands_apart_from_the_trainer() -> None:
+    outside = [(m, o) for m, others in imports().items() for o in others if room(m) in LIBRARY and room(o)]
+    assert [pair for pair in outside if room(pair[1]) not in LIBRARY] == []
+
+
+def test_files_make_no_circle() -> None:
+    try:
+        TopologicalSorter(imports()).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+LOADED = """
+import sys
+import grouprl
+grouprl.Batch
+print(*sorted(name for name in sys.modules if name.startswith("grouprl")))
+grouprl.method("grpo")
+print(*sorted(name for name in sys.modules if name.startswith("grouprl")))
+"""
+
+
+@cache
+def loaded() -> list[list[str]]:
+    """Own modules loaded after `import grouprl; grouprl.Batch`, and after `grouprl.method("grpo")`."""
+    said = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=300)
+    return [line.split() for line in said.stdout.splitlines()]
+
+
+def test_importing_the_package_loads_little() -> None:
+    assert len(loaded()[0]) <= 60
+
+
+def test_a_method_loads_no_room_around_the_library() -> None:
+    assert {room(name) for name in loaded()[1]} - {""} <= set(LIBRARY)
+    assert {"core", "methods"} <= {room(name) for name in loaded()[1]}
+
+
+def test_the_catalogue_is_a_package_that_can_be_called() -> None:
+    assert grouprl.methods() == grouprl.methods.CATALOGUE
+    assert grouprl.methods.registry.method is grouprl.method
+    assert grouprl.methods is sys.modules["grouprl.methods"]
+
+
+def shadowed() -> list[str]:
+    """Names that a package defines or imports in its own file although one of its modules has them."""
+    found = []
+    for path in sorted(ROOT.rglob("__init__.py")):
+        inside = {each.stem for each in path.parent.glob("*.py")} | {
+            each.parent.name for each in path.parent.glob("*/__init__.py")
+        }
+        package = _name(path)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in inside:
+                found.append(f"{package}.{node.name}")
+            if isinstance(node, ast.ImportFrom) and node.module != package:
+                found += [f"{package}.{n}" for a in node.names if (n := a.asname or a.name) in inside]
+    return found
+
+
+def test_no_name_hides_a_module() -> None:
+    assert shadowed() == []
+
+
+TWICE = {"Environment", "Critic", "Verdict"}
+"""Names that users know in two rooms: environments of any kind and over text, critics as parts and as a task, verdicts
+of a reward and of a run."""
+
+
+def test_a_name_means_one_class_or_one_kind_of_number() -> None:
+    found: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(_name(path))
+            elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
+                found.setdefault(ast.unparse(node.targets[0]), []).append(_name(path))
+    assert {name: where for name, where in found.items() if len(where) > 1 and name not in TWICE} == {}
+
+
+BY_NAME = {"cli.check_env", "cli.check_reward", "cli.evaluate", "cli.tasks"}
+"""Commands that take the name of a task, without a configuration around it."""
+
+
+def resolving() -> dict[str, list[str]]:
+    """What each module hands to `compose` and `load_task`; those that define them left out."""
+    found: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("compose", "load_task"):
+                found.setdefault(_name(path).removeprefix("grouprl."), []).append(ast.unparse(node.args[0]))
+    return {name: given for name, given in found.items() if not name.startswith(("methods.", "tasks."))}
+
+
+def test_a_configuration_is_resolved_in_one_place() -> None:
+    found = resolving()
+    assert sorted(found.pop("orchestrator.resolve")) == ["config.method", "config.task"]
+    assert set(found) <= BY_NAME
+    assert [text for given in found.values() for text in given if "config" in text] == []
