@@ -97,7 +97,8 @@ class Lora(Section):
 
 
 class Model(Section):
-    """What is trained: `tiny`, a folder, the id of any causal language model of `transformers`, or another policy.
+    """What is trained: `tiny`, a folder or the id of any causal language model of `transformers`, a GGUF file (extra
+    `gguf`), or another policy.
 
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
     """

@@ -165,7 +165,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         notes += found.notes
         notes += _cut_off_episodes(model, longest, answer, task.max_turns)
     elif tokenizer is not None:
-        told = check_template(PromptEncoder(tokenizer), prompts)
+        told = check_template(PromptEncoder(tokenizer), prompts, task=task)
         complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
