@@ -123,6 +123,8 @@ class Config(Section):
         plain = self.model_dump(mode="json", exclude={"run": True, "eval": True, "environment": True})
         if not self.plugins:
             del plain["plugins"]
+        if self.model.precision == "float32":  # as it was before there was a choice
+            del plain["model"]["precision"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]

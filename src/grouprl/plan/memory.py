@@ -101,7 +101,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
     config, task = run.config, run.task
     if policy_kind(config.model.name) is not None:
         return None, None
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
     models = []
     for name in model_names(config, task).values():
         if name == "tiny":

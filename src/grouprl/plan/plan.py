@@ -37,7 +37,14 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
+from grouprl.plan.passes import (
+    PassChoice,
+    computed_anew,
+    pass_choices,
+    pass_refusals,
+    precision_notes,
+    precision_of,
+)
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
@@ -143,8 +150,12 @@ def plan(run: Config | ResolvedRun) -> Plan:
     config, task, method, max_new_tokens = run.config, run.task, run.method, run.max_new_tokens
     reward = run.reward  # what is missing is said before models are looked at
     check_optimizer(config.optim)
-    facts = run_facts(run)
     model, tokenizer = read_model(run)
+    requested_precision = config.model.precision
+    if model is not None and not list(pass_refusals(config, model)):
+        run = run.with_precision(precision_of(config, model).precision)
+        config = run.config
+    facts = run_facts(run)
     if tokenizer is not None:
         call_syntax(tokenizer, config.sampling.tool_calls)
     requested = _first_examples(task)
@@ -153,6 +164,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
     answer, notes = max_new_tokens, [*_notes(run, model)]
+    notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
         encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
@@ -226,12 +238,12 @@ def run_facts(run: ResolvedRun) -> RunFacts:
     config, task, method = run.config, run.task, run.method
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group_size,
         has_reference=run.needs_reference,
-        exact_sampler=exact_in(dtype) and not config.run.async_steps,
+        exact_sampler=exact_in(dtype, config.model.precision) and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=run.max_new_tokens * task.max_turns,
@@ -323,8 +335,6 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
         )
-    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
-        yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
             "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "

@@ -35,7 +35,7 @@ DAMAGED = "Copy or download it again"
 def is_gguf(spec: str | Path) -> bool:
     """Tell whether `spec` names a GGUF file: by its ending, or by the first bytes of a file that is there."""
     path = Path(spec).expanduser()
-    return path.suffix.lower() == SUFFIX and not path.is_dir() or (path.is_file() and _begins(path) == MAGIC)
+    return (path.suffix.lower() == SUFFIX and not path.is_dir()) or (path.is_file() and _begins(path) == MAGIC)
 
 
 def as_folder(spec: str | Path) -> str:

@@ -36,6 +36,7 @@ def load_policy(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    precision: str = "float32",
     lora: Mapping[str, Any] | None = None,
     temperature: float = 1.0,
     engine: str = "auto",
@@ -54,6 +55,7 @@ def load_policy(
         device: "auto" is CUDA where there is one, else the CPU.
         dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
             updates much smaller than 1/256 of a weight: for full training with a small learning rate choose float32.
+        precision: of products, see `CausalPolicy`; mixed makes `dtype: auto` float32.
         lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
         temperature: of the policy's log-probs.
         engine: see `CausalPolicy`.
@@ -70,7 +72,7 @@ def load_policy(
         MissingExtra: a GGUF file without the extra `gguf`, adapters without the extra `lora`.
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place)
+    kind = resolve_dtype(dtype, place, precision)
     if str(spec) == "tiny":
         model, tokenizer = build_tiny(alphabet, seed=seed, **tiny)
         model = model.to(kind)
@@ -88,6 +90,7 @@ def load_policy(
         passes=passes,
         value_head=value_head,
         token_budget=token_budget,
+        precision=precision,
     )
     policy.load_value_head(Path(spec))
     return policy
@@ -108,8 +111,10 @@ def resolve_device(device: str) -> torch.device:
     return place
 
 
-def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """Return the torch type meant by `dtype` on `device`."""
+def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") -> torch.dtype:
+    """Return the torch type of weights meant by `dtype` on `device`; mixed precision has float32 weights."""
+    if dtype == "auto" and precision == "mixed":
+        return torch.float32
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
     if dtype not in DTYPES:
