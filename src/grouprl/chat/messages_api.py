@@ -1,0 +1,151 @@
+"""Anthropic's messages: /v1/messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from grouprl.chat.api import Api, Event, EventStream
+from grouprl.chat.messages_request import translated
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.reply import Choice, Completion, assistant_message
+from grouprl.chat.request import ChatRequest, read_request
+
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""What errors are called, by status."""
+
+
+class MessagesApi(Api):
+    """Messages: blocks of content, and named events."""
+
+    path = "/v1/messages"
+    names: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences"}
+
+    def request(self, given: dict[str, Any]) -> ChatRequest:
+        """Return the request that a body's object is."""
+        return read_request(translated(given))
+
+    def whole(self, request: ChatRequest, completion: Completion, model: str) -> dict[str, Any]:
+        """Return a `message` object."""
+        (choice,) = completion.choices
+        return {
+            **_head(request, model),
+            "content": _blocks(request, choice),
+            **_ending(request, choice),
+            "usage": _usage(completion),
+            **_ids(request, completion),
+        }
+
+    def stream(self, request: ChatRequest, model: str) -> EventStream:
+        """Return the events."""
+        return _MessageEvents(request, model)
+
+    def error(self, error: Refusal) -> dict[str, Any]:
+        """Return the body of a refusal."""
+        other = "invalid_request_error" if error.status < 500 else "api_error"
+        return {"type": "error", "error": {"type": KINDS.get(error.status, other), "message": error.message}}
+
+
+class _MessageEvents(EventStream):
+    """Named events: the message begins empty, and its blocks are begun, written and ended one after another."""
+
+    def __init__(self, request: ChatRequest, model: str) -> None:
+        self.request, self.model = request, model
+        self.sent = 0
+        self.opened = False
+
+    def begin(self) -> Iterator[Event]:
+        """Yield the empty message; how many tokens its prompt has is told at the end."""
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        ending = {"stop_reason": None, "stop_sequence": None}
+        yield {"type": "message_start", "message": {**_head(self.request, self.model), **ending, "usage": usage}}
+
+    def piece(self, index: int, text: str) -> Iterator[Event]:
+        """Yield more of the text."""
+        yield from self._open()
+        self.sent += len(text)
+        delta = {"type": "text_delta", "text": text}
+        yield {"type": "content_block_delta", "index": 0, "delta": delta}
+
+    def end(self, completion: Completion) -> Iterator[Event]:
+        """Yield the rest of the text, the calls, and why it ended."""
+        (choice,) = completion.choices
+        for index, block in enumerate(_blocks(self.request, choice)):
+            yield from (self._close(block["text"]) if block["type"] == "text" else _use(index, block))
+        delta, usage = _ending(self.request, choice), _usage(completion)
+        yield {"type": "message_delta", "delta": delta, "usage": usage, **_ids(self.request, completion)}
+        yield {"type": "message_stop"}
+
+    def refuse(self, error: Refusal) -> Iterator[Event]:
+        """Yield the error."""
+        yield MessagesApi().refusal(error)
+
+    def _open(self) -> Iterator[Event]:
+        if not self.opened:
+            self.opened = True
+            yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+
+    def _close(self, text: str) -> Iterator[Event]:
+        if rest := text[self.sent :]:
+            yield from self.piece(0, rest)
+        yield from self._open()
+        yield {"type": "content_block_stop", "index": 0}
+
+
+def _use(index: int, block: dict[str, Any]) -> Iterator[Event]:
+    yield {"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
+    yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def _head(request: ChatRequest, model: str) -> dict[str, Any]:
+    return {"id": f"msg_{request.mark}", "type": "message", "role": "assistant", "model": model, "content": []}
+
+
+def _blocks(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
+    """Return the blocks of an answer: text where there is some or no call, and the calls."""
+    message = assistant_message(request, choice)
+    text, calls = message["content"] or "", message.get("tool_calls", [])
+    return [
+        *([{"type": "text", "text": text}] if text or not calls else []),
+        *(
+            {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": _input(call)}
+            for call in calls
+        ),
+    ]
+
+
+def _input(call: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call; a text in order, as tiny models write them, stands under 'arguments'."""
+    found = json.loads(call["function"]["arguments"])
+    return found if isinstance(found, dict) else {"arguments": found}
+
+
+def _ending(request: ChatRequest, choice: Choice) -> dict[str, Any]:
+    if "tool_calls" in assistant_message(request, choice):
+        reason = "tool_use"
+    elif choice.finish == "length":
+        reason = "max_tokens"
+    else:
+        reason = "end_turn" if choice.stop is None else "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": choice.stop if reason == "stop_sequence" else None}
+
+
+def _usage(completion: Completion) -> dict[str, int]:
+    return {"input_tokens": len(completion.prompt_ids), "output_tokens": completion.sampled}
+
+
+def _ids(request: ChatRequest, completion: Completion) -> dict[str, list[int]]:
+    if not request.return_token_ids:
+        return {}
+    sampled = [token.id for token in completion.choices[0].tokens]
+    return {"prompt_token_ids": list(completion.prompt_ids), "token_ids": sampled}
