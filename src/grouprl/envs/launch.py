@@ -54,8 +54,9 @@ class Launch(Protocol):
 class FunctionLaunch:
     """A program that is a function, plain or async: `function(prompt, base_url=…, api_key=…, **columns) -> result`.
 
-    It gets what its signature names, `anthropic_base_url` too: Anthropic's clients add "/v1" themselves. It runs in a thread, which cannot be stopped from outside: what it asks after the
-    episode's end is refused, which ends most programs.
+    It gets what its signature names; `anthropic_base_url` is the same for Anthropic's clients, which add "/v1". It
+    runs in a thread, which cannot be stopped from outside: what it asks after the episode's end is refused, which ends
+    most programs.
     """
 
     function: Callable[..., Any]
@@ -80,8 +81,8 @@ class FunctionLaunch:
 class CommandLaunch:
     """A program that is a command: `{prompt}` in it is the prompt, which is its standard input, too.
 
-    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is, and the same of ANTHROPIC. Its result is what it prints; it has a
-    process group of its own, which is killed at the end of the episode.
+    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is, and the same three of ANTHROPIC. Its
+    result is what it prints; it has a process group of its own, which is killed at the end of the episode.
     """
 
     command: tuple[str, ...]

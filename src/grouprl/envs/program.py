@@ -1,8 +1,9 @@
 """Agent programs as environments: a program runs against an endpoint of ours, and the policy writes the completions.
 
-A program is whatever speaks chat completions, responses or Anthropic's messages. Each of its requests is an observation; the policy's turn is
-the answer. A request whose messages begin with all that was said before, the last answer included, continues the same
-row, token for token; any other begins a row. Where a program has several agents, the request's `model` names it.
+A program is whatever speaks chat completions, responses or Anthropic's messages. Each of its requests is an
+observation; the policy's turn is the answer. A request whose messages begin with all that was said before, the last
+answer included, continues the same row, token for token; any other begins a row. Where a program has several agents,
+the request's `model` names it.
 """
 
 from __future__ import annotations
