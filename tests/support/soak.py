@@ -259,9 +259,7 @@ def check_account(folder: Path, steps: int) -> dict[str, float]:
     sums: Counter[str] = Counter()
     for record in train:
         sums.update({name: n for name, n in record.items() if name.startswith(("rows_", "prompts_"))})
-    lost = {
-        kind: sum(sums[f"{kind}_lost/{why}"] for why in (*REASONS, NOT_COMPLETED)) for kind in ("rows", "prompts")
-    }
+    lost = {kind: sum(sums[f"{kind}_lost/{why}"] for why in (*REASONS, NOT_COMPLETED)) for kind in ("rows", "prompts")}
     assert sums["rows_sampled"] + sums["rows_stored"] == sums["rows_used"] + lost["rows"]
     assert sums["prompts_sampled"] == sums["prompts_trained"] + lost["prompts"]
     state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())

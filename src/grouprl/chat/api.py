@@ -26,8 +26,8 @@ class EventStream(ABC):
         return iter(())
 
     @abstractmethod
-    def piece(self, index: int, text: str) -> Iterator[Event]:
-        """Yield more text of answer number `index`."""
+    def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
+        """Yield more text of answer number `index`, or of the `thinking` in front of it."""
 
     @abstractmethod
     def end(self, completion: Completion) -> Iterator[Event]:

@@ -36,6 +36,8 @@ class Form(ABC):
 
     announces = True
     """Whether tools are announced to the model, by its template or in the prompt."""
+    plain = True
+    """Whether an answer is the sampled text itself, but for thinking in front."""
 
     def read(self, text: str, opened: bool = False) -> Said:
         """Return what a turn holds; never raises. `opened`: the prompt ends where thinking begins."""
@@ -169,7 +171,7 @@ def call_of(found: Any) -> Call | Malformed:
         return arguments
     if not isinstance(arguments, dict):
         return Malformed(f'the "{key}" of the call are no object')
-    return Call(found["name"], arguments)
+    return Call(found["name"], arguments, id=found["id"] if isinstance(found.get("id"), str) else "")
 
 
 def calls_of(found: Any) -> list[Call | Malformed]:

@@ -56,13 +56,14 @@ class _Chunks(EventStream):
 
     def __init__(self, request: ChatRequest, model: str) -> None:
         self.request, self.model = request, model
-        self.sent = [0] * request.n
-        """Characters of each answer that were sent."""
+        self.sent = {"content": [0] * request.n, "reasoning_content": [0] * request.n}
+        """Characters of each answer, and of the thinking in front, that were sent."""
 
-    def piece(self, index: int, text: str) -> Iterator[Event]:
+    def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
         """Yield a chunk."""
-        self.sent[index] += len(text)
-        delta = {"role": "assistant", "content": text}
+        of = "reasoning_content" if thinking else "content"
+        self.sent[of][index] += len(text)
+        delta = {"role": "assistant", of: text}
         yield self._chunk([{"index": index, "delta": delta, "finish_reason": None}])
 
     def end(self, completion: Completion) -> Iterator[Event]:
@@ -71,8 +72,11 @@ class _Chunks(EventStream):
         for index, choice in enumerate(completion.choices):
             message = assistant_message(request, choice)
             calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", ()))]
-            rest = (message["content"] or "")[self.sent[index] :]
-            delta = {"role": "assistant", "content": rest or None, **({"tool_calls": calls} if calls else {})}
+            rest = {of: (message.get(of) or "")[sent[index] :] or None for of, sent in self.sent.items()}
+            thinking = {} if rest["reasoning_content"] is None else {"reasoning_content": rest["reasoning_content"]}
+            delta: dict[str, Any] = {"role": "assistant", "content": rest["content"], **thinking}
+            if calls:
+                delta["tool_calls"] = calls
             more = {"logprobs": _logprobs(request, choice), **_token_ids(request, choice)}
             chunk = self._chunk([{"index": index, "delta": delta, **more, "finish_reason": None}])
             yield {**chunk, **_prompt_ids(request, completion)}

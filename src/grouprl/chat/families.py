@@ -229,6 +229,10 @@ class GlmForm(Form):
         """Return calls in tags: texts as they are, anything else as JSON."""
         return "\n".join(f"<tool_call>{call.name}\n{self._arguments(named(call))}</tool_call>" for call in calls)
 
+    def think(self, text: str) -> str:
+        """Return thinking as GLM writes it, behind the line that the prompt leaves open."""
+        return f"\n<think>{text}</think>\n"
+
     def _arguments(self, given: Mapping[str, Any]) -> str:
         pairs = ((key, value if isinstance(value, str) else _dumped(value)) for key, value in given.items())
         return "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in pairs)
@@ -310,6 +314,7 @@ class HarmonyForm(Form):
     """Messages on channels: analysis is thinking, commentary to a function is a call, final is the answer (gpt-oss)."""
 
     start, body, ends = "<|start|>", "<|message|>", ("<|end|>", "<|call|>", "<|return|>")
+    plain = False
     recipient = re.compile(r"to=(?:functions\.)?([\w.-]+)")
 
     def read(self, text: str, opened: bool = False) -> Said:

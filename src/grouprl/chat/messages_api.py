@@ -59,8 +59,9 @@ class _MessageEvents(EventStream):
 
     def __init__(self, request: ChatRequest, model: str) -> None:
         self.request, self.model = request, model
-        self.sent = 0
-        self.opened = False
+        self.index = -1
+        self.kind, self.text = "", ""
+        """The block that is being written, and its text so far."""
 
     def begin(self) -> Iterator[Event]:
         """Yield the empty message; how many tokens its prompt has is told at the end."""
@@ -68,18 +69,21 @@ class _MessageEvents(EventStream):
         ending = {"stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": {**_head(self.request, self.model), **ending, "usage": usage}}
 
-    def piece(self, index: int, text: str) -> Iterator[Event]:
-        """Yield more of the text."""
-        yield from self._open()
-        self.sent += len(text)
-        delta = {"type": "text_delta", "text": text}
-        yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
+        """Yield more of the text, or of the thinking."""
+        yield from self._open("thinking" if thinking else "text")
+        self.text += text
+        delta = {"type": f"{self.kind}_delta", self.kind: text}
+        yield {"type": "content_block_delta", "index": self.index, "delta": delta}
 
     def end(self, completion: Completion) -> Iterator[Event]:
         """Yield the rest of the text, the calls, and why it ended."""
         (choice,) = completion.choices
         for index, block in enumerate(_blocks(self.request, choice)):
-            yield from (self._close(block["text"]) if block["type"] == "text" else _use(index, block))
+            if block["type"] == "tool_use":
+                yield from _use(index, block)
+            elif index >= self.index:
+                yield from self._rest(block)
         delta, usage = _ending(self.request, choice), _usage(completion)
         yield {"type": "message_delta", "delta": delta, "usage": usage, **_ids(self.request, completion)}
         yield {"type": "message_stop"}
@@ -88,16 +92,23 @@ class _MessageEvents(EventStream):
         """Yield the error."""
         yield MessagesApi().refusal(error)
 
-    def _open(self) -> Iterator[Event]:
-        if not self.opened:
-            self.opened = True
-            yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    def _open(self, kind: str) -> Iterator[Event]:
+        """Begin a block of a kind where none is being written; another one ends."""
+        if self.kind == kind:
+            return
+        if self.kind:
+            yield {"type": "content_block_stop", "index": self.index}
+        self.index, self.kind, self.text = self.index + 1, kind, ""
+        block = _thinking("") if kind == "thinking" else {"type": "text", "text": ""}
+        yield {"type": "content_block_start", "index": self.index, "content_block": block}
 
-    def _close(self, text: str) -> Iterator[Event]:
-        if rest := text[self.sent :]:
-            yield from self.piece(0, rest)
-        yield from self._open()
-        yield {"type": "content_block_stop", "index": 0}
+    def _rest(self, block: dict[str, Any]) -> Iterator[Event]:
+        kind = block["type"]
+        yield from self._open(kind)
+        if rest := block[kind][len(self.text) :]:
+            yield from self.piece(0, rest, kind == "thinking")
+        yield {"type": "content_block_stop", "index": self.index}
+        self.kind = ""
 
 
 def _use(index: int, block: dict[str, Any]) -> Iterator[Event]:
@@ -112,16 +123,22 @@ def _head(request: ChatRequest, model: str) -> dict[str, Any]:
 
 
 def _blocks(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
-    """Return the blocks of an answer: text where there is some or no call, and the calls."""
+    """Return the blocks of an answer: its thinking, text where there is some or no call, and the calls."""
     message = assistant_message(request, choice)
     text, calls = message["content"] or "", message.get("tool_calls", [])
+    thinking = message.get("reasoning_content")
     return [
+        *([_thinking(thinking)] if thinking else []),
         *([{"type": "text", "text": text}] if text or not calls else []),
         *(
             {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": _input(call)}
             for call in calls
         ),
     ]
+
+
+def _thinking(text: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": ""}
 
 
 def _input(call: dict[str, Any]) -> dict[str, Any]:

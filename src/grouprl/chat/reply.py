@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouprl.chat.request import ChatRequest, normal
-from grouprl.chat.tool_calls import split_calls
+from grouprl.chat.tool_calls import protocol_calls, said_in
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,13 @@ class Completion:
 
 def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """Return an answer as the message that a client gets, and sends back with its next request."""
-    text, calls = split_calls(choice.text, request.told) if request.tools else (choice.text, [])
-    message: dict[str, Any] = {"role": "assistant", "content": (text or None) if calls else text}
+    found = said_in(choice.text)
+    calls = protocol_calls(found, choice.text, request.told) if request.tools else []
+    same = found.calls or (not found.thinking and found.answer == choice.text.strip())
+    content = (found.beside or None) if calls else str(choice.text) if same else found.answer
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if found.thinking and (calls or not same):
+        message["reasoning_content"] = found.thinking
     return {**message, "tool_calls": calls} if calls else message
 
 

@@ -12,6 +12,10 @@ from grouprl.chat.reply import Choice, Completion, assistant_message, logprobs
 from grouprl.chat.request import ChatRequest, read_request
 from grouprl.chat.responses_request import translated
 
+TEXTS = {"message": "output_text", "reasoning": "reasoning_text"}
+"""What events call the text of an item."""
+IDS = {"message": "msg", "reasoning": "rs"}
+
 
 class ResponsesApi(Api):
     """Responses: items of output instead of messages, and named events."""
@@ -49,9 +53,9 @@ class _ResponseEvents(EventStream):
 
     def __init__(self, api: ResponsesApi, request: ChatRequest, model: str) -> None:
         self.api, self.request, self.model = api, request, model
-        self.number = -1
-        self.sent = 0
-        self.opened = False
+        self.number = self.index = -1
+        self.kind, self.text = "", ""
+        """The item that is being written, and its text so far."""
 
     def begin(self) -> Iterator[Event]:
         """Yield that the response was begun."""
@@ -59,17 +63,21 @@ class _ResponseEvents(EventStream):
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
 
-    def piece(self, index: int, text: str) -> Iterator[Event]:
-        """Yield more of the message's text."""
-        yield from self._open()
-        self.sent += len(text)
-        yield self._event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
+    def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
+        """Yield more of the text of the message, or of its reasoning."""
+        yield from self._open("reasoning" if thinking else "message")
+        self.text += text
+        logprobs = {} if thinking else {"logprobs": []}
+        yield self._event(f"response.{TEXTS[self.kind]}.delta", **self._place(), delta=text, **logprobs)
 
     def end(self, completion: Completion) -> Iterator[Event]:
         """Yield the rest of the text, the calls, and the whole response."""
         whole = self.api.whole(self.request, completion, self.model)
         for index, item in enumerate(whole["output"]):
-            yield from (self._close(item) if item["type"] == "message" else self._call(index, item))
+            if item["type"] == "function_call":
+                yield from self._call(index, item)
+            elif index >= self.index:
+                yield from self._rest(item)
         kind = "completed" if whole["status"] == "completed" else "incomplete"
         yield self._event(f"response.{kind}", response=whole)
 
@@ -79,23 +87,31 @@ class _ResponseEvents(EventStream):
         code = "server_error" if error.status >= 500 else "invalid_request_error"
         yield self._event("error", code=code, message=told.message, param=told.param)
 
-    def _open(self) -> Iterator[Event]:
-        if self.opened:
+    def _open(self, kind: str) -> Iterator[Event]:
+        """Begin an item of a kind where none is being written; another one ends."""
+        if self.kind == kind:
             return
-        self.opened = True
-        item = {"id": _message_id(self.request), "type": "message", "role": "assistant", "content": []}
-        yield self._event("response.output_item.added", output_index=0, item={**item, "status": "in_progress"})
-        yield self._event("response.content_part.added", **self._place(), part=_part("", []))
+        if self.kind == "reasoning":
+            yield from self._close(_reasoning(self.request, self.text))
+        self.index, self.kind, self.text = self.index + 1, kind, ""
+        begun = _reasoning(self.request, "") if kind == "reasoning" else _message(self.request, "", [], "in_progress")
+        part = begun["content"][0]
+        yield self._event("response.output_item.added", output_index=self.index, item={**begun, "content": []})
+        yield self._event("response.content_part.added", **self._place(), part=part)
+
+    def _rest(self, item: dict[str, Any]) -> Iterator[Event]:
+        yield from self._open(item["type"])
+        if rest := item["content"][0]["text"][len(self.text) :]:
+            yield from self.piece(0, rest, item["type"] == "reasoning")
+        yield from self._close(item)
 
     def _close(self, item: dict[str, Any]) -> Iterator[Event]:
-        part, place = item["content"][0], self._place()
-        if rest := part["text"][self.sent :]:
-            yield from self.piece(0, rest)
-        yield from self._open()
-        text = {"text": part["text"], "logprobs": part["logprobs"]}
-        yield self._event("response.output_text.done", **place, **text)
+        part, place, kind = item["content"][0], self._place(), TEXTS[self.kind]
+        text = {name: part[name] for name in ("text", "logprobs") if name in part}
+        yield self._event(f"response.{kind}.done", **place, **text)
         yield self._event("response.content_part.done", **place, part=part)
-        yield self._event("response.output_item.done", output_index=0, item=item)
+        yield self._event("response.output_item.done", output_index=self.index, item=item)
+        self.kind = ""
 
     def _call(self, index: int, item: dict[str, Any]) -> Iterator[Event]:
         place = {"item_id": item["id"], "output_index": index}
@@ -107,7 +123,8 @@ class _ResponseEvents(EventStream):
         yield self._event("response.output_item.done", output_index=index, item=item)
 
     def _place(self) -> dict[str, Any]:
-        return {"item_id": _message_id(self.request), "output_index": 0, "content_index": 0}
+        number = f"{IDS[self.kind]}_{self.request.mark}"
+        return {"item_id": number, "output_index": self.index, "content_index": 0}
 
     def _event(self, kind: str, **more: Any) -> Event:
         self.number += 1
@@ -143,14 +160,15 @@ def _head(request: ChatRequest, model: str, status: str) -> dict[str, Any]:
 
 
 def _items(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
-    """Return the items of an answer: a message where there is text or no call, and the calls."""
+    """Return the items of an answer: its thinking, a message where there is text or no call, and the calls."""
     message = assistant_message(request, choice)
     text, calls = message["content"] or "", message.get("tool_calls", [])
     status = "incomplete" if choice.finish == "length" else "completed"
-    part = _part(text, logprobs(choice.tokens) if request.logprobs else [])
-    head = {"id": _message_id(request), "type": "message", "role": "assistant", "status": status}
+    found = logprobs(choice.tokens) if request.logprobs else []
+    thinking = message.get("reasoning_content")
     return [
-        *([{**head, "content": [part]}] if text or not calls else []),
+        *([_reasoning(request, thinking)] if thinking else []),
+        *([_message(request, text, found, status)] if text or not calls else []),
         *(
             {
                 "id": f"fc_{call['id'].removeprefix('call_')}",
@@ -165,12 +183,15 @@ def _items(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
     ]
 
 
-def _part(text: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": found}
+def _message(request: ChatRequest, text: str, found: list[dict[str, Any]], status: str) -> dict[str, Any]:
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": found}
+    head = {"id": f"{IDS['message']}_{request.mark}", "type": "message", "role": "assistant", "status": status}
+    return {**head, "content": [part]}
 
 
-def _message_id(request: ChatRequest) -> str:
-    return f"msg_{request.mark}"
+def _reasoning(request: ChatRequest, text: str) -> dict[str, Any]:
+    part = {"type": "reasoning_text", "text": text}
+    return {"id": f"{IDS['reasoning']}_{request.mark}", "type": "reasoning", "summary": [], "content": [part]}
 
 
 def _usage(completion: Completion) -> dict[str, Any]:

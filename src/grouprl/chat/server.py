@@ -23,6 +23,7 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion
 from grouprl.chat.request import ChatRequest
 from grouprl.chat.responses_api import ResponsesApi
+from grouprl.chat.said import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
 
 Pieces = Callable[[int, str], None]
@@ -192,6 +193,7 @@ async def _events(
 ) -> AsyncIterator[str]:
     """Yield the events of a stream: text as it is sampled (whole where it may hold tool calls), then the end."""
     loop, queue, stream = asyncio.get_running_loop(), asyncio.Queue[Any](), api.stream(request, backend.model)
+    sent, thought, texts = [0] * request.n, [0] * request.n, [""] * request.n
     end = None if seconds is None else loop.time() + seconds
 
     def pieces(index: int, text: str) -> None:
@@ -204,7 +206,12 @@ async def _events(
         for event in stream.begin():
             yield api.written(event)
         while (found := await asyncio.wait_for(queue.get(), None if end is None else end - loop.time())) is not None:
-            for event in stream.piece(*found):
+            index, text = found
+            texts[index] += text
+            thinking, answer = told_apart(texts[index])
+            parts = (thinking[thought[index] :], True), (answer[sent[index] :], False)
+            sent[index], thought[index] = len(answer), len(thinking)
+            for event in (event for part, inside in parts if part for event in stream.piece(index, part, inside)):
                 yield api.written(event)
         for event in stream.end(task.result()):
             yield api.written(event)

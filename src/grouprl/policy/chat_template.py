@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from grouprl.chat.calls import Form
+from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
 from grouprl.core.errors import InputError
 from grouprl.policy.carried_messages import Messages, TemplateFacts, Use, carried, roles
@@ -47,39 +48,59 @@ DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 
 @dataclass(eq=False)
+class Found:
+    """What is known of a template; `source` is the template as its tokenizer holds it."""
+
+    source: Any
+    facts: TemplateFacts | None = None
+    family: str = ""
+    chosen: Form | None = None
+    """How calls are written, where that was set."""
+
+
 class ChatTemplate:
     """The chat template of a tokenizer."""
 
-    tokenizer: Any
-    source: Any
-    """The template as the tokenizer holds it."""
-    chosen: Form | None = None
-    """How calls are written, where that was set."""
+    def __init__(self, tokenizer: Any, found: Found) -> None:
+        self.tokenizer, self.found, self.source = tokenizer, found, found.source
+
+    @property
+    def chosen(self) -> Form | None:
+        """How calls are written, where that was set for the tokenizer."""
+        return self.found.chosen
+
+    def speak(self, form: Form) -> None:
+        """Set how calls are written, now and wherever the tokenizer is used."""
+        self.found.chosen = form
 
     @property
     def dated(self) -> bool:
         """Whether it writes the date into prompts."""
         return "strftime_now" in str(self.source)
 
-    @cached_property
+    @property
     def facts(self) -> TemplateFacts:
         """What it shows. Asked once."""
-        return template_facts(self.raw)
+        if self.found.facts is None:
+            self.found.facts = template_facts(self.raw)
+        return self.found.facts
 
     @property
     def form(self) -> Form:
         """How calls are written: as was set, or in the syntax of the template."""
         return self.chosen or SYNTAXES[self.family]
 
-    @cached_property
+    @property
     def family(self) -> str:
         """Name of the syntax that the template writes calls in; `hermes` where it shows none."""
+        self.found.family = self.found.family or self._family()
+        return self.found.family
+
+    def _family(self) -> str:
         facts, call = self.facts, {"id": "call_0000", "type": "function", "function": ASKED}
         text = self.written({"role": "assistant", "content": "", "tool_calls": [call]}) if facts.calls else None
-        read = {name: form.read(text) for name, form in SYNTAXES.items()} if text else {}
-        found = {name: len(said.beside) for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]}
-        if found:
-            return min(found, key=found.__getitem__)
+        if text and (found := _read_by(text)):
+            return found
         known = "no" if facts.tools == "no" and not facts.calls else str(self.source)
         return next((name for sign, name in SIGNS if sign in known), "hermes")
 
@@ -181,11 +202,11 @@ class ChatTemplate:
         return list(lost(self.raw, self.facts, uses))
 
 
-_TEMPLATES: WeakKeyDictionary[Any, ChatTemplate] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Any, Found] = WeakKeyDictionary()
 
 
 def template_of(tokenizer: Any) -> ChatTemplate:
-    """Return the chat template of a tokenizer, what was found out about it included.
+    """Return the chat template of a tokenizer, with what was found out about it before.
 
     Raises:
         InputError: where it has none.
@@ -198,23 +219,21 @@ def template_of(tokenizer: Any) -> ChatTemplate:
             "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
         )
     try:
-        known = _TEMPLATES.get(tokenizer)
+        known = _FOUND.get(tokenizer)
         if known is None or known.source != source:
-            known = _TEMPLATES[tokenizer] = ChatTemplate(_Unowned(tokenizer), source)
-        return known
+            known = _FOUND[tokenizer] = Found(source)
     except TypeError:  # a tokenizer of one's own that cannot be remembered
-        return ChatTemplate(tokenizer, source)
+        known = Found(source)
+    return ChatTemplate(tokenizer, known)
 
 
-class _Unowned:
-    """A tokenizer, reached without keeping it alive."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = ref(tokenizer)
-
-    def apply_chat_template(self, *arguments: Any, **settings: Any) -> Any:
-        """Render, as the tokenizer does."""
-        return self._tokenizer().apply_chat_template(*arguments, **settings)  # type: ignore[union-attr]
+def _read_by(text: str) -> str:
+    """Return the syntax that reads the call in a text best: which writes it so, or leaves least beside it; '' if none
+    does."""
+    read = {name: form.read(text) for name, form in SYNTAXES.items()}
+    found = [name for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]]
+    call = Call(str(ASKED["name"]), {"qzarg": "qzvalue"})
+    return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
 
 
 def _plain(call: Any) -> dict[str, Any]:

@@ -99,14 +99,16 @@ class TurnText:
         """Return what an action behind `context` holds."""
         return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
 
-    def later(self, shown: Observation, ended_with: int | None) -> str:
+    def later(self, shown: Observation, ended_with: int | None, said: Message | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
 
-        `ended_with` is the end token that the action already has; None where it was cut off.
+        `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
+        a message, where that is known.
         """
         if not self.chat:
             return shown.text
-        return self._words(Chat(shown_messages(shown), (), shown.variables), ended_with)  # type: ignore[arg-type]
+        messages = Chat(shown_messages(shown), (), shown.variables)
+        return self._words(messages, ended_with, said)  # type: ignore[arg-type]
 
     def onward(self, context: Context, shown: Observation) -> Onward:
         """Return how an episode goes on behind the last action of `context`, where `shown` follows."""
@@ -128,7 +130,10 @@ class TurnText:
                 different = said, whole
         if different is None:
             return Onward(refused=complaint or "the chat template renders nothing")
-        return self._rewritten(context, shown, written, *different)
+        try:
+            return self._rewritten(context, shown, written, *different)
+        except InputError as error:
+            return Onward(refused=str(error))
 
     def _rewritten(self, context: Context, shown: Observation, written: str, said: Message, whole: str) -> Onward:
         """Return how an episode goes on whose history the template rewrites."""
@@ -203,7 +208,7 @@ class TurnText:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
-        if said is not None and "tool_calls" in said:
+        if said is not None and "tool_calls" in said and self.template.facts.results == "calls":
             ends = [str(each) for each in self.policy.tokenizer.convert_ids_to_tokens(sorted(self.policy.eos_ids))]
             behind = self._behind(MARK, [user, _marked(said)], messages)
             at = min((found for found in map(behind.find, ends) if found >= 0), default=0)
@@ -232,11 +237,15 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
     """Return a call of the protocol with its arguments as an object: chat templates write them out."""
     assert isinstance(said, Call)
     arguments = said.arguments if isinstance(said.arguments, str) else dict(said.arguments)
-    return {**call, "function": {"name": said.name, "arguments": arguments}}
+    return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
 def _marked(said: Message) -> Message:
-    """Return a message with calls, whose last one has a mark as its only argument."""
-    *rest, last = said["tool_calls"]  # type: ignore[typeddict-item]
-    call = {**last, "function": {"name": last["function"]["name"], "arguments": {"q": MARK}}}
-    return {"role": "assistant", "content": "", "tool_calls": [*rest, call]}  # type: ignore[typeddict-unknown-key]
+    """Return a message with the same calls, each with a mark as its only argument."""
+    given: Any = said
+    calls = [
+        {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
+        for call in given["tool_calls"]
+    ]
+    made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
+    return made  # type: ignore[no-any-return]

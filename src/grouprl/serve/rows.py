@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
+from grouprl.policy.call_syntax import opens_thinking
+from grouprl.policy.text import render_chat
 from grouprl.records.examples import Example
 from grouprl.rollout.turn_text import TurnText
 from grouprl.serve.retention import Retained, Retention
@@ -63,6 +65,8 @@ class Requested:
     turns: int
     context: list[int]
     seen: list[int]
+    opened: bool = False
+    """Whether the completion begins inside of thinking."""
 
 
 class ServedRows:
@@ -112,10 +116,12 @@ class ServedRows:
         with self._encoding:
             if row is None:
                 prompt = self.between.first(NOBODY, shown(messages, tools, variables))
-                return Requested(None, 0, self.policy.encode_prompt(prompt), [])
+                opened = self.between.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
+                return Requested(None, 0, self.policy.encode_prompt(prompt), [], opened)
             ended = before[-1] if before[-1] in self.policy.eos_ids else None
-            seen = self.policy.encode(self.between.later(shown(messages[len(said) :], (), variables), ended))
-            return Requested(row, turns, [*before, *seen], seen)
+            text = self.between.later(shown(messages[len(said) :], (), variables), ended, said[-1] if said else None)
+            seen = self.policy.encode(text)
+            return Requested(row, turns, [*before, *seen], seen, self.between.chat and opens_thinking(text))
 
     def add(
         self,

@@ -15,8 +15,12 @@ from typing import Any, TypeVar
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
 from grouprl.chat.request import ChatRequest
+from grouprl.chat.said import THOUGHTS, Spoken
 from grouprl.chat.server import Pieces
+from grouprl.chat.syntaxes import AUTO
 from grouprl.core.errors import InputError
+from grouprl.policy.call_syntax import call_syntax
+from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
 from grouprl.serve.alternatives import alternatives
 from grouprl.serve.retention import Retention
@@ -44,6 +48,10 @@ class Service:
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: completions that may wait to be sampled; more are refused.
+        tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
+
+    Raises:
+        InputError: an unknown syntax of tool calls, or a chat template that cannot render a user's message.
     """
 
     def __init__(
@@ -58,7 +66,10 @@ class Service:
         keeping: Retention | None = None,
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
+        tool_calls: str = AUTO,
     ) -> None:
+        self.notes = _template_notes(policy, tool_calls)
+        """What the chat template does not show, and how that is carried in prompts."""
         self.policy, self._model, self.max_tokens = policy, model, max_tokens
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
@@ -93,7 +104,8 @@ class Service:
         asked = await self._off(self._ask, key, request)
         budget, seed = self._budget(request, len(asked.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
-        context = tuple(asked.context)
+        context, form = tuple(asked.context), self.recorded.between.form
+        told = pieces if form.plain else None  # what is told as it comes is the sampled text
         lines = [
             SampleJob(
                 context,
@@ -102,10 +114,13 @@ class Service:
                 request.temperature,
                 request.top_p,
                 request.stop,
-                None if pieces is None else partial(pieces, index),
+                told if told is None else partial(told, index),
             )
             for index in range(request.n)
         ]
+        if told is not None and asked.opened:
+            for index in range(request.n):
+                told(index, THOUGHTS[0][0])
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
         choices = await self._off(self._completed, key, request, asked, sampled)
         if request.top_logprobs:
@@ -147,7 +162,7 @@ class Service:
         self, key: str, request: ChatRequest, asked: Requested, sampled: list[ServedTurn]
     ) -> tuple[Choice, ...]:
         """Write the completions down, and return them."""
-        choices = tuple(self._choice(request, each) for each in sampled)
+        choices = tuple(self._choice(request, each, asked.opened) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
             self.recorded.add(key, asked, each, said(request, choice), request.tools, request.chat_template_kwargs)
         return choices
@@ -168,14 +183,15 @@ class Service:
         budget = request.max_tokens or self.max_tokens
         return budget if left is None else min(budget, left)
 
-    def _choice(self, request: ChatRequest, sampled: ServedTurn) -> Choice:
+    def _choice(self, request: ChatRequest, sampled: ServedTurn, opened: bool) -> Choice:
+        text = Spoken(sampled.text, self.recorded.between.form.read(sampled.text, opened))
         pairs = zip(sampled.ids, self._texts(sampled.ids), sampled.logp, strict=True)
-        tokens = tuple(Token(text, logp, number) for number, text, logp in pairs)
+        tokens = tuple(Token(word, logp, number) for number, word, logp in pairs)
         stop = None
         if sampled.ended and request.stop:
             behind = self.policy.decode(sampled.ids)[len(sampled.text) :]
             stop = next((each for each in request.stop if behind.startswith(each)), None)
-        return Choice(sampled.text, "stop" if sampled.ended else "length", tokens, stop)
+        return Choice(text, "stop" if sampled.ended else "length", tokens, stop)
 
     def _with_alternatives(
         self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...]
@@ -194,6 +210,16 @@ class Service:
         """Return the text of each token by itself."""
         texts = self.policy.tokenizer.batch_decode([[i] for i in ids], clean_up_tokenization_spaces=False)
         return list(map(str, texts))
+
+
+def _template_notes(policy: Any, tool_calls: str) -> tuple[str, ...]:
+    if not getattr(policy.tokenizer, "chat_template", None):
+        return ()
+    call_syntax(policy.tokenizer, tool_calls)
+    template = template_of(policy.tokenizer)
+    if refused := template.refusals(set()):
+        raise InputError(refused[0], "programs send messages, and the template makes prompts of them")
+    return tuple(template.notes({"system", "late_system", "tools", "results", "users", "roles"}))
 
 
 async def _all(tasks: list[asyncio.Task[ServedTurn]]) -> list[ServedTurn]:
