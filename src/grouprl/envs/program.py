@@ -179,15 +179,13 @@ class ProgramEnvironment:
 
     def _account(self, what: str) -> str:
         """Return what happened, with how the program ended, what it said, and its last request that was refused."""
-        end, told = self._end, [what]
+        end, told = self._end, what
         if isinstance(end, Crashed):
-            told.append(end.what)
+            told += f": {end.what}"
         elif end is not None and (end.printed or end.result):
-            told.append(f"it printed: {end.printed or str(end.result)[-LONGEST_COMPLAINT:]}")
+            told += f": it printed: {end.printed or str(end.result)[-LONGEST_COMPLAINT:]}"
         last = self._refused[-1].message if self._refused else ""
-        if last and last not in " ".join(told):
-            told.append(f"its last request was refused: {last}")
-        return "; ".join([": ".join(told[:2]), *told[2:]])
+        return told if not last or last in told else f"{told}; its last request was refused: {last}"
 
     def _last_words(self) -> Crashed | Finished | None:
         """Stop the program, and return how it ended, where it can be stopped."""

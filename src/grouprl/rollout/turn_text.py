@@ -86,6 +86,18 @@ class TurnText:
         system = tuple(message for message in given if message["role"] == "system")
         return (*system, Message(role="user", content=shown.text))
 
+    def unable(self, shown: Observation) -> str:
+        """Return why the variables of an observation cannot be set in the chat template; '' where they can."""
+        if not shown.variables:
+            return ""
+        if not self.chat:
+            return f"the policy has no chat template, in which to set {', '.join(map(repr, shown.variables))}"
+        try:
+            self.template.check(shown.variables)
+        except InputError as error:
+            return str(error)
+        return ""
+
     def spoken(self, context: Context, text: str) -> str:
         """Return an action with what it holds, where the environment is to know more than its text.
 
