@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chat_families import CHAT_FAMILIES, family_policy
-from grouprl.chat.reply import as_json
+from grouprl.chat.completions_api import CompletionsApi
 from grouprl.chat.request import ChatRequest, read_request
 from grouprl.serve import Service
 from grouprl.serve.sampling import ServedTurn
@@ -48,7 +48,8 @@ def request(messages: list[dict[str, Any]], *tools: Any) -> ChatRequest:
 
 def complete(service: Service, messages: list[dict[str, Any]], *tools: Any) -> dict[str, Any]:
     asked = request(messages, *tools)
-    found: dict[str, Any] = as_json(asked, asyncio.run(service.answer(asked, "me", None)), "tiny")["choices"][0]
+    completion = asyncio.run(service.answer(asked, "me", None))
+    found: dict[str, Any] = CompletionsApi().whole(asked, completion, "tiny")["choices"][0]
     return found
 
 
