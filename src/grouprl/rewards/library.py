@@ -16,7 +16,7 @@ import pickle
 import random
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -207,7 +207,7 @@ def hedged(text: str, own: str) -> bool:
     return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
 
-def problems(name: str, score: Callable[[str, Any], float], entries: list[Mapping[str, Any]]) -> list[str]:
+def problems(name: str, score: Callable[[str, Any], float], entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
     found = []
     for entry in entries:
