@@ -155,7 +155,7 @@ def test_no_memory_at_any_allocation_is_a_sentence_or_an_end_and_the_run_goes_on
         assert "Traceback" not in output
         assert output.count("error:") == (code == "3")
     else:
-        assert process.exitcode < 0, "it was ended by a signal"
+        assert process.exitcode != 0, "the system, or a library, ended it"
     again = run(folder, "--resume") if (folder / "run.json").exists() else run(config, "--folder", folder)
     assert again.exit_code == 0, again.output
     assert kills.difference(kills.evidence(folder), whole) == []
