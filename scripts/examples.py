@@ -79,6 +79,7 @@ def purchases() -> list[Settings]:
 TINY = {"name": "tiny", "tiny": {"layers": 2}}
 PLAIN: Settings = {"model": "tiny", "steps": 1}
 """For blocks that show a task alone."""
+ROOMY: Settings = {"model": {"name": "tiny", "tiny": {"layers": 1, "hidden": 16, "max_positions": 8192}}, "steps": 1}
 TERSE: Settings = {"method": {"name": "r3l", "form": "my_reviews.py:Terse"}}
 LETTERS: Settings = {
     "model": TINY,
@@ -116,7 +117,7 @@ EXAMPLES = (
     Example("PettingZoo", "docs/adapters.md", 6, {"meet.py": (2,)}, needs="pettingzoo"),
     Example("TextArena", "docs/adapters.md", 7, needs="textarena"),
     Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp", recorded=False),
-    Example("TextArena, two players", "docs/adapters.md", 0, brought=PLAIN, needs="textarena", recorded=False),
+    Example("TextArena, two players", "docs/adapters.md", 0, brought=ROOMY, needs="textarena", recorded=False),
     Example("PettingZoo, turns", "docs/adapters.md", 1, brought=PLAIN, needs="pettingzoo", recorded=False),
     Example("MCP, any prompts", "docs/adapters.md", 3, {"my_server.py": (3,)}, PLAIN, purchases, "mcp", recorded=False),
     Example("tools, any prompts", "docs/tools.md", 0, {"my_tools.py": (0,)}, PLAIN, purchases, recorded=False),

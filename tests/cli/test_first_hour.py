@@ -170,7 +170,7 @@ def test_a_run_that_lost_what_it_knew_is_warned_of():
 def test_thresholds_agree_with_the_recorded_runs():
     """What docs/findings.json holds: alarms where runs lost what they knew, none where they learned."""
     runs = json.loads((Path(__file__).parents[2] / "docs" / "findings.json").read_text())
-    assert len({run["task"] for run in runs}) >= 4
+    assert len({run["task"] for run in runs}) >= 3
     for run in (each for each in runs if not each["adapters"]):
         reach = reach_of_step(run["lr"], 64, 2, lora=False)
         lost = run["after"][2] < run["before"][1] / 2
