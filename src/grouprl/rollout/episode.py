@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.records.examples import Example, Message
 from grouprl.records.turns import Record, Turn
@@ -304,8 +305,12 @@ class Episode:
 
 def _told(turn: Turn) -> str:
     """Return an action for readers: as it was written, thinking on lines of its own."""
-    rest = turn.action.partition(turn.thinking)[2] if turn.thinking else turn.action
-    return f"(thinking) {turn.thinking}\n{rest.lstrip()}" if turn.thinking else rest
+    if not turn.thinking:
+        return turn.action
+    rest = turn.action.partition(turn.thinking)[2].lstrip()
+    for _, end in THOUGHTS:
+        rest = rest.removeprefix(end).lstrip()
+    return f"(thinking) {turn.thinking}\n{rest}"
 
 
 def shown_messages(shown: Observation) -> tuple[Message, ...]:
