@@ -24,8 +24,8 @@ from grouprl.train.loop import train
 Settings = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
 JSON, PAGE = DOCS / "findings.json", DOCS / "findings.md"
-RATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-ADAPTER_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+ADAPTER_RATES = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 MODEL: Settings = {"name": "tiny", "tiny": {"layers": 2}}
 TASKS: dict[str, tuple[Any, int]] = {
     "reverse": ({"name": "reverse", "length": 4, "noise": 0.15}, 250),
@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[Any, int]] = {
 }
 """Tasks of this package, and the steps of their warm-up."""
 COMMON: Settings = {
-    "steps": 25,
+    "steps": 20,
     "batch": {"prompts": 16, "group_size": 8, "minibatches": 2},
     "optim": {"schedule": "constant"},
     "eval": {"every": 0, "final_prompts": 192, "samples": 2},
@@ -120,7 +120,7 @@ TEXT = """<!-- Made from docs/findings.json by scripts/findings.py. -->
 # Learning rates, and what findings say of them
 
 What `grouprl plan` and the findings of a run say about the learning rate, held against short runs: four tasks of this
-package, a tiny model of two layers, seed 0, 25 steps of 16 prompts with 8 completions and two optimiser steps each, a
+package, a tiny model of two layers, seed 0, 20 steps of 16 prompts with 8 completions and two optimiser steps each, a
 constant rate. Rewards are of 192 held-out prompts, two completions each, with 95 % intervals. "Largest step" is the
 norm of an optimiser step over that of the weights, "KL of a step" what the updates of a rollout moved (`kl_old`).
 Thresholds: `STILL` and `FAST` of `grouprl.config.rates`, `RATIO_FAST` of `grouprl.monitor.moving`.

@@ -19,7 +19,7 @@ from rich.console import Console
 import kills
 import toy_envs
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))  # which has a `kills` and a `soak`, too
 
 from claims import NOT_RUN, OF_TEAMS, OF_TURNS
 from grouprl import methods

@@ -125,6 +125,8 @@ class Config(Section):
             del plain["plugins"]
         if self.sampling.engine == "local":
             del plain["sampling"]["engine"], plain["sampling"]["engine_settings"]
+        if self.model.precision == "float32":  # as it was before there was a choice
+            del plain["model"]["precision"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ from typing import Any
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, totals
 from grouprl.view.charts import number
-from grouprl.view.curves import components, further, held_out_rewards, pictures, success
+from grouprl.view.curves import components, further, graded, held_out_rewards, leading, pictures, success
 from grouprl.view.runfiles import RunData
 from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
@@ -71,9 +71,10 @@ def curves(run: RunData) -> str:
     """Learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    main, small, more = success(run), [held_out_rewards(run), components(run), *pictures(run)], further(run)[:FURTHER]
+    second = success(run) if graded(run) else held_out_rewards(run)
+    small, more = [second, components(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
-    return f'{main}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
+    return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
 
 
 def health(run: RunData) -> str:

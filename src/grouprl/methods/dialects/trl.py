@@ -355,6 +355,8 @@ def cispo_trl(
             "The paper takes one on-policy REINFORCE step; TRL clips the ratio of whole sequences, which is not "
             "normalised by length",
             "The KL coefficient is 0.05; the paper's is 0.03",
+            "mask_truncated_completions is not offered: mask_truncated takes away the loss of truncated completions "
+            "and leaves the KL in their rewards, where TRL counts none",
         ],
         reduces=[
             Reduction(
