@@ -12,10 +12,10 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from facts import centred, slope, standardised, still
 
 import grouprl
 from desks import FakeDesk
+from facts import centred, slope, standardised, still
 from grouprl.algorithms.exploration.align import AlignCalls
 from grouprl.algorithms.features.running_baseline import RunningBaseline
 from grouprl.rewards.shapley import shapley

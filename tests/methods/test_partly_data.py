@@ -11,10 +11,10 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from facts import slope, standardised, still
 
 import grouprl
 from desks import FakeDesk, seen
+from facts import slope, standardised, still
 from grouprl.algorithms.prompts.bandit import ThompsonSampling
 from grouprl.methods.registry import CATALOGUE
 from small import f64, near, small

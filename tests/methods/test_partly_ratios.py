@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from facts import centred, ppo, slope, standardised, still
 
 import grouprl
+from facts import centred, ppo, slope, standardised, still
 from small import near, small
 
 RATIOS = [0.02, 0.5, 0.9, 1.0, 1.1, 1.3, 2.0, 8.0]

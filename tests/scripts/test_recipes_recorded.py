@@ -13,9 +13,7 @@ import recipes
 
 def evaluated(greedy, sampled):
     ends = {"greedy_low": 0.0, "greedy_high": 1.0, "pass@1_low": sampled - 0.1, "pass@1_high": sampled + 0.1}
-    return {
-        f"eval/{key}": value for key, value in {"greedy": greedy, "pass@1": sampled, "prompts": 8, **ends}.items()
-    }
+    return {f"eval/{key}": value for key, value in {"greedy": greedy, "pass@1": sampled, "prompts": 8, **ends}.items()}
 
 
 @pytest.fixture
