@@ -11,7 +11,7 @@ from rich.console import Console
 from chat_policies import chatting
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
-from grouprl.plan.plan import make_plan
+from grouprl.plan.plan import plan
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer
 from grouprl.rewards.judge_text import Trajectory
@@ -75,13 +75,13 @@ def test_a_judge_that_fails_is_handled_as_set(tmp_path):
 
 
 def plan_of(**more):
-    return make_plan(parse_config(settings("http://127.0.0.1:8000/v1", **more)))
+    return plan(parse_config(settings("http://127.0.0.1:8000/v1", **more)))
 
 
 def test_the_plan_names_the_judge():
-    plan = plan_of()
-    assert not plan.refusals
-    (note,) = [note for note in plan.notes if "judge" in note]
+    found = plan_of()
+    assert not found.refusals
+    (note,) = [note for note in found.notes if "judge" in note]
     assert "the model at http://127.0.0.1:8000/v1 ranks the 4 trajectories of each group by one request" in note
     assert "in the place of the task's reward" in note
     judge = {"url": "http://127.0.0.1:8000/v1", "model": "big"}
@@ -106,7 +106,7 @@ def test_where_there_is_nothing_to_compare():
 )
 def test_settings_that_mean_nothing(reward, message):
     with pytest.raises(InputError, match=message):
-        make_plan(parse_config(settings("", reward=reward)))
+        plan(parse_config(settings("", reward=reward)))
 
 
 def test_a_policy_of_ours_may_be_the_judge():
@@ -120,13 +120,13 @@ def test_a_policy_of_ours_may_be_the_judge():
     group = [Trajectory(({"role": "user", "content": "1+1="},), text) for text in "23"]
     try:
         client = JudgeClient(endpoint.url, "tiny", "", 60.0, 1)
-        with pytest.raises(NoAnswer, match="cut off; give it more|no JSON"):
+        with pytest.raises(NoAnswer, match=r"cut off; give it more|no JSON"):
             TrajectoryJudge(client, tokens=8, rubric="Right ones.").judge(group)
-        with pytest.raises(NoAnswer, match="answered 400.*the model has room for 2048"):
+        with pytest.raises(NoAnswer, match=r"answered 400.*the model has room for 2048"):
             TrajectoryJudge(client, tokens=4096).judge(group)
-        with pytest.raises(NoAnswer, match="answered 400.*not held to a form"):
+        with pytest.raises(NoAnswer, match=r"answered 400.*not held to a form"):
             TrajectoryJudge(client, schema=True).judge(group)
-        with pytest.raises(NoAnswer, match="answered 404.*There is no model 'big'"):
+        with pytest.raises(NoAnswer, match=r"answered 404.*There is no model 'big'"):
             TrajectoryJudge(JudgeClient(endpoint.url, "big", "", 60.0, 1)).judge(group)
     finally:
         endpoint.close()

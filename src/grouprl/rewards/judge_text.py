@@ -43,7 +43,7 @@ Judge by this rubric, the trajectories relative to each other:
 {rubric}
 
 Reply with JSON and nothing else:
-{{"scores": [{{"id": "<id>", "why": "<a sentence>", "score": <number from 0 to 1>}}, …]}}
+{{"scores": [{{"id": "<id>", "why": "<a sentence>", "score": <number from 0 to 1>}}, ...]}}
 with each id once."""
 
 Messages = tuple[Mapping[str, Any], ...]
