@@ -254,9 +254,9 @@ def test_a_plan_is_told_what_the_template_rewrites() -> None:
     ):
         found = check_template(family_policy("mistral 0.3"), [tools], history, turns=True)  # type: ignore[arg-type]
         assert found.refusals == ()
-        assert "of a turn such as '[TOOL_CALLS] [{" in found.notes[0]
-        assert 'becomes \', "id":' in found.notes[0]
-        assert effect in found.notes[0]
+        (note,) = [each for each in found.notes if "of a turn such as '[TOOL_CALLS] [{" in each]
+        assert 'becomes \', "id":' in note
+        assert effect in note
     always = chatting("{% for m in messages %}{{ m.role[0] }}{{ m.content }}{{ loop.length }}{% endfor %}a")
     assert "the chat template rewrites history" in check_template(always, [plain], turns=True).refusals[0]
     assert check_template(always, [plain], "split", turns=True).refusals == ()

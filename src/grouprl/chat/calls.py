@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from grouprl.chat.said import Call, Malformed, Result, Said, Spoken, Status, split_thinking
+from grouprl.chat.said import Call, Malformed, Result, Said, Spoken, Status, split_thinking, thinking_span
 
 __all__ = [
     "Call",
@@ -46,6 +46,10 @@ class Form(ABC):
         if calls:
             return Said(tuple(calls), None, thinking, beside.strip())
         return Said((), rest.strip(), thinking)
+
+    def thinking_ends(self, text: str, opened: bool = False) -> int:
+        """Return at which character thinking in front ends, its signs included; 0 where there is none."""
+        return thinking_span(text, opened)[1]
 
     @abstractmethod
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:

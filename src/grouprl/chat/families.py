@@ -321,7 +321,8 @@ class HarmonyForm(Form):
         """Return what a turn holds, message by message."""
         if self.body not in text and "<|channel|>" not in text:
             return Said((), text.strip())
-        thinking, beside, final, calls = [], [], [], list[Call | Malformed]()
+        thinking, beside, final = list[str](), list[str](), list[str]()
+        calls: list[Call | Malformed] = []
         for message in text.split(self.start):
             head, sign, said = message.partition(self.body)
             said = re.split("|".join(map(re.escape, self.ends)), said)[0]
@@ -336,6 +337,13 @@ class HarmonyForm(Form):
         if calls:
             return Said(tuple(calls), None, thought, joined([*beside, *final]))
         return Said((), joined(final or beside), thought)
+
+    def thinking_ends(self, text: str, opened: bool = False) -> int:
+        """Return at which character the message on the channel of analysis ends; 0 where none begins the turn."""
+        if not text.lstrip().startswith("<|channel|>analysis"):
+            return 0
+        at = text.find(self.ends[0])
+        return len(text) if at < 0 else at + len(self.ends[0])
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls."""

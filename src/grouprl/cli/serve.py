@@ -14,7 +14,7 @@ from grouprl.core.errors import InputError
 
 def serve_command(
     source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
+        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
     ],
     checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -14,6 +14,9 @@ from grouprl.config.run import Config
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
+from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
+from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Task, load_task
 
 
@@ -32,6 +35,13 @@ class ResolvedRun:
     def method(self) -> Method:
         """The method that is trained by."""
         return self.resolved.method
+
+    def with_precision(self, precision: str) -> ResolvedRun:
+        """Return the run with the precision that `auto` came to, so that it resumes with it on any machine."""
+        if self.config.model.precision != "auto":
+            return self
+        model = self.config.model.model_copy(update={"precision": precision})
+        return replace(self, config=self.config.model_copy(update={"model": model}))
 
     @property
     def max_new_tokens(self) -> int:
@@ -53,6 +63,24 @@ class ResolvedRun:
     def alphabet(self) -> str:
         """The characters that a policy by characters must know; "" where the task does not say."""
         return alphabet_of(self.task, self.method.parts())
+
+    @cached_property
+    def engine(self) -> ChosenEngine:
+        """What makes the sampler of a policy.
+
+        Raises:
+            InputError: there is no such engine, or its settings do not fit it.
+        """
+        return chosen_engine(self.config.sampling.engine, self.config.sampling.engine_settings)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the engine's log-probs are known beforehand to be those that the trainer computes."""
+        if self.config.sampling.engine != LOCAL:
+            return self.engine.exact
+        model = self.config.model
+        dtype = resolve_dtype(model.dtype, resolve_device(model.device), model.precision)
+        return exact_in(dtype, model.precision)
 
     @cached_property
     def reward(self) -> Callable[..., object]:

@@ -15,7 +15,7 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.second_model import SecondModel
+from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
@@ -38,16 +38,23 @@ from grouprl.plan.checks import (
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.judging import judge_idle, judge_notes, judge_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
+from grouprl.plan.passes import (
+    PassChoice,
+    computed_anew,
+    pass_choices,
+    pass_refusals,
+    precision_notes,
+    precision_of,
+)
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.load import resolve_device
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.policy.passes import free_bytes
 from grouprl.records.examples import Split
+from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.rollout.episode_rows import environments, measured
-from grouprl.rollout.sampler import exact_in
 from grouprl.rollout.stored import stored_refusals
 from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
@@ -142,10 +149,14 @@ def plan(run: Config | ResolvedRun) -> Plan:
     """
     run = resolve(run)
     config, task, method, max_new_tokens = run.config, run.task, run.method, run.max_new_tokens
-    reward = run.reward  # what is missing is said before models are looked at
+    reward, engine = run.reward, run.engine  # what is missing is said before models are looked at
     check_optimizer(config.optim)
-    facts = run_facts(run)
     model, tokenizer = read_model(run)
+    requested_precision = config.model.precision
+    if model is not None and not list(pass_refusals(config, model)):
+        run = run.with_precision(precision_of(config, model).precision)
+        config = run.config
+    facts = run_facts(run)
     if tokenizer is not None:
         call_syntax(tokenizer, config.sampling.tool_calls)
     requested = _first_examples(task)
@@ -153,7 +164,8 @@ def plan(run: Config | ResolvedRun) -> Plan:
     prompts = prompts_of(looked_at, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
-    answer, notes = max_new_tokens, [*_notes(run, model)]
+    answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
+    notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
     notes += judge_notes(config, environment=facts.environment)
     if facts.environment:
@@ -167,7 +179,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         notes += found.notes
         notes += _cut_off_episodes(model, longest, answer, task.max_turns)
     elif tokenizer is not None:
-        told = check_template(PromptEncoder(tokenizer), prompts)
+        told = check_template(PromptEncoder(tokenizer), prompts, task=task)
         complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
@@ -229,12 +241,11 @@ def run_facts(run: ResolvedRun) -> RunFacts:
     config, task, method = run.config, run.task, run.method
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group_size,
         has_reference=run.needs_reference,
-        exact_sampler=exact_in(dtype) and not config.run.async_steps,
+        exact_sampler=run.exact and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=run.max_new_tokens * task.max_turns,
@@ -263,7 +274,7 @@ def _kinds(task: Task, count: int | None) -> dict[str, int]:
 def objective(method: Method) -> str:
     """Combine the parts' formulas into the loss that is minimised."""
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
-    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.gate)
+    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.token_gate)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
@@ -326,8 +337,6 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
         )
-    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
-        yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
             "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "
@@ -347,6 +356,17 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         yield f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
     if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
         yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run starts over"
+
+
+def _engine_notes(engine: ChosenEngine) -> Iterator[str]:
+    """Say what another engine than that of this process does to the run."""
+    if engine.name == LOCAL:
+        return
+    if engine.exact:
+        old = "its log-probs are taken as those of the policy at the start of the update"
+    else:
+        old = "where it does not say that its log-probs are exact, old log-probs are computed by the trainer"
+    yield f"completions are sampled by the engine {engine.name}; {old}"
 
 
 def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:

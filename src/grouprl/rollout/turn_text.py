@@ -7,7 +7,8 @@ episode is judged by the real rendering of its own messages; what happens where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,6 +22,7 @@ from grouprl.policy.call_syntax import call_syntax, opens_thinking
 from grouprl.policy.chat_template import ChatTemplate, template_of
 from grouprl.policy.text import render_chat
 from grouprl.records.examples import Chat, Example, Message
+from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 History = Literal["refuse", "append", "split"]
@@ -111,7 +113,20 @@ class TurnText:
         """Return what an action behind `context` holds."""
         return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
 
-    def later(self, shown: Observation, ended_with: int | None, said: Message | None = None) -> str:
+    def think(self, context: Context, turn: Turn, ids: Sequence[int]) -> None:
+        """Note in a turn what of it is thinking, and how many of its tokens `ids` that is."""
+        if not self.chat:
+            return
+        opened = opens_thinking(self._standing(context))
+        end = self.form.thinking_ends(turn.action, opened)
+        if end:
+            turn.thinking = self.form.read(turn.action, opened).thinking
+            turn.thought = bisect_left(range(len(ids)), end, key=lambda n: len(self._text(ids[:n])))
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.policy.decode_all([ids])[0])
+
+    def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
 
         `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
@@ -201,7 +216,7 @@ class TurnText:
         grown = (*context.messages, *talk, said, *shown_messages(shown))
         given = context.messages
         tools, variables = getattr(given, "tools", ()), getattr(given, "variables", {})
-        return Chat(grown, tools, variables)  # type: ignore[return-value, arg-type]
+        return Chat(grown, tools, variables)  # type: ignore[return-value]
 
     def _standing(self, context: Context) -> str:
         """Return the text of a row as it stands before its last action."""
@@ -216,7 +231,7 @@ class TurnText:
     def _ended(self, context: Context) -> int | None:
         return context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
 
-    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Message | None = None) -> str:
+    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
@@ -252,12 +267,11 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
     return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
-def _marked(said: Message) -> Message:
+def _marked(said: Mapping[str, Any]) -> Message:
     """Return a message with the same calls, each with a mark as its only argument."""
-    given: Any = said
     calls = [
         {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
-        for call in given["tool_calls"]
+        for call in said["tool_calls"]
     ]
     made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
-    return made  # type: ignore[no-any-return]
+    return made
