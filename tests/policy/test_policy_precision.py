@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.asynchronous.canary import forced_logp
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy, precision
@@ -18,7 +20,6 @@ from grouprl.policy.arithmetic import rate
 from grouprl.policy.load import resolve_dtype
 from grouprl.policy.precision import Probe, choose_precision, product, times, wide_sums
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.decoding import decode
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
 from grouprl.train.loop import train
@@ -120,13 +121,10 @@ def test_sampler_and_trainer_use_the_same_products(family: str) -> None:
     config = config_of(hidden_size=32, intermediate_size=48, vocab_size=base.model.config.vocab_size, **sizes)
     model = getattr(transformers, FAMILIES[family])(config)
     policy = type(base)(model, base.tokenizer, precision="mixed")
-    written = decode(policy, [(3, 4, 5)] * 6, seeds=range(6), temperature=1.0, max_new_tokens=6)
-    tokens = Tokens.of([(3, 4, 5)] * 6, written.ids)
-    again = policy.logp(tokens).logp_bt
-    own = torch.zeros_like(again)
-    for row, logp in enumerate(written.logp):
-        own[row, : len(logp)] = torch.as_tensor(logp)
-    assert (again - own)[tokens.present_bt()].abs().max() < 5e-3
+    tokens = Tokens.of([(3, 4, 5), (4, 5, 6, 7)], [(6, 7, 8, 9, 10, 11), (3, 9, 9, 4, 5, 8)])
+    gap = (policy.logp(tokens).logp_bt - forced_logp(policy, tokens)).abs().max()
+    assert gap < 5e-3
+    assert gap < (policy.logp(tokens).logp_bt - type(base)(model, base.tokenizer).logp(tokens).logp_bt).abs().max()
 
 
 def test_the_sampler_says_that_its_log_probs_are_not_exact() -> None:
@@ -182,13 +180,19 @@ def test_mixed_weights_are_float32_where_bfloat16_would_be_the_default() -> None
     assert resolve_dtype("auto", CPU, "mixed") == torch.float32
 
 
+def odd(completion: str) -> float:
+    """A reward that is rarely the same for a whole group."""
+    return float(len(completion) % 2)
+
+
 def config(**model: Any) -> Any:
     return parse_config(
         {
             "task": "addition",
+            "reward": {"function": f"{__file__}:odd", "workers": 0},
             "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32}, **model},
             "warmup": {"steps": 4, "batch": 8},
-            "batch": {"prompts": 2, "group_size": 4},
+            "batch": {"prompts": 4, "group_size": 8},
             "steps": 4,
             "eval": {"every": 0, "final_prompts": 4},
             "run": {"threads": 1, "checkpoint_every": 2, "keep": 10},
@@ -201,21 +205,17 @@ def weights(run: Path) -> bytes:
 
 
 def test_a_run_is_repeated_and_resumed_to_the_bit_and_shows_the_gap(tmp_path: Path) -> None:
-    from shutil import rmtree
-
-    from grouprl.train.loop import resume
-
     for name in ("a", "b", "c"):
         train(config(precision="mixed"), folder=tmp_path / name)
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     rmtree(tmp_path / "c" / "checkpoints" / "step-000004")
     rmtree(RunFolder(tmp_path / "c").model)
-    resume(tmp_path / "c")
+    train(config(precision="mixed"), folder=tmp_path / "c", resume=True)
     assert weights(tmp_path / "a") == weights(tmp_path / "c")
     lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     gaps = [line["logp_gap_mean"] for line in lines if line["phase"] == "train"]
-    assert gaps
     assert all(0 <= gap < 0.02 for gap in gaps)
+    assert max(gaps) > 1e-5  # measured, not assumed: float32 alone would round at 1e-7
 
 
 def test_a_run_keeps_what_auto_came_to(tmp_path: Path) -> None:
