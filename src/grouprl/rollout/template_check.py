@@ -51,7 +51,8 @@ def check_template(
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
     if not getattr(policy.tokenizer, "chat_template", None):
         return TemplateReport()
-    passed_by = _passed_by(len(prompts) - len(chats), len(prompts), _chat_remedy(task))
+    plain = sum(isinstance(prompt, str) and prompt != "" for prompt in prompts)  # "": not known before it is played
+    passed_by = _passed_by(plain, len(prompts), _chat_remedy(task))
     if not chats:
         return TemplateReport(notes=passed_by)
     between, template = TurnText(policy, "refuse", calls), template_of(policy.tokenizer)
