@@ -1,7 +1,7 @@
 """Runs of a pretrained model, SmolLM2-135M-Instruct, recorded in docs/real.md and docs/real.json with their curves.
 
-The model comes from the Hub where that can be reached, else out of a package that contains it as a GGUF file. A run that
-is recorded is not repeated while its recipe stays as it is; one that was interrupted is resumed.
+The model comes from the Hub where that can be reached, else out of a package that contains it as a GGUF file. A run
+that is recorded is not repeated while its recipe stays as it is; one that was interrupted is resumed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,15 @@ import yaml
 
 from desks import FakeDesk
 from episode_runs import launch, records, run_config
-from grouprl.algorithms.exploration.exchange import Exchange, SendCalled, TakeCalled, awaited, read, with_outcome, write
+from grouprl.algorithms.exploration.papers.exchange import (
+    Exchange,
+    SendCalled,
+    TakeCalled,
+    awaited,
+    read,
+    with_outcome,
+    write,
+)
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError

@@ -13,16 +13,16 @@ import torch
 import grouprl
 from batches import outcome, random_case
 from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.token_credit import information_gain
-from grouprl.algorithms.buffers.success_replay import SuccessReplay, middle
+from grouprl.algorithms.advantages.papers.token_credit import information_gain
+from grouprl.algorithms.buffers.papers.success_replay import SuccessReplay, middle
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.covariance import KLCov
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.soft import GeometricMean
+from grouprl.algorithms.objectives.papers.soft import GeometricMean
 from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.coverage import Coverage
-from grouprl.algorithms.updates.clip_bias import left_out_by
+from grouprl.algorithms.regularizers.papers.coverage import Coverage
+from grouprl.algorithms.updates.papers.clip_bias import left_out_by
 from grouprl.algorithms.updates.trust_region import natural_step
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose

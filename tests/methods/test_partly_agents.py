@@ -12,12 +12,12 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from facts import centred, slope, standardised, still
 
 import grouprl
 from desks import FakeDesk
-from grouprl.algorithms.exploration.align import AlignCalls
-from grouprl.algorithms.features.running_baseline import RunningBaseline
+from facts import centred, slope, standardised, still
+from grouprl.algorithms.exploration.papers.align import AlignCalls
+from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
 from grouprl.rewards.shapley import shapley
 from small import f64, near, ragged, small
 

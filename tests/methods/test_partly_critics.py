@@ -10,9 +10,9 @@ import statistics
 
 import pytest
 import torch
-from facts import gae, ppo, slope, standardised, still, whitened
 
 import grouprl
+from facts import gae, ppo, slope, standardised, still, whitened
 from grouprl.core.batch import Batch
 from small import f64, near, ragged, small
 

@@ -11,9 +11,9 @@ import statistics
 
 import pytest
 import torch
-from facts import centred, ppo, slope, standardised, still
 
 import grouprl
+from facts import centred, ppo, slope, standardised, still
 from small import near, small
 
 # --- 171 INTELLECT-2 --------------------------------------------------------------------------------------------------

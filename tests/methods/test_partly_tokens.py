@@ -10,9 +10,9 @@ import statistics
 
 import pytest
 import torch
-from facts import centred, ppo, slope, standardised, still
 
 import grouprl
+from facts import centred, ppo, slope, standardised, still
 from small import f64, near, ragged, small
 
 # --- 30 HICRA ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
@@ -195,13 +195,13 @@ def test_every_setting_of_an_entry_is_shown_unless_overruled():
     changed = make(method={"base": "grpo", "advantage": {"part": "relative", "scale": "none"}, "objective": "clipped"})
     keys = {s.key for s in changed.method_settings}
     assert own - keys == {"scale", "eps", "alone", "clip_low", "clip_high", "dual_clip"}
-    assert {"advantage", "advantage.scale", "objective.low", "kl_coef"} <= keys
+    assert {"advantage", "advantage.scale", "objective.clip_low", "kl_coef"} <= keys
 
 
 def test_a_method_without_base_lists_all_its_parts():
     parts = {"name": "mine", "advantage": "relative", "objective": "clipped", "aggregate": "token_mean"}
     methods = {s.key: s for s in make(method=parts).method_settings}
-    assert methods["objective.high"].origin == "default of the part"
+    assert methods["objective.clip_high"].origin == "default of the part"
     assert methods["aggregate"].origin == "set by you"
 
 

@@ -131,6 +131,8 @@ def test_rewards_of_the_tasks_know_right_from_wrong(name: str) -> None:
 
 
 def test_the_bonus_of_the_gamed_reward_is_paid_for_wrong_numbers() -> None:
-    gamed, plain = (import_object(f"{real.RECIPES / 'tasks.py'}:{name}", "reward") for name in ("gamed_reward", "sum_reward"))
+    gamed, plain = (
+        import_object(f"{real.RECIPES / 'tasks.py'}:{name}", "reward") for name in ("gamed_reward", "sum_reward")
+    )
     assert gamed("7", answer="12")["alone"] == 0.2
     assert plain("7", answer="12")["alone"] == 0.0

@@ -40,6 +40,7 @@ def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
     if "plugins" in found:
         found["plugins"] = _plugins(found["plugins"], base)
     found = _below(found, "reward", "function", lambda value: _code(value, base))
+    found = _below(found, "sampling", "engine", lambda value: _code(value, base))
     return _below(found, "run", "folder", lambda value: _at(value, base))
 
 

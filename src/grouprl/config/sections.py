@@ -195,6 +195,11 @@ class Sampling(Section):
     tool_calls: str = "auto"
     """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
     your own (file.py:name)."""
+    engine: str = "local"
+    """What samples: `local`, the decoder of this process; a name that a plugin registers; or a class or function of
+    yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    engine_settings: dict[str, Any] = {}
+    """Further arguments of that engine."""
 
 
 class Optim(Section):

@@ -14,6 +14,9 @@ from grouprl.config.run import Config
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
+from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
+from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Task, load_task
 
 
@@ -60,6 +63,24 @@ class ResolvedRun:
     def alphabet(self) -> str:
         """The characters that a policy by characters must know; "" where the task does not say."""
         return alphabet_of(self.task, self.method.parts())
+
+    @cached_property
+    def engine(self) -> ChosenEngine:
+        """What makes the sampler of a policy.
+
+        Raises:
+            InputError: there is no such engine, or its settings do not fit it.
+        """
+        return chosen_engine(self.config.sampling.engine, self.config.sampling.engine_settings)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the engine's log-probs are known beforehand to be those that the trainer computes."""
+        if self.config.sampling.engine != LOCAL:
+            return self.engine.exact
+        model = self.config.model
+        dtype = resolve_dtype(model.dtype, resolve_device(model.device), model.precision)
+        return exact_in(dtype, model.precision)
 
     @cached_property
     def reward(self) -> Callable[..., object]:

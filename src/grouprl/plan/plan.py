@@ -15,7 +15,7 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.second_model import SecondModel
+from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
@@ -48,12 +48,12 @@ from grouprl.plan.passes import (
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.load import resolve_device
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.policy.passes import free_bytes
 from grouprl.records.examples import Split
+from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.rollout.episode_rows import environments, measured
-from grouprl.rollout.sampler import exact_in
 from grouprl.rollout.stored import stored_refusals
 from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
@@ -148,7 +148,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     """
     run = resolve(run)
     config, task, method, max_new_tokens = run.config, run.task, run.method, run.max_new_tokens
-    reward = run.reward  # what is missing is said before models are looked at
+    reward, engine = run.reward, run.engine  # what is missing is said before models are looked at
     check_optimizer(config.optim)
     model, tokenizer = read_model(run)
     requested_precision = config.model.precision
@@ -163,7 +163,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     prompts = prompts_of(looked_at, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
-    answer, notes = max_new_tokens, [*_notes(run, model)]
+    answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
     notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
@@ -238,12 +238,11 @@ def run_facts(run: ResolvedRun) -> RunFacts:
     config, task, method = run.config, run.task, run.method
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group_size,
         has_reference=run.needs_reference,
-        exact_sampler=exact_in(dtype, config.model.precision) and not config.run.async_steps,
+        exact_sampler=run.exact and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=run.max_new_tokens * task.max_turns,
@@ -272,7 +271,7 @@ def _kinds(task: Task, count: int | None) -> dict[str, int]:
 def objective(method: Method) -> str:
     """Combine the parts' formulas into the loss that is minimised."""
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
-    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.gate)
+    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.token_gate)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
@@ -354,6 +353,17 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         yield f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
     if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
         yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run starts over"
+
+
+def _engine_notes(engine: ChosenEngine) -> Iterator[str]:
+    """Say what another engine than that of this process does to the run."""
+    if engine.name == LOCAL:
+        return
+    if engine.exact:
+        old = "its log-probs are taken as those of the policy at the start of the update"
+    else:
+        old = "where it does not say that its log-probs are exact, old log-probs are computed by the trainer"
+    yield f"completions are sampled by the engine {engine.name}; {old}"
 
 
 def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:

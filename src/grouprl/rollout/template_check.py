@@ -8,6 +8,7 @@ from typing import Any
 
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
+from grouprl.core.errors import shortened
 from grouprl.envs.environment import Observation
 from grouprl.policy.carried_messages import Use, uses_of
 from grouprl.policy.chat_template import template_of
@@ -94,11 +95,28 @@ def _rewritten(between: TurnText, prompt: Any) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = between.form
-    usual = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
-    always = _refused(between, prompt, usual, shown)
+    simple = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
+    simply = _refused(between, prompt, simple, shown)
+    usual = _as_template(between, prompt, simple) if simply else simple  # the form's way may not be the template's
+    always = simply and _refused(between, prompt, usual, shown)
     odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
-    found = {kind: _refused(between, prompt, action, shown) for kind, action in odd.items()}
-    return always, [f"of a turn with {kind}, {what}" for kind, what in found.items() if what and not always]
+    found = {f"with {kind}": _refused(between, prompt, action, shown) for kind, action in odd.items()}
+    found = {f"such as {shortened(simple, 80)}": simply, **found}
+    return always, [f"of a turn {kind}, {what}" for kind, what in found.items() if what and not always]
+
+
+def _as_template(between: TurnText, prompt: Any, usual: str) -> str:
+    """Return the same turn as the template itself writes it, without its end."""
+    template, tools = between.template, getattr(prompt, "tools", ())
+    call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]} if tools else _plain(usual)
+    text = template.written(message) or usual
+    ends = between.policy.tokenizer.convert_ids_to_tokens(sorted(between.policy.eos_ids))
+    return text[: min((at for at in map(text.find, map(str, ends)) if at >= 0), default=len(text))]
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
 
 
 def _refused(between: TurnText, prompt: Any, action: str, shown: Observation) -> str:

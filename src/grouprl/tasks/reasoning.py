@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, PrivateAttr
@@ -42,13 +42,11 @@ class ReasoningGym(OptionTask):
     chat: bool = Field(False, description="whether prompts are chat messages without it, too")
     demonstrations: bool = Field(False, description="whether the library's answers serve as demonstrations")
 
-    _block: Callable[[int], Any] = PrivateAttr()
     _score: LibraryScore = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Find the dataset and check its configuration by sampling from it."""
         dataset_maker(self.dataset, self.level, self.config)(self._seed_of(0))  # its complaints of the configuration
-        self._block = lambda block: Entries(self.dataset, self.level, self.config, self._seed_of(block))
         self._score = LibraryScore((self.dataset, self.level, self.config, self._seed_of(0)))
         try:
             entries = [self._block(0)[place] for place in range(PROBED)]
@@ -75,6 +73,9 @@ class ReasoningGym(OptionTask):
     def reward(self) -> Reward:
         """The library's scorer, 0..1, on the text of the completion tag."""
         return self._score
+
+    def _block(self, block: int) -> Entries:
+        return Entries(self.dataset, self.level, self.config, self._seed_of(block))
 
     def _seed_of(self, block: int) -> int:
         return generator(self.seed, self.name, block).randrange(2**31)

@@ -23,7 +23,7 @@ from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.spans import span, spanned
-from grouprl.core.stopwatch import RunClock, Stopwatch
+from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
 from grouprl.evaluation.evaluate import Evaluation, evaluate
 from grouprl.evaluation.sampling import example_text
@@ -37,7 +37,6 @@ from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
-from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -67,7 +66,7 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     profile: int = 0,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
     changes: Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Summary:
@@ -75,9 +74,9 @@ def train(
 
     At the end the folder holds the resolved config, metrics, rollouts, checkpoints, the final model and a report.
     With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
-    the policy's sampler (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their own, and
-    evaluate with the engine. `changes` and `accept_changes` are for a run that is resumed: see
-    `session.resume`.
+    the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
+    processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a
+    run that is resumed: see `session.resume`.
 
     Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
     """
@@ -125,7 +124,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
     ):
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
-        clock = RunClock(session.elapsed)
+        clock = TrainingClock(session.elapsed)
         if session.phase == "warmup":
             warm_up(session, display, stop, clock)
         if session.phase == "pretraining" and not stop.requested:
@@ -139,7 +138,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         return None
 
 
-def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def warm_up(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Imitate demonstrations, then enter reinforcement."""
     config, sft = session.config, catalogue_method("sft")
     display.phase("warmup", config.warmup.steps, session.step)
@@ -172,7 +171,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
         session.begin(session.after_warmup())
 
 
-def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def prepare_run(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Do what the method does once before its first step (its pretraining), piece by piece."""
     session.publish()
     pieces = session.pretraining_pieces()
@@ -192,7 +191,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
         session.begin("train")
 
 
-def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def reinforce(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
     session.publish()
@@ -218,7 +217,7 @@ def _evaluation_due(session: Session) -> bool:
 
 
 @spanned("step")
-def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None:
+def _reinforce_step(session: Session, display: Display, clock: TrainingClock) -> None:
     config, watch = session.config, Stopwatch()
     first = session.source.sampled
     with clock.step:
@@ -339,7 +338,7 @@ def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prep
 
 
 def _evaluate(
-    session: Session, display: Display, stop: Interrupt, clock: RunClock, examples: int, when: str = ""
+    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, examples: int, when: str = ""
 ) -> Evaluation:
     """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
@@ -382,7 +381,7 @@ def _evaluate(
 def _log(
     session: Session,
     display: Display,
-    clock: RunClock,
+    clock: TrainingClock,
     phase: str,
     values: dict[str, float],
     samples: Sequence[Sample] | None = None,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from grouprl.algorithms.critics.utterance import LateStart
+from grouprl.algorithms.critics.papers.utterance import LateStart
 from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
@@ -36,7 +36,6 @@ from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Engine, Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.rollout.engines import local_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
@@ -170,7 +169,7 @@ class Session:
         self.health.observe(values)
 
 
-def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine = local_engine) -> Session:
+def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
     """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
     resolved = resolve(config if isinstance(config, ResolvedRun) else with_absolute_paths(config))
     config, task = resolved.config, resolved.task
@@ -216,7 +215,7 @@ def resume(
     changes: Sequence[str] = (),
     *,
     accept_changes: bool = False,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
 ) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
@@ -238,7 +237,7 @@ def resume(
     return session
 
 
-def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine) -> Session:
+def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine | None) -> Session:
     before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
     known = settings_digest(read_text(run.config))
@@ -374,13 +373,13 @@ def assemble(
     run: RunFolder,
     policy: Policy,
     reward: Any,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
 ) -> Session:
     """Put the parts of a session together."""
     config, task, method, budget = resolved.config, resolved.task, resolved.method, resolved.max_new_tokens
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     source = PromptStream(task, config.seed, config.data.prompts)
-    sampler = engine(policy)
+    sampler = (engine or resolved.engine)(policy)
     collector = Collector(config, policy, reward, budget, errors, task, sampler)
     context = SessionContext(
         config,

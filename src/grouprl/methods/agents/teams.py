@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouprl.algorithms.advantages.roles import CalledReward, OutcomeAndActions, RoleRelative
-from grouprl.algorithms.exploration.align import AlignCalls
+from grouprl.algorithms.exploration.papers.align import AlignCalls
 from grouprl.algorithms.method import Method
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import Count, NonNegative, Positive

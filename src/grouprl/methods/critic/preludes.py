@@ -7,7 +7,7 @@ from typing import Literal
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.pretraining.second_model import Chosen, GlobalValue, PreferenceModel
+from grouprl.algorithms.pretraining.papers.second_model import Chosen, GlobalValue, PreferenceModel
 from grouprl.algorithms.rewards.shaping import RewardClip
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -59,7 +59,10 @@ SWITCHES = {
 }
 """Where the defaults of the settings come from that TRL's trainer has for every loss."""
 
-FOR_EVERY_LOSS = ("scale_rewards", "importance_sampling_level", "beta", "use_bias_correction_kl", "entropy_coef")
+FOR_EVERY_LOSS = (
+    *("scale_rewards", "importance_sampling_level", "beta", "use_bias_correction_kl", "entropy_coef"),
+    *("top_entropy_quantile", "off_policy_mask_threshold", "mask_truncated_completions"),
+)
 """The settings of `grpo@trl` that are no clip: an entry with another objective keeps these."""
 
 SOURCE = "TRL 1.16.0, GRPOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
@@ -115,7 +118,7 @@ def clipped(epsilon: float, epsilon_high: float | None, level: Level, delta: flo
             f"delta bounds the ratio beyond the clip: it must be above {1 + high:g}",
             "Raise delta, or set it to null",
         )
-    return Clipped(low=epsilon, high=high, ratio=level, dual=delta)
+    return Clipped(clip_low=epsilon, clip_high=high, ratio=level, dual_clip=delta)
 
 
 def switches(
@@ -140,14 +143,13 @@ def switches(
     far = () if off_policy_mask_threshold is None else (LeftBehind(threshold=off_policy_mask_threshold),)
     flat = () if top_entropy_quantile == 1 else (TopEntropy(share=top_entropy_quantile),)
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
-    masked = (MaskTruncated(in_denominators=not isinstance(method.aggregate, TokenMean)),)
     prepared = method.advantage
     if isinstance(prepared, Relative):
         prepared = advantage(scale_rewards)
     return method.with_parts(
-        filter=masked if mask_truncated_completions else (),
+        filter=(MaskTruncated(count="completions"),) if mask_truncated_completions else (),
         advantage=prepared,
-        gate=(*far, *flat),
+        token_gate=(*far, *flat),
         regularize=terms,
     )
 
@@ -331,7 +333,7 @@ def cispo_trl(
 ) -> Method:
     """Compose CISPO with TRL's numbers."""
     cap = epsilon if epsilon_high is None else epsilon_high
-    surrogate = Capped(high=cap, high_negative=cap, ratio=importance_sampling_level)
+    surrogate = Capped(cap=cap, cap_negative=cap, ratio=importance_sampling_level)
     return base.with_parts(objective=surrogate, aggregate=TokenMean())
 
 
@@ -353,6 +355,8 @@ def cispo_trl(
             "The paper takes one on-policy REINFORCE step; TRL clips the ratio of whole sequences, which is not "
             "normalised by length",
             "The KL coefficient is 0.05; the paper's is 0.03",
+            "mask_truncated_completions is not offered: mask_truncated takes away the loss of truncated completions "
+            "and leaves the KL in their rewards, where TRL counts none",
         ],
         reduces=[
             Reduction(
@@ -396,6 +400,6 @@ def rloo_trl(
         reward_transform=(*bounds, *kl),
         advantage=Relative("group", center="leave_one_out", scale="none"),
         advantage_transform=(whiten,) if normalize_advantages else (),
-        objective=Clipped(low=epsilon, high=high, ratio="sequence_sum"),
+        objective=Clipped(clip_low=epsilon, clip_high=high, ratio="sequence_sum"),
         aggregate=SequenceMean(),
     )

@@ -6,11 +6,11 @@ entries.
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, TokenMean
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
@@ -193,7 +193,7 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
 )
 def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> Method:
     """Compose GMPO with TRL's numbers."""
-    mean = GeometricMean(low=epsilon, high=epsilon if epsilon_high is None else epsilon_high)
+    mean = GeometricMean(clip_low=epsilon, clip_high=epsilon if epsilon_high is None else epsilon_high)
     return Method(advantage=trl.advantage(), objective=mean, aggregate=SequenceMean())
 
 
@@ -240,7 +240,7 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
 def gdpo_trl(base: Method, reward_weights: dict[str, float] | None = None) -> Method:
     """Compose GDPO with TRL's numbers."""
     return base.with_parts(
+        aggregate=TokenMean(),
         advantage=DecoupledComponents(weights=reward_weights or {}, eps=1e-4),
         advantage_transform=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
-        aggregate=TokenMean(),
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeighted
-from grouprl.algorithms.advantages.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.token_baseline import TokenBaseline
+from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.divergence_mask import DivergenceMask
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
@@ -52,7 +52,7 @@ APART = "loss_agg_mode decides for entropy and KL alone: the policy loss has a m
 
 def vanilla(low: float, high: float, dual: float) -> Clipped:
     """Return the clip of loss_mode=vanilla."""
-    return Clipped(low=low, high=high, dual=dual)
+    return Clipped(clip_low=low, clip_high=high, dual_clip=dual)
 
 
 @dialect(
@@ -104,7 +104,7 @@ def gmpo_verl(
     clip_ratio_low: Positive = 0.2, clip_ratio_high: Positive = 0.2, norm_adv_by_std_in_grpo: bool = True
 ) -> Method:
     """Compose GMPO with verl's numbers."""
-    mean = GeometricMean(low=clip_ratio_low, high=clip_ratio_high)
+    mean = GeometricMean(clip_low=clip_ratio_low, clip_high=clip_ratio_high)
     return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=mean, aggregate=SequenceMean())
 
 
@@ -149,8 +149,8 @@ def dppo_verl(
     """Compose DPPO with verl's numbers."""
     mask = DivergenceMask(
         divergence="tv" if loss_mode == "dppo_tv" else "kl",
-        low=clip_ratio_low,
-        high=clip_ratio_high,
+        clip_low=clip_ratio_low,
+        clip_high=clip_ratio_high,
         cap=clip_ratio_c,
     )
     return base.with_parts(objective=mask)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.pairwise import PairwiseGradient
+from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -95,7 +95,7 @@ def p3o(base: Method, clip_low: float, clip_high: float, clip: Literal["separate
     return base.with_parts(
         advantage=RawReward(),
         advantage_transform=(),
-        objective=PairwiseGradient(low=clip_low, high=clip_high, clip=clip),
+        objective=PairwiseGradient(clip_low=clip_low, clip_high=clip_high, clip=clip),
         aggregate=SequenceMean(),
         critic=None,
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.dropout import DropoutClip
+from grouprl.algorithms.objectives.papers.dropout import DropoutClip
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, PPO_PAPER
@@ -87,4 +87,4 @@ def d_ppo(
     score: Literal["correlation", "magnitude"] = "correlation",
 ) -> Method:
     """Compose D-PPO: PPO whose clipped loss leaves out, for each sign of ρA, the share `drop` of lowest score."""
-    return base.with_parts(objective=DropoutClip(drop=drop, score=score, low=clip_low, high=clip_high))
+    return base.with_parts(objective=DropoutClip(drop=drop, score=score, clip_low=clip_low, clip_high=clip_high))

@@ -8,9 +8,10 @@ from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, da
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.rollout.engines import LOCAL
 
 SETTINGS = ("partial", "proximal", "samplers")
-ADD = "weight: [{part: truncated_importance}]"
+ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
 
@@ -66,6 +67,8 @@ def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator
         )
     if environment and run.partial and "partial" in given:
         yield "run.partial has no effect: an episode keeps the weights it began with"
+    elif config.sampling.engine != LOCAL and run.partial and "partial" in given:
+        yield f"run.partial has no effect: the engine {config.sampling.engine} finishes what it has begun"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
 
@@ -86,7 +89,7 @@ def words_ahead(config: Config, method: Method, *, environment: bool) -> list[st
         "prompts "
         "are under way, (async_steps + 1)·batch.prompts"
     ]
-    if run.partial and not environment:
+    if run.partial and not environment and config.sampling.engine == LOCAL:
         found.append("completions in the making go on with new weights; each token keeps the version that sampled it")
     if "old_bt" in method.needs():
         found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))

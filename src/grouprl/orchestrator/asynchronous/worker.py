@@ -17,15 +17,17 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError, InputError
-from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.reward import open_reward
+from grouprl.protocols import Sampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
+from grouprl.rollout.engines import LOCAL
 
 
 def serve(wire: Any, hello: dict[str, Any]) -> None:
@@ -60,7 +62,12 @@ class WorkerSampler:
         policy = build_policy(run)
         reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
-        sampler = InFlight(self.follower, partial=config.run.partial)
+        local = run.engine.name == LOCAL
+        sampler: Sampler[Any, int] = (
+            InFlight(self.follower, partial=config.run.partial)
+            if local
+            else Following(self.follower, run.engine(policy))
+        )
         self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
 
     def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
