@@ -24,6 +24,26 @@ from grouprl.policy.template_probe import TOOL, USER, in_words, lost, template_f
 
 TODAY = time.localtime()
 ASKED = {"name": "qztool", "arguments": {"qzarg": "qzvalue"}}
+RESERVED = (
+    "add_generation_prompt",
+    "bos_token",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "eos_token",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+)
+"""Names in a template that are no variables for users: what is rendered, and how."""
 DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 
@@ -91,15 +111,24 @@ class ChatTemplate:
             return None
         return DATE.sub(lambda found: repr(time.strftime(found[2], TODAY)), self.source)
 
-    def render(self, messages: Messages, tools: Messages = (), *, generation: bool = True) -> str:
+    def render(
+        self,
+        messages: Messages,
+        tools: Messages = (),
+        *,
+        generation: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """Return the text of messages, up to where the assistant begins to write; what is not shown is carried.
 
         Raises:
-            InputError: for messages that the template cannot render in any form.
+            InputError: for messages that the template cannot render in any form, and for variables that it has not.
         """
+        given = dict(variables or {})
+        self.check(given)
         plain, announced = carried(messages, tools, self.facts, self.form)
         try:
-            return self.raw(plain, announced, generation=generation)
+            return self.raw(plain, announced, generation=generation, **given)
         except Exception as error:  # templates raise whatever they like
             raise InputError(
                 f"The chat template cannot render messages of the roles {roles(plain)}: {in_words(error)}",
@@ -107,9 +136,20 @@ class ChatTemplate:
                 "Send messages in an order that the template knows, or set another chat template.",
             ) from error
 
-    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True) -> str:
+    def check(self, variables: Mapping[str, Any]) -> None:
+        """Raise InputError for a variable that does not occur in the template, or is not the user's to set."""
+        for name in variables:
+            if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
+                rule = "it is set by what is rendered" if name in RESERVED else "its text does not use one"
+                raise InputError(
+                    f"The chat template has no variable '{name[:64]}' to set",
+                    rule,
+                    "Leave it out of chat_template_kwargs",
+                )
+
+    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: Any) -> str:
         """Return what the template itself makes of messages; raises whatever it raises."""
-        given: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
+        given: dict[str, Any] = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
         if self.today is not None:
             given["chat_template"] = self.today
         plain = [dict(message) for message in messages]

@@ -273,7 +273,9 @@ class _Table:
         grown: list[tuple[Episode, Context, Onward]] = []
         for episode in [each for each in episodes if each.alive]:
             context, shown = episode.addressed, episode.shown
-            if context is None:
+            if unable := self.between.unable(shown):
+                episode.fail(unable, who="the observation cannot be shown")
+            elif context is None:
                 first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
                 begun.append((episode, first, None))
             elif (onward := self.between.onward(context, shown)).prompt is not None:

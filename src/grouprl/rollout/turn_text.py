@@ -83,10 +83,22 @@ class TurnText:
         if not self.chat:
             return shown.text
         if shown.messages:
-            return Chat(shown.messages, shown.tools)  # type: ignore[return-value]
+            return Chat(shown.messages, shown.tools, shown.variables)  # type: ignore[return-value]
         given = example.prompt if not isinstance(example.prompt, str) else ()
         system = tuple(message for message in given if message["role"] == "system")
         return (*system, Message(role="user", content=shown.text))
+
+    def unable(self, shown: Observation) -> str:
+        """Return why the variables of an observation cannot be set in the chat template; '' where they can."""
+        if not shown.variables:
+            return ""
+        if not self.chat:
+            return f"the policy has no chat template, in which to set {', '.join(map(repr, shown.variables))}"
+        try:
+            self.template.check(shown.variables)
+        except InputError as error:
+            return str(error)
+        return ""
 
     def spoken(self, context: Context, text: str) -> str:
         """Return an action with what it holds, where the environment is to know more than its text.
@@ -122,7 +134,8 @@ class TurnText:
         """
         if not self.chat:
             return shown.text
-        return self._words(shown_messages(shown), ended_with, said)
+        messages = Chat(shown_messages(shown), (), shown.variables)
+        return self._words(messages, ended_with, said)  # type: ignore[arg-type]
 
     def onward(self, context: Context, shown: Observation) -> Onward:
         """Return how an episode goes on behind the last action of `context`, where `shown` follows."""
@@ -159,7 +172,8 @@ class TurnText:
             )
         if self.history == "split":
             return Onward(prompt=self._conversation(context, said, shown))
-        text = self._words(shown_messages(shown), self._ended(context), said)
+        variables = getattr(context.messages, "variables", {})
+        text = self._words(Chat(shown_messages(shown), (), variables), self._ended(context), said)  # type: ignore[arg-type]
         return Onward(text=text, said=said, row=written + text)
 
     def encode(self, contexts: Sequence[Context], texts: Sequence[str]) -> list[list[int]]:
@@ -200,7 +214,13 @@ class TurnText:
     def _conversation(self, context: Context, said: Message, shown: Observation) -> tuple[Message, ...]:
         talk = [message for part in context.talk[:-1] for message in part]
         grown = (*context.messages, *talk, said, *shown_messages(shown))
+<<<<<<< HEAD
         return Chat(grown, getattr(context.messages, "tools", ()))  # type: ignore[return-value]
+=======
+        given = context.messages
+        tools, variables = getattr(given, "tools", ()), getattr(given, "variables", {})
+        return Chat(grown, tools, variables)  # type: ignore[return-value, arg-type]
+>>>>>>> endpoints
 
     def _standing(self, context: Context) -> str:
         """Return the text of a row as it stands before its last action."""
@@ -221,13 +241,13 @@ class TurnText:
         user = Message(role="user", content="Q")
         if said is not None and "tool_calls" in said and self.template.facts.results == "calls":
             ends = [str(each) for each in self.policy.tokenizer.convert_ids_to_tokens(sorted(self.policy.eos_ids))]
-            behind = self._behind(MARK, [user, _marked(said), *messages])
+            behind = self._behind(MARK, [user, _marked(said)], messages)
             at = min((found for found in map(behind.find, ends) if found >= 0), default=0)
             return behind[at:].removeprefix(end)
-        return self._behind(PLAIN, [user, Message(role="assistant", content=PLAIN), *messages]).removeprefix(end)
+        return self._behind(PLAIN, [user, Message(role="assistant", content=PLAIN)], messages).removeprefix(end)
 
-    def _behind(self, mark: str, messages: Sequence[Message]) -> str:
-        whole = self._render(messages)
+    def _behind(self, mark: str, before: Sequence[Message], messages: Sequence[Message]) -> str:
+        whole = self._render(Chat([*before, *messages], (), getattr(messages, "variables", {})))  # type: ignore[arg-type]
         if mark not in whole:
             raise InputError(
                 "The chat template leaves out an assistant's message", "an action is kept as it was written"
