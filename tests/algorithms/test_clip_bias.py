@@ -35,7 +35,7 @@ def test_what_the_clip_leaves_out():
     (grad_bt,) = torch.autograd.grad(out, logp_bt)
     near(out.detach(), 0.5 - 0.125, atol=1e-6)
     near(grad_bt, [[0.5, -0.125], [0, 0]], atol=1e-6)
-    assert left_out_by(Clipped(high=3.0, low=0.9), logp_bt, batch) is None
+    assert left_out_by(Clipped(clip_high=3.0, clip_low=0.9), logp_bt, batch) is None
 
 
 def test_turns_are_clipped_whole():

@@ -25,7 +25,7 @@ def kept(share: float, entropy: list[list[float]] | None = None, **fields) -> to
     """Gradient of REINFORCE with the reward 1 everywhere behind the gate: -1 where a token is kept."""
     rows = ENTROPY if entropy is None else entropy
     batch = small([1.0] * len(rows), [len(r) for r in rows], **fields)
-    method = summed(RawReward(), PolicyGradient(), gate=(TopEntropy(share=share),))
+    method = summed(RawReward(), PolicyGradient(), token_gate=(TopEntropy(share=share),))
     leaf_bt = batch.old_bt.clone().requires_grad_()
     value = method.loss(leaf_bt, method.prepare(batch), ragged(rows)).value
     return torch.autograd.grad(value, leaf_bt)[0]
@@ -142,7 +142,7 @@ def test_the_bonus_leaves_out_completions_without_a_loss():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_off_by_default_and_needing_nothing_then(loss):
     method = grouprl.method(f"{loss}@trl")
-    assert method.gate == ()
+    assert method.token_gate == ()
     assert method.couples == "sequence"
     assert not method.needs_entropy
     assert "behavior_bt" not in method.needs()
@@ -152,8 +152,8 @@ def test_off_by_default_and_needing_nothing_then(loss):
 
 
 def test_gates_in_a_specification_and_what_they_say():
-    method = compose({"base": "grpo", "gate": [{"part": "left_behind", "threshold": 0.3}, "top_entropy"]}).method
-    assert [g.name for g in method.gate] == ["left_behind", "top_entropy"]
+    method = compose({"base": "grpo", "token_gate": [{"part": "left_behind", "threshold": 0.3}, "top_entropy"]}).method
+    assert [g.name for g in method.token_gate] == ["left_behind", "top_entropy"]
     case = random_case(1)
     metrics = method.loss(case.logp_bt, method.prepare(case.batch), case.entropy_bt).metrics
     assert 0.7 < float(metrics["gated/top_entropy"]) < 0.9

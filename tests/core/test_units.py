@@ -13,6 +13,7 @@ from grouprl.cli.plan import show_plan
 from grouprl.config.run import parse_config
 from grouprl.core.units import worded
 from grouprl.plan.plan import plan
+from grouprl.tasks import load_task
 from grouprl.train.loop import train
 
 TEXT = re.compile(r"\b(completions?|tokens?|tok)\b(?!_)", re.IGNORECASE)
@@ -59,6 +60,15 @@ def test_a_run_of_a_policy_over_vectors_speaks_of_actions(tmp_path: Path) -> Non
     assert "not on this machine" not in printed
     page = re.sub(r"<details>.*?</details>|<style>.*?</style>|<script>.*?</script>", "", report(outcome.folder))
     assert TEXT.findall(re.sub(r"<[^>]*>", " ", page)) == []
+    assert "✗ wrong" not in page  # rewards that are graded make nothing right or wrong
+    assert page.index("Mean reward") < page.index("Reward ≥ 1")
+
+
+def test_an_episode_is_right_where_a_number_says_so() -> None:
+    pytest.importorskip("gymnasium")
+    for options, stated in (({"turns": 20}, False), ({"turns": 20, "success": 9}, True), ({}, True)):
+        environment = load_task({"name": "control:CartPole-v1", **options}).environment()
+        assert ("correct" in environment.score()) is stated
 
 
 def report(folder: Path) -> str:

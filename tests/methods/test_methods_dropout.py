@@ -210,7 +210,7 @@ def test_only_token_mean_sums_the_means_of_answers():
 
 @pytest.mark.parametrize(("q", "low", "high"), [(0.9, 0.769, 1.187), (0.01, 0.5, 5.0)])
 def test_dynamic_bounds_of_the_table(q, low, high):
-    low_bt, high_bt = DynamicClip(low=0.16, high=0.2).bounds(f64([[log(q)]]))
+    low_bt, high_bt = DynamicClip(clip_low=0.16, clip_high=0.2).bounds(f64([[log(q)]]))
     assert float(low_bt) == pytest.approx(low, abs=2e-3)
     assert float(high_bt) == pytest.approx(high, abs=4e-2)
 

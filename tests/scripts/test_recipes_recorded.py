@@ -66,3 +66,12 @@ def test_the_page_shows_what_is_stored():
     page = (recipes.DOCS / "recipes.md").read_text(encoding="utf-8")
     stored = json.loads((recipes.DOCS / "recipes.json").read_text(encoding="utf-8"))
     assert recipes.table(stored) in page
+
+
+def test_what_is_recorded_is_of_the_recipes_as_they_are():
+    stale = [
+        each["recipe"]
+        for each in json.loads((Path(recipes.__file__).parents[1] / "docs" / "recipes.json").read_text())
+        if each["version"] != recipes.version(each["recipe"])
+    ]
+    assert sorted(set(stale)) == [], "run: python scripts/recipes.py"

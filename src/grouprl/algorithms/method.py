@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.advantages.advantage import Advantage
-from grouprl.algorithms.filters.selection import counted, unmasked
+from grouprl.algorithms.filters.selection import unmasked
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.algorithms.reductions.aggregate import Aggregate
@@ -47,7 +47,7 @@ class Method:
     """A composition of parts, in the order in which they act.
 
     `prepare` runs reward_transform, filter, advantage, advantage_transform, prune, token_weight and aggregate; `loss`
-    runs objective, gate and regularize.
+    runs objective, token_gate and regularize.
     """
 
     objective: Objective
@@ -58,7 +58,7 @@ class Method:
     advantage_transform: tuple[Normalize, ...] = ()
     prune: tuple[Prune, ...] = ()
     token_weight: tuple[Weighting, ...] = ()
-    gate: tuple[Gate, ...] = ()
+    token_gate: tuple[Gate, ...] = ()
     regularize: tuple[Regularizer, ...] = ()
     critic: Critic | None = None
     curriculum: Curriculum | None = None
@@ -93,7 +93,7 @@ class Method:
             *self.advantage_transform,
             *self.prune,
             *self.token_weight,
-            *self.gate,
+            *self.token_gate,
         )
         yield self.objective
         yield self.aggregate
@@ -103,7 +103,7 @@ class Method:
 
     def _in_loss(self) -> tuple[Part, ...]:
         """Parts that see the policy's current log-probs."""
-        return (self.objective, *self.gate, *self.regularize)
+        return (self.objective, *self.token_gate, *self.regularize)
 
     @property
     def couples(self) -> str:
@@ -173,7 +173,7 @@ class Method:
     @torch.no_grad()
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, counted(batch)), batch)
+        weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, batch), batch)
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
         for term in self.regularize:
             batch = term.compute_loss_weights(batch)
@@ -226,7 +226,9 @@ class Method:
     def _gates(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None) -> dict[str, Tensor]:
         """Factors [B,T] of each gate, without gradient."""
         given_bt = None if entropy_bt is None else entropy_bt.detach()
-        return {gate.name: token_values(gate, batch.active_bt, gate, logp_bt, batch, given_bt) for gate in self.gate}
+        return {
+            gate.name: token_values(gate, batch.active_bt, gate, logp_bt, batch, given_bt) for gate in self.token_gate
+        }
 
     def value_loss(self, value_bt: Tensor, batch: Batch) -> Loss:
         """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""

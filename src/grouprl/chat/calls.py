@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from grouprl.chat.said import Call, Malformed, Result, Said, Spoken, Status, split_thinking
+from grouprl.chat.said import Call, Malformed, Result, Said, Spoken, Status, split_thinking, thinking_span
 
 __all__ = [
     "Call",
@@ -36,6 +36,8 @@ class Form(ABC):
 
     announces = True
     """Whether tools are announced to the model, by its template or in the prompt."""
+    plain = True
+    """Whether an answer is the sampled text itself, but for thinking in front."""
 
     def read(self, text: str, opened: bool = False) -> Said:
         """Return what a turn holds; never raises. `opened`: the prompt ends where thinking begins."""
@@ -44,6 +46,10 @@ class Form(ABC):
         if calls:
             return Said(tuple(calls), None, thinking, beside.strip())
         return Said((), rest.strip(), thinking)
+
+    def thinking_ends(self, text: str, opened: bool = False) -> int:
+        """Return at which character thinking in front ends, its signs included; 0 where there is none."""
+        return thinking_span(text, opened)[1]
 
     @abstractmethod
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
@@ -169,7 +175,7 @@ def call_of(found: Any) -> Call | Malformed:
         return arguments
     if not isinstance(arguments, dict):
         return Malformed(f'the "{key}" of the call are no object')
-    return Call(found["name"], arguments)
+    return Call(found["name"], arguments, id=found["id"] if isinstance(found.get("id"), str) else "")
 
 
 def calls_of(found: Any) -> list[Call | Malformed]:

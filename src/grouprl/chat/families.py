@@ -229,6 +229,10 @@ class GlmForm(Form):
         """Return calls in tags: texts as they are, anything else as JSON."""
         return "\n".join(f"<tool_call>{call.name}\n{self._arguments(named(call))}</tool_call>" for call in calls)
 
+    def think(self, text: str) -> str:
+        """Return thinking as GLM writes it, behind the line that the prompt leaves open."""
+        return f"\n<think>{text}</think>\n"
+
     def _arguments(self, given: Mapping[str, Any]) -> str:
         pairs = ((key, value if isinstance(value, str) else _dumped(value)) for key, value in given.items())
         return "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in pairs)
@@ -310,13 +314,15 @@ class HarmonyForm(Form):
     """Messages on channels: analysis is thinking, commentary to a function is a call, final is the answer (gpt-oss)."""
 
     start, body, ends = "<|start|>", "<|message|>", ("<|end|>", "<|call|>", "<|return|>")
+    plain = False
     recipient = re.compile(r"to=(?:functions\.)?([\w.-]+)")
 
     def read(self, text: str, opened: bool = False) -> Said:
         """Return what a turn holds, message by message."""
         if self.body not in text and "<|channel|>" not in text:
             return Said((), text.strip())
-        thinking, beside, final, calls = [], [], [], list[Call | Malformed]()
+        thinking, beside, final = list[str](), list[str](), list[str]()
+        calls: list[Call | Malformed] = []
         for message in text.split(self.start):
             head, sign, said = message.partition(self.body)
             said = re.split("|".join(map(re.escape, self.ends)), said)[0]
@@ -331,6 +337,13 @@ class HarmonyForm(Form):
         if calls:
             return Said(tuple(calls), None, thought, joined([*beside, *final]))
         return Said((), joined(final or beside), thought)
+
+    def thinking_ends(self, text: str, opened: bool = False) -> int:
+        """Return at which character the message on the channel of analysis ends; 0 where none begins the turn."""
+        if not text.lstrip().startswith("<|channel|>analysis"):
+            return 0
+        at = text.find(self.ends[0])
+        return len(text) if at < 0 else at + len(self.ends[0])
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls."""

@@ -19,6 +19,8 @@ class Call:
     arguments: Mapping[str, Any] | str
     untyped: bool = False
     """Whether the syntax writes every argument as text, so that only the tool's schema tells its type."""
+    id: str = field(default="", compare=False)
+    """The call's own id, where one was written."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,24 @@ def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
         if began and not closed and not head.strip():
             return inside.strip(), ""
     return (text.strip(), "") if opened else ("", text)
+
+
+def told_apart(text: str) -> tuple[str, str]:
+    """Return (thinking, answer) of a turn as far as it was sampled; what is not yet sure is left out of both.
+
+    Both only grow while the text does.
+    """
+    lead = text.lstrip()
+    for begin, end in THOUGHTS:
+        if lead.startswith(begin):
+            inside, closed, after = lead[len(begin) :].partition(end)
+            if closed:
+                return inside.strip(), after.strip()
+            held = next((n for n in range(len(end) - 1, 0, -1) if inside.endswith(end[:n])), 0)
+            return inside[: len(inside) - held].strip(), ""
+        if begin.startswith(lead):
+            return "", ""
+    return "", text
 
 
 def thinking_span(text: str, opened: bool = False) -> tuple[int, int]:

@@ -106,6 +106,8 @@ class ResponseForm(Form):
         InputError: where transformers cannot use the template.
     """
 
+    plain = False
+
     def __init__(self, template: Mapping[str, Any]) -> None:
         try:
             from transformers.utils.chat_parsing import parse_response

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def eval_command(
     source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
+        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
     ],
     task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
     prompts: Annotated[

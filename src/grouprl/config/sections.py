@@ -97,7 +97,8 @@ class Lora(Section):
 
 
 class Model(Section):
-    """What is trained: `tiny`, a folder, the id of any causal language model of `transformers`, or another policy.
+    """What is trained: `tiny`, a folder or the id of any causal language model of `transformers`, a GGUF file (extra
+    `gguf`), or another policy.
 
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
     """
@@ -114,6 +115,10 @@ class Model(Section):
     """`auto`: a GPU where torch sees one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """Type of the weights; `auto`: bfloat16 on a GPU that has it, else float32."""
+    precision: Literal["auto", "float32", "mixed"] = "float32"
+    """How products are computed. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
+    and losses stay float32 (lean engine). `auto`: mixed where a probe finds that at least 1.25 times as fast, which the
+    run then keeps. `float32`: in the type of the weights."""
     engine: Literal["auto", "lean", "transformers"] = "auto"
     """Which code runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it fits."""
     packing: Switch = "auto"

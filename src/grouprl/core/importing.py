@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from grouprl.core.alarm import imported_in_time
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.errors import InputError, raised, suggest
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,16 @@ def module_from_source(name: str, source: Source) -> ModuleType:
     return module
 
 
+def import_from_beside(path: Path) -> None:
+    """Look for modules in the folder of a Python file, too, after all others: a script can import what lies beside it.
+
+    From now on, as functions import when they are called.
+    """
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 @contextmanager
 def working_directory_importable() -> Iterator[None]:
     """Look for modules in the working directory, too, as a script that lies there does."""
@@ -119,6 +129,7 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
+    import_from_beside(path)
     with imported_in_time(str(path)):
         try:
             return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
@@ -127,4 +138,4 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
 
 
 def _broken(where: str, what: str, error: BaseException) -> InputError:
-    return InputError(f"Importing '{where}' for a {what} failed: {type(error).__name__}: {error}")
+    return InputError(f"Importing '{where}' for a {what} failed: {raised(error)}")

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 from grouprl.core.alarm import imported_in_time
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, raised
+from grouprl.core.importing import import_from_beside
 
 ENTRY_POINTS = "grouprl.plugins"
 """Group of entry points under which an installed package announces modules that register parts, methods, metrics."""
@@ -42,6 +43,7 @@ def load_file(where: str, rule: str) -> ModuleType:
     made = importlib.util.spec_from_file_location(module_name, path)
     if made is None or made.loader is None:
         raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
+    import_from_beside(path)
     module = sys.modules[module_name] = importlib.util.module_from_spec(made)
     try:
         with _importing(where, rule):
@@ -86,5 +88,4 @@ def _importing(where: str, rule: str) -> Iterator[None]:
         try:
             yield
         except (Exception, SystemExit) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise InputError(f"cannot import '{where}': {reason}", rule) from error
+            raise InputError(f"cannot import '{where}': {raised(error)}", rule) from error

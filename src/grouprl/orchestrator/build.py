@@ -69,6 +69,7 @@ def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
         name,
         device=model.device,
         dtype=model.dtype,
+        precision=model.precision,
         engine=model.engine,
         passes=pass_settings(model),
         temperature=config.sampling.temperature,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -35,6 +35,13 @@ class ResolvedRun:
     def method(self) -> Method:
         """The method that is trained by."""
         return self.resolved.method
+
+    def with_precision(self, precision: str) -> ResolvedRun:
+        """Return the run with the precision that `auto` came to, so that it resumes with it on any machine."""
+        if self.config.model.precision != "auto":
+            return self
+        model = self.config.model.model_copy(update={"precision": precision})
+        return replace(self, config=self.config.model_copy(update={"model": model}))
 
     @property
     def max_new_tokens(self) -> int:
@@ -72,7 +79,8 @@ class ResolvedRun:
         if self.config.sampling.engine != LOCAL:
             return self.engine.exact
         model = self.config.model
-        return exact_in(resolve_dtype(model.dtype, resolve_device(model.device)))
+        dtype = resolve_dtype(model.dtype, resolve_device(model.device), model.precision)
+        return exact_in(dtype, model.precision)
 
     @cached_property
     def reward(self) -> Callable[..., object]:

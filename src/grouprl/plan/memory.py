@@ -20,6 +20,7 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.fit import check_config, check_files, check_state
+from grouprl.policy.gguf import as_folder
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
@@ -100,7 +101,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
     config, task = run.config, run.task
     if policy_kind(config.model.name) is not None:
         return None, None
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
     models = []
     for name in model_names(config, task).values():
         if name == "tiny":
@@ -256,7 +257,7 @@ def human(count: float, unit: str = "B") -> str:
 def _read_pretrained(name: str) -> tuple[Any, Any] | None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    folder = Path(name).expanduser()
+    folder = Path(as_folder(name)).expanduser()
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
         raise InputError(
             f"The folder {name} does not exist", "a model is 'tiny', a folder or a Hub id", "Check the path"

@@ -37,7 +37,14 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
+from grouprl.plan.passes import (
+    PassChoice,
+    computed_anew,
+    pass_choices,
+    pass_refusals,
+    precision_notes,
+    precision_of,
+)
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
@@ -143,8 +150,12 @@ def plan(run: Config | ResolvedRun) -> Plan:
     config, task, method, max_new_tokens = run.config, run.task, run.method, run.max_new_tokens
     reward, engine = run.reward, run.engine  # what is missing is said before models are looked at
     check_optimizer(config.optim)
-    facts = run_facts(run)
     model, tokenizer = read_model(run)
+    requested_precision = config.model.precision
+    if model is not None and not list(pass_refusals(config, model)):
+        run = run.with_precision(precision_of(config, model).precision)
+        config = run.config
+    facts = run_facts(run)
     if tokenizer is not None:
         call_syntax(tokenizer, config.sampling.tool_calls)
     requested = _first_examples(task)
@@ -153,6 +164,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
     answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
+    notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
         encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
@@ -165,7 +177,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         notes += found.notes
         notes += _cut_off_episodes(model, longest, answer, task.max_turns)
     elif tokenizer is not None:
-        told = check_template(PromptEncoder(tokenizer), prompts)
+        told = check_template(PromptEncoder(tokenizer), prompts, task=task)
         complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
@@ -259,7 +271,7 @@ def _kinds(task: Task, count: int | None) -> dict[str, int]:
 def objective(method: Method) -> str:
     """Combine the parts' formulas into the loss that is minimised."""
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
-    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.gate)
+    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.token_gate)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
@@ -322,8 +334,6 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
         )
-    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
-        yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
             "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "

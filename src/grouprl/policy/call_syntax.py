@@ -27,7 +27,7 @@ def call_syntax(tokenizer: Any, setting: str = AUTO) -> Form:
         return form or JSON
     template, shipped = template_of(tokenizer), getattr(tokenizer, "response_template", None)
     if form is not None:
-        template.chosen = form
+        template.speak(form)
     return template.chosen or (ResponseForm(shipped) if shipped else template.form)
 
 

@@ -22,6 +22,7 @@ from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
+from grouprl.policy.precision import Precision
 from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from grouprl.policy.trainable import Trainable, check_cotangents
 from grouprl.protocols import PolicyOutput
@@ -46,6 +47,8 @@ class CausalPolicy(Trainable):
         passes: whether rows are packed, prompts shared, layers computed anew; results do not depend on it.
         value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
         token_budget: tokens per pass; results do not depend on it.
+        precision: "float32" (products in the type of the weights), "mixed" (in bfloat16, of float32 weights, where the
+            engine is lean), or "auto" (mixed where that is measured to be faster on this machine).
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class CausalPolicy(Trainable):
         passes: PassSettings = AUTO,
         value_head: bool = False,
         token_budget: int | None = None,
+        precision: str = "float32",
     ) -> None:
         if not temperature > 0:
             raise InputError(f"temperature={temperature}", "A policy's temperature is positive", "Use 1.0")
@@ -70,13 +74,18 @@ class CausalPolicy(Trainable):
         per_token = bytes_per_token(text, self.dtype.itemsize)
         self._cached_tokens = cached_tokens(text, self.device)
         kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: ModelEngine = choose_engine(model, engine, passes, kept)
+        self._engine: ModelEngine = choose_engine(model, engine, passes, kept, precision)
         self.value_head = self._build_value_head() if value_head else None
 
     @property
     def engine(self) -> str:
         """The engine in use: "lean" or "transformers"."""
         return self._engine.name
+
+    @property
+    def precision(self) -> Precision:
+        """How products are computed: "float32" is in the type of the weights, "mixed" in bfloat16."""
+        return "mixed" if self.lean is not None and self.lean.mixed else "float32"
 
     @property
     def lean(self) -> LeanModel | None:
@@ -331,6 +340,7 @@ class CausalPolicy(Trainable):
             passes=self.pass_settings,
             value_head=value_head,
             token_budget=self.token_budget,
+            precision=self.precision,
         )
 
     def reference(self) -> FrozenPolicy:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from grouprl.chat.calls import Form
+from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
 from grouprl.core.errors import InputError
 from grouprl.policy.carried_messages import Messages, TemplateFacts, Use, carried, roles
@@ -23,43 +24,83 @@ from grouprl.policy.template_probe import TOOL, USER, in_words, lost, template_f
 
 TODAY = time.localtime()
 ASKED = {"name": "qztool", "arguments": {"qzarg": "qzvalue"}}
+RESERVED = (
+    "add_generation_prompt",
+    "bos_token",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "eos_token",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+)
+"""Names in a template that are no variables for users: what is rendered, and how."""
 DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 
 @dataclass(eq=False)
+class Found:
+    """What is known of a template; `source` is the template as its tokenizer holds it."""
+
+    source: Any
+    facts: TemplateFacts | None = None
+    family: str = ""
+    chosen: Form | None = None
+    """How calls are written, where that was set."""
+
+
 class ChatTemplate:
     """The chat template of a tokenizer."""
 
-    tokenizer: Any
-    source: Any
-    """The template as the tokenizer holds it."""
-    chosen: Form | None = None
-    """How calls are written, where that was set."""
+    def __init__(self, tokenizer: Any, found: Found) -> None:
+        self.tokenizer, self.found, self.source = tokenizer, found, found.source
+
+    @property
+    def chosen(self) -> Form | None:
+        """How calls are written, where that was set for the tokenizer."""
+        return self.found.chosen
+
+    def speak(self, form: Form) -> None:
+        """Set how calls are written, now and wherever the tokenizer is used."""
+        self.found.chosen = form
 
     @property
     def dated(self) -> bool:
         """Whether it writes the date into prompts."""
         return "strftime_now" in str(self.source)
 
-    @cached_property
+    @property
     def facts(self) -> TemplateFacts:
         """What it shows. Asked once."""
-        return template_facts(self.raw)
+        if self.found.facts is None:
+            self.found.facts = template_facts(self.raw)
+        return self.found.facts
 
     @property
     def form(self) -> Form:
         """How calls are written: as was set, or in the syntax of the template."""
         return self.chosen or SYNTAXES[self.family]
 
-    @cached_property
+    @property
     def family(self) -> str:
         """Name of the syntax that the template writes calls in; `hermes` where it shows none."""
+        self.found.family = self.found.family or self._family()
+        return self.found.family
+
+    def _family(self) -> str:
         facts, call = self.facts, {"id": "call_0000", "type": "function", "function": ASKED}
         text = self.written({"role": "assistant", "content": "", "tool_calls": [call]}) if facts.calls else None
-        read = {name: form.read(text) for name, form in SYNTAXES.items()} if text else {}
-        found = {name: len(said.beside) for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]}
-        if found:
-            return min(found, key=found.__getitem__)
+        if text and (found := _read_by(text)):
+            return found
         known = "no" if facts.tools == "no" and not facts.calls else str(self.source)
         return next((name for sign, name in SIGNS if sign in known), "hermes")
 
@@ -70,15 +111,24 @@ class ChatTemplate:
             return None
         return DATE.sub(lambda found: repr(time.strftime(found[2], TODAY)), self.source)
 
-    def render(self, messages: Messages, tools: Messages = (), *, generation: bool = True) -> str:
+    def render(
+        self,
+        messages: Messages,
+        tools: Messages = (),
+        *,
+        generation: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """Return the text of messages, up to where the assistant begins to write; what is not shown is carried.
 
         Raises:
-            InputError: for messages that the template cannot render in any form.
+            InputError: for messages that the template cannot render in any form, and for variables that it has not.
         """
+        given = dict(variables or {})
+        self.check(given)
         plain, announced = carried(messages, tools, self.facts, self.form)
         try:
-            return self.raw(plain, announced, generation=generation)
+            return self.raw(plain, announced, generation=generation, **given)
         except Exception as error:  # templates raise whatever they like
             raise InputError(
                 f"The chat template cannot render messages of the roles {roles(plain)}: {in_words(error)}",
@@ -86,9 +136,20 @@ class ChatTemplate:
                 "Send messages in an order that the template knows, or set another chat template.",
             ) from error
 
-    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True) -> str:
+    def check(self, variables: Mapping[str, Any]) -> None:
+        """Raise InputError for a variable that does not occur in the template, or is not the user's to set."""
+        for name in variables:
+            if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
+                rule = "it is set by what is rendered" if name in RESERVED else "its text does not use one"
+                raise InputError(
+                    f"The chat template has no variable '{name[:64]}' to set",
+                    rule,
+                    "Leave it out of chat_template_kwargs",
+                )
+
+    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: Any) -> str:
         """Return what the template itself makes of messages; raises whatever it raises."""
-        given: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
+        given: dict[str, Any] = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
         if self.today is not None:
             given["chat_template"] = self.today
         plain = [dict(message) for message in messages]
@@ -141,11 +202,11 @@ class ChatTemplate:
         return list(lost(self.raw, self.facts, uses))
 
 
-_TEMPLATES: WeakKeyDictionary[Any, ChatTemplate] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Any, Found] = WeakKeyDictionary()
 
 
 def template_of(tokenizer: Any) -> ChatTemplate:
-    """Return the chat template of a tokenizer, what was found out about it included.
+    """Return the chat template of a tokenizer, with what was found out about it before.
 
     Raises:
         InputError: where it has none.
@@ -158,23 +219,21 @@ def template_of(tokenizer: Any) -> ChatTemplate:
             "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
         )
     try:
-        known = _TEMPLATES.get(tokenizer)
+        known = _FOUND.get(tokenizer)
         if known is None or known.source != source:
-            known = _TEMPLATES[tokenizer] = ChatTemplate(_Unowned(tokenizer), source)
-        return known
+            known = _FOUND[tokenizer] = Found(source)
     except TypeError:  # a tokenizer of one's own that cannot be remembered
-        return ChatTemplate(tokenizer, source)
+        known = Found(source)
+    return ChatTemplate(tokenizer, known)
 
 
-class _Unowned:
-    """A tokenizer, reached without keeping it alive."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = ref(tokenizer)
-
-    def apply_chat_template(self, *arguments: Any, **settings: Any) -> Any:
-        """Render, as the tokenizer does."""
-        return self._tokenizer().apply_chat_template(*arguments, **settings)  # type: ignore[union-attr]
+def _read_by(text: str) -> str:
+    """Return the syntax that reads the call in a text best: which writes it so, or leaves least beside it; '' if none
+    does."""
+    read = {name: form.read(text) for name, form in SYNTAXES.items()}
+    found = [name for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]]
+    call = Call(str(ASKED["name"]), {"qzarg": "qzvalue"})
+    return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
 
 
 def _plain(call: Any) -> dict[str, Any]:

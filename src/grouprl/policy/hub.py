@@ -12,7 +12,7 @@ from threading import Thread
 
 from grouprl.core.errors import InputError, shortened
 
-RULE = "A model is 'tiny', a folder or a Hub id"
+RULE = "A model is 'tiny', a folder, a GGUF file or a Hub id"
 ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 RUN_MARK = "config.yaml"
 MARKS = ("config.json", RUN_MARK)

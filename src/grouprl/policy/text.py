@@ -84,4 +84,5 @@ def render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
     Raises:
         InputError: without a chat template, and for messages that it cannot render in any form.
     """
-    return template_of(tokenizer).render(messages, getattr(messages, "tools", ()))
+    tools, variables = getattr(messages, "tools", ()), getattr(messages, "variables", {})
+    return template_of(tokenizer).render(messages, tools, variables=variables)

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import clock
 from grouprl.rewards.contract import Crowded, known_examples
+from grouprl.rewards.structured import strict_json
 
 if TYPE_CHECKING:
     from grouprl.sandbox import ProgramOutcome, SandboxSettings
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-COMPILED_HERE = 20_000
-"""Most characters that this process compiles: the time grows with the square of the fields of an f-string."""
+COMPILED_HERE = 4_000
+"""Most characters that this process compiles: the time grows with the square of fields or lambdas."""
 LONGEST = 1 << 20
 """Characters of a program; the sandbox runs none that is longer."""
 SPENT, WAITED = 0.5, 0.9
@@ -272,18 +273,10 @@ ROUNDED = 1e-12
 def _result(line: str) -> Any:
     """Return what a call returned; NOTHING where the line says something else."""
     try:
-        found = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        found = strict_json(line)
     except (ValueError, RecursionError):
         return NOTHING
     return found["result"] if isinstance(found, dict) and found.keys() == {"result"} else NOTHING
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _finite(text: str) -> float:
-    return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
 def _lines(text: str) -> list[str]:

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
-import math
 import pickle
 import random
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,6 +26,7 @@ import numpy as np
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.rewards.builtin import ANSWER_TAG
 from grouprl.rewards.isolated import Apart, Spoiled
+from grouprl.rewards.structured import strict_json
 
 BLOCK = 1000
 """Entries of a dataset. Some generators prepare as many as their size says, so a stream is cut into such blocks."""
@@ -195,7 +194,7 @@ def hedged(text: str, own: str) -> bool:
     return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
 
-def problems(name: str, score: Callable[[str, Any], float], entries: list[Mapping[str, Any]]) -> list[str]:
+def problems(name: str, score: Callable[[str, Any], float], entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
     found = []
     for entry in entries:
@@ -236,19 +235,10 @@ def _number(text: str) -> Fraction | None:
 def _is_json(text: str) -> bool:
     """Whether a text is a JSON list or object, not nested deeply, of finite numbers."""
     try:
-        found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        found = strict_json(text)
     except (ValueError, RecursionError):
         return False
     return isinstance(found, list | dict) and max(text.count("["), text.count("{")) <= 2000
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(name)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    return value if math.isfinite(value) else _refuse(text)
 
 
 def dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:

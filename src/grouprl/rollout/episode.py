@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.records.examples import Example, Message
 from grouprl.records.turns import Record, Turn
@@ -242,7 +243,7 @@ class Episode:
         """Return the exchange behind the first observation, for readers: a line per action and per observation."""
         who = {id(turn): each.agent for each in self.contexts for turn in each.turns}
         turns = self.turns if context is None else context.turns
-        pairs = ((f"{who[id(turn)]}> {turn.action}", turn.seen) for turn in turns)
+        pairs = ((f"{who[id(turn)]}> {_told(turn)}", turn.seen) for turn in turns)
         return "\n".join(line for pair in pairs for line in pair if line)
 
     def fail(self, what: str, trace: str = "", status: Any = "error", who: str = "the environment failed") -> None:
@@ -300,6 +301,16 @@ class Episode:
     def _fail_unknown(self, agent: Any) -> None:
         known = ", ".join(map(repr, self.agents))
         self.fail(f"it names the agent {agent!r}; the task's agents are {known}. Name it in the task's `agents`")
+
+
+def _told(turn: Turn) -> str:
+    """Return an action for readers: as it was written, thinking on lines of its own."""
+    if not turn.thinking:
+        return turn.action
+    rest = turn.action.partition(turn.thinking)[2].lstrip()
+    for _, end in THOUGHTS:
+        rest = rest.removeprefix(end).lstrip()
+    return f"(thinking) {turn.thinking}\n{rest}"
 
 
 def shown_messages(shown: Observation) -> tuple[Message, ...]:

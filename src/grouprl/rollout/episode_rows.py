@@ -211,7 +211,7 @@ def measured(
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
     behind = own + task.max_turns * int(text)
-    told = check_template(encoder, seen.prompts, history, turns=True)
+    told = check_template(encoder, seen.prompts, history, turns=True, task=task)
     if not told.refusals and len(seen.failures) == len(starts):
         what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every prompt that was tried"
         return Measured(0, own, (what,), told.notes)

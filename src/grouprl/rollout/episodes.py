@@ -241,6 +241,7 @@ class _Table:
         for i, episode in enumerate(rows):
             ids = list(sampled.response_ids[i])
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
+            self.between.think(episode.acting, episode.turns[-1], ids)
         told = [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
         steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, told, strict=True)])
         for episode, step in zip(rows, steps, strict=True):
@@ -272,7 +273,9 @@ class _Table:
         grown: list[tuple[Episode, Context, Onward]] = []
         for episode in [each for each in episodes if each.alive]:
             context, shown = episode.addressed, episode.shown
-            if context is None:
+            if unable := self.between.unable(shown):
+                episode.fail(unable, who="the observation cannot be shown")
+            elif context is None:
                 first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
                 begun.append((episode, first, None))
             elif (onward := self.between.onward(context, shown)).prompt is not None:
@@ -354,9 +357,9 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
 
 
 def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
-    """Return the contexts that were acted in; the one it ended in where there is none."""
+    """Return the contexts that were acted in; where there is none the first that was begun, or one of `end`."""
     acted = [context for context in episode.contexts if context.turns]
-    return acted or [Context(episode.agents[0], 0, -1, "", end)]
+    return acted or episode.contexts[:1] or [Context(episode.agents[0], 0, -1, "", end)]
 
 
 def _padded(values: Sequence[Any], width: int, fill: Any) -> list[Any]:

@@ -60,8 +60,8 @@ class LocalSampler:
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: the same weights in full precision."""
-        return exact_in(self.policy.dtype)
+        """Whether the log-probs are the trainer's: the same weights and products in full precision."""
+        return exact_in(self.policy.dtype, getattr(self.policy, "precision", "float32"))
 
     def publish(self, version: int, policy: Any) -> None:
         """Let the weights as they are be version `version`; they are the policy's own, there is nothing to copy."""
@@ -112,9 +112,9 @@ class LocalSession:
         self.kept.clear()
 
 
-def exact_in(dtype: torch.dtype) -> bool:
-    """Whether sampling with weights of this type gives the log-probs that the trainer computes."""
-    return dtype in EXACT
+def exact_in(dtype: torch.dtype, precision: str = "float32") -> bool:
+    """Whether sampling with weights of this type and such products gives the log-probs that the trainer computes."""
+    return dtype in EXACT and precision == "float32"
 
 
 def later(version: int, new: int) -> int:

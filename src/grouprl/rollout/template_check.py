@@ -8,6 +8,7 @@ from typing import Any
 
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
+from grouprl.core.errors import shortened
 from grouprl.envs.environment import Observation
 from grouprl.policy.carried_messages import Use, uses_of
 from grouprl.policy.chat_template import template_of
@@ -15,6 +16,7 @@ from grouprl.records.examples import Prompt
 from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context
 from grouprl.rollout.turn_text import History, TurnText
+from grouprl.tasks.task import Task
 
 EFFECTS = {
     "refuse": "such an episode counts as failed",
@@ -34,20 +36,30 @@ class TemplateReport:
 
 
 def check_template(
-    policy: Any, prompts: Sequence[Prompt], history: History = "refuse", *, turns: bool = False, calls: str = AUTO
+    policy: Any,
+    prompts: Sequence[Prompt],
+    history: History = "refuse",
+    *,
+    turns: bool = False,
+    calls: str = AUTO,
+    task: Task | None = None,
 ) -> TemplateReport:
     """Return what the template of a policy cannot show of `prompts`, and what it rewrites where there are `turns`.
 
-    Nothing where there is no template, or the prompts are plain text and nothing follows them.
+    Nothing where there is no template. Prompts that are plain text, which pass the template by, are a note that says
+    what to set in `task`.
     """
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    if not getattr(policy.tokenizer, "chat_template", None) or not chats:
+    if not getattr(policy.tokenizer, "chat_template", None):
         return TemplateReport()
+    passed_by = _passed_by(len(prompts) - len(chats), len(prompts), _chat_remedy(task, turns))
+    if not chats:
+        return TemplateReport(notes=passed_by)
     between, template = TurnText(policy, "refuse", calls), template_of(policy.tokenizer)
     uses: set[Use] = set()
     for chat in chats:
         uses |= uses_of(chat, getattr(chat, "tools", ()))
-    refusals, notes = template.refusals(uses), template.notes(uses)
+    refusals, notes = template.refusals(uses), [*passed_by, *template.notes(uses)]
     if refusals or not turns:
         return TemplateReport(tuple(refusals), tuple(notes))
     always, sometimes = _rewritten(between, chats[0])
@@ -59,15 +71,53 @@ def check_template(
     return TemplateReport((), tuple(notes))
 
 
+def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
+    """Say that `plain` of `count` prompts pass the template by; nothing where none does."""
+    if not plain:
+        return ()
+    which = "prompts are plain text" if plain == count else f"{plain} of {count} prompts are plain text"
+    return (
+        f"{which}, and the model's tokenizer has a chat template, which is not applied to them: an instruct model "
+        f"continues such a text instead of answering it, and rarely ends. {remedy}; leave it so for a base "
+        "model",
+    )
+
+
+def _chat_remedy(task: Task | None, turns: bool) -> str:
+    """Say how the prompts of a task, with `turns` those of its environment, become chat messages."""
+    if "chat" in getattr(type(task), "model_fields", {}):
+        return "Set chat: true (or system: …) among the task's options"
+    if turns:
+        return "Give the environment's first observation `messages`"
+    return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
+
+
 def _rewritten(between: TurnText, prompt: Any) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = between.form
-    usual = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
-    always = _refused(between, prompt, usual, shown)
+    simple = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
+    simply = _refused(between, prompt, simple, shown)
+    usual = _as_template(between, prompt, simple) if simply else simple  # the form's way may not be the template's
+    always = simply and _refused(between, prompt, usual, shown)
     odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
-    found = {kind: _refused(between, prompt, action, shown) for kind, action in odd.items()}
-    return always, [f"of a turn with {kind}, {what}" for kind, what in found.items() if what and not always]
+    found = {f"with {kind}": _refused(between, prompt, action, shown) for kind, action in odd.items()}
+    found = {f"such as {shortened(simple, 80)}": simply, **found}
+    return always, [f"of a turn {kind}, {what}" for kind, what in found.items() if what and not always]
+
+
+def _as_template(between: TurnText, prompt: Any, usual: str) -> str:
+    """Return the same turn as the template itself writes it, without its end."""
+    template, tools = between.template, getattr(prompt, "tools", ())
+    call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]} if tools else _plain(usual)
+    text = template.written(message) or usual
+    ends = between.policy.tokenizer.convert_ids_to_tokens(sorted(between.policy.eos_ids))
+    return text[: min((at for at in map(text.find, map(str, ends)) if at >= 0), default=len(text))]
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
 
 
 def _refused(between: TurnText, prompt: Any, action: str, shown: Observation) -> str:

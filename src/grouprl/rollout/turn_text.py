@@ -7,7 +7,8 @@ episode is judged by the real rendering of its own messages; what happens where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,6 +22,7 @@ from grouprl.policy.call_syntax import call_syntax, opens_thinking
 from grouprl.policy.chat_template import ChatTemplate, template_of
 from grouprl.policy.text import render_chat
 from grouprl.records.examples import Chat, Example, Message
+from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 History = Literal["refuse", "append", "split"]
@@ -81,10 +83,22 @@ class TurnText:
         if not self.chat:
             return shown.text
         if shown.messages:
-            return Chat(shown.messages, shown.tools)  # type: ignore[return-value]
+            return Chat(shown.messages, shown.tools, shown.variables)  # type: ignore[return-value]
         given = example.prompt if not isinstance(example.prompt, str) else ()
         system = tuple(message for message in given if message["role"] == "system")
         return (*system, Message(role="user", content=shown.text))
+
+    def unable(self, shown: Observation) -> str:
+        """Return why the variables of an observation cannot be set in the chat template; '' where they can."""
+        if not shown.variables:
+            return ""
+        if not self.chat:
+            return f"the policy has no chat template, in which to set {', '.join(map(repr, shown.variables))}"
+        try:
+            self.template.check(shown.variables)
+        except InputError as error:
+            return str(error)
+        return ""
 
     def spoken(self, context: Context, text: str) -> str:
         """Return an action with what it holds, where the environment is to know more than its text.
@@ -99,14 +113,29 @@ class TurnText:
         """Return what an action behind `context` holds."""
         return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
 
-    def later(self, shown: Observation, ended_with: int | None) -> str:
+    def think(self, context: Context, turn: Turn, ids: Sequence[int]) -> None:
+        """Note in a turn what of it is thinking, and how many of its tokens `ids` that is."""
+        if not self.chat:
+            return
+        opened = opens_thinking(self._standing(context))
+        end = self.form.thinking_ends(turn.action, opened)
+        if end:
+            turn.thinking = self.form.read(turn.action, opened).thinking
+            turn.thought = bisect_left(range(len(ids)), end, key=lambda n: len(self._text(ids[:n])))
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.policy.decode_all([ids])[0])
+
+    def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
 
-        `ended_with` is the end token that the action already has; None where it was cut off.
+        `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
+        a message, where that is known.
         """
         if not self.chat:
             return shown.text
-        return self._words(shown_messages(shown), ended_with)
+        messages = Chat(shown_messages(shown), (), shown.variables)
+        return self._words(messages, ended_with, said)  # type: ignore[arg-type]
 
     def onward(self, context: Context, shown: Observation) -> Onward:
         """Return how an episode goes on behind the last action of `context`, where `shown` follows."""
@@ -128,7 +157,10 @@ class TurnText:
                 different = said, whole
         if different is None:
             return Onward(refused=complaint or "the chat template renders nothing")
-        return self._rewritten(context, shown, written, *different)
+        try:
+            return self._rewritten(context, shown, written, *different)
+        except InputError as error:
+            return Onward(refused=str(error))
 
     def _rewritten(self, context: Context, shown: Observation, written: str, said: Message, whole: str) -> Onward:
         """Return how an episode goes on whose history the template rewrites."""
@@ -140,7 +172,8 @@ class TurnText:
             )
         if self.history == "split":
             return Onward(prompt=self._conversation(context, said, shown))
-        text = self._words(shown_messages(shown), self._ended(context), said)
+        variables = getattr(context.messages, "variables", {})
+        text = self._words(Chat(shown_messages(shown), (), variables), self._ended(context), said)  # type: ignore[arg-type]
         return Onward(text=text, said=said, row=written + text)
 
     def encode(self, contexts: Sequence[Context], texts: Sequence[str]) -> list[list[int]]:
@@ -181,7 +214,13 @@ class TurnText:
     def _conversation(self, context: Context, said: Message, shown: Observation) -> tuple[Message, ...]:
         talk = [message for part in context.talk[:-1] for message in part]
         grown = (*context.messages, *talk, said, *shown_messages(shown))
-        return Chat(grown, getattr(context.messages, "tools", ()))  # type: ignore[return-value, arg-type]
+<<<<<<< HEAD
+        return Chat(grown, getattr(context.messages, "tools", ()))  # type: ignore[return-value]
+=======
+        given = context.messages
+        tools, variables = getattr(given, "tools", ()), getattr(given, "variables", {})
+        return Chat(grown, tools, variables)  # type: ignore[return-value, arg-type]
+>>>>>>> endpoints
 
     def _standing(self, context: Context) -> str:
         """Return the text of a row as it stands before its last action."""
@@ -196,19 +235,19 @@ class TurnText:
     def _ended(self, context: Context) -> int | None:
         return context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
 
-    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Message | None = None) -> str:
+    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
-        if said is not None and "tool_calls" in said:
+        if said is not None and "tool_calls" in said and self.template.facts.results == "calls":
             ends = [str(each) for each in self.policy.tokenizer.convert_ids_to_tokens(sorted(self.policy.eos_ids))]
-            behind = self._behind(MARK, [user, _marked(said), *messages])
+            behind = self._behind(MARK, [user, _marked(said)], messages)
             at = min((found for found in map(behind.find, ends) if found >= 0), default=0)
             return behind[at:].removeprefix(end)
-        return self._behind(PLAIN, [user, Message(role="assistant", content=PLAIN), *messages]).removeprefix(end)
+        return self._behind(PLAIN, [user, Message(role="assistant", content=PLAIN)], messages).removeprefix(end)
 
-    def _behind(self, mark: str, messages: Sequence[Message]) -> str:
-        whole = self._render(messages)
+    def _behind(self, mark: str, before: Sequence[Message], messages: Sequence[Message]) -> str:
+        whole = self._render(Chat([*before, *messages], (), getattr(messages, "variables", {})))  # type: ignore[arg-type]
         if mark not in whole:
             raise InputError(
                 "The chat template leaves out an assistant's message", "an action is kept as it was written"
@@ -229,11 +268,14 @@ def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
     """Return a call of the protocol with its arguments as an object: chat templates write them out."""
     assert isinstance(said, Call)
     arguments = said.arguments if isinstance(said.arguments, str) else dict(said.arguments)
-    return {**call, "function": {"name": said.name, "arguments": arguments}}
+    return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
-def _marked(said: Message) -> Message:
-    """Return a message with calls, whose last one has a mark as its only argument."""
-    *rest, last = said["tool_calls"]  # type: ignore[typeddict-item]
-    call = {**last, "function": {"name": last["function"]["name"], "arguments": {"q": MARK}}}
-    return {"role": "assistant", "content": "", "tool_calls": [*rest, call]}  # type: ignore[typeddict-unknown-key]
+def _marked(said: Mapping[str, Any]) -> Message:
+    """Return a message with the same calls, each with a mark as its only argument."""
+    calls = [
+        {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
+        for call in said["tool_calls"]
+    ]
+    made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
+    return made

@@ -74,10 +74,13 @@ class Toolbox:
         The text of a result can always be written as UTF-8.
 
         Raises:
+            InputError: if another process cannot find the tool.
             RunError: if no process for tools can be started.
         """
         try:
             return self._readable(self._called(call))
+        except InputError:  # a tool that no other process can find
+            raise
         except (RecursionError, ValueError, OverflowError) as error:  # arguments nested or long beyond what can be kept
             name = "" if isinstance(call, Malformed) else call.name
             return self._readable(Result(name, f"the call cannot be read: {type(error).__name__}", "malformed"))

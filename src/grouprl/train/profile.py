@@ -81,10 +81,15 @@ class Work:
         pairs = zip(known_r.tolist(), length_r.tolist(), strict=True)
         return sum(self.matrices.attention(n - k, (k + n) / 2) for k, n in pairs)
 
-    def seconds(self, device: str) -> dict[str, float]:
-        """Return seconds of the products alone by part, at the rates of this machine; attention at the best rate."""
-        found = {name: timed(products, lambda s: rate(s, device)) for name, products in self.products.items()}
-        best = max((rate(s, device) for products in self.products.values() for s in products), default=1.0)
+    def seconds(self, device: str, dtype: torch.dtype = torch.float32) -> dict[str, float]:
+        """Return seconds of the products alone by part, in a type and at the rates of this machine; attention at the
+        best rate."""
+
+        def rate_of(shape: Shape) -> float:
+            return rate(shape, device, dtype=dtype)
+
+        found = {name: timed(products, rate_of) for name, products in self.products.items()}
+        best = max((rate_of(shape) for products in self.products.values() for shape in products), default=1.0)
         return {name: seconds + self.attention[name] / best for name, seconds in found.items()}
 
     def operations(self) -> float:
@@ -187,6 +192,11 @@ class Profile:
         if self._active and what == "read" and self.clock.inside("forward"):
             (tokens,) = cast(tuple[Tokens], facts)
             self.work.run(tokens, torch.is_grad_enabled())
+
+
+def product_dtype(policy: CausalPolicy) -> torch.dtype:
+    """Return the type in which a policy's matrices are multiplied."""
+    return torch.bfloat16 if policy.precision == "mixed" else policy.dtype
 
 
 def timed_modules(policy: CausalPolicy) -> Iterator[tuple[nn.Module, str]]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
-from grouprl.train.profile import PARTS, SKIPPED, Profile
+from grouprl.train.profile import PARTS, SKIPPED, Profile, product_dtype
 from grouprl.train.session import Session
 
 R = TypeVar("R")
@@ -39,13 +39,15 @@ WORDS = {
 def profile_data(profile: Profile) -> dict[str, Any]:
     """Return seconds per step by part, those of its products alone, and the share of useful arithmetic."""
     steps = max(1, profile.taken)
-    alone = profile.work.seconds(str(profile.policy.device))
+    dtype = product_dtype(profile.policy)
+    alone = profile.work.seconds(str(profile.policy.device), dtype)
     seconds = {part: profile.clock.seconds.get(part, 0.0) / steps for part in PARTS}
     total, products = sum(seconds.values()), sum(alone.values()) / steps
     return {
         "steps": profile.taken,
         "threads": torch.get_num_threads(),
         "engine": profile.policy.engine,
+        "dtype": str(dtype).removeprefix("torch."),
         "seconds": seconds,
         "products_alone": {part: alone[part] / steps for part in PARTS if part in alone},
         "operations": profile.work.operations() / steps,
@@ -85,7 +87,7 @@ def profile_words(data: dict[str, Any]) -> str:
     rate = data["operations"] / max(1e-9, sum(data["products_alone"].values())) / 1e9
     return (
         f"Useful arithmetic: {data['operations'] / 1e9:.2f} GFLOP per step of matrix products and attention that a "
-        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes with "
+        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes in {data['dtype']} with "
         f"{data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
         f"({data['engine']} engine). Times are exclusive; what each part is stands in profile.md."
     )

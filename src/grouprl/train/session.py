@@ -180,6 +180,8 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
     policy = build_policy(resolved)
+    resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
+    config = resolved.config
     reward, notes = open_reward(config.reward, task, resolved.reward)
     run = RunFolder.create(folder)
     lock, ours = FolderLock(run), False

@@ -67,34 +67,43 @@ OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "g
 """Metrics of training records that need no chart of their own in the fold of further metrics."""
 
 
-def success(run: RunData) -> str:
-    """Draw the chart that matters most: pass@1 in training and on held-out prompts.
+def leading(run: RunData) -> str:
+    """Draw the chart that matters most: shares of correct completions, or rewards where these are graded.
 
     Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
+    draw = held_out_rewards if graded(run) else success
+    return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'
+
+
+def graded(run: RunData) -> bool:
+    """Whether rewards are graded, so that a share of correct completions says little."""
+    return any(record.get("eval/graded") for record in run.of_phase("eval"))
+
+
+def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
+    """Draw pass@1 in training and on held-out prompts."""
     train, evals = run.of_phase("train"), run.of_phase("eval")
     series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
-    words = "Share of correct completions: sampled in training, and on held-out prompts with 95 % intervals."
-    drawn = [s for s in series if s.y]
-    wide, narrow = (
-        chart(*map(run.worded, ("Correct completions", words)), drawn, 0.0, size) for size in (WIDE, NARROW)
-    )
-    return wide + f'<div class="only-narrow">{narrow}</div>'
+    title = "Completions with a reward of 1 or more" if graded(run) else "Correct completions"
+    words = "Their share: sampled in training, and on held-out prompts with 95 % intervals."
+    return chart(run.worded(title), words, [s for s in series if s.y], 0.0, size)
 
 
-def held_out_rewards(run: RunData) -> str:
+def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
     """Draw the mean reward of held-out completions and its components, with intervals; nothing without
     evaluations."""
     evals = run.of_phase("eval")
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
     parts = [name for name in names if not name.endswith(("_low", "_high"))]
-    series = [_points(evals, "eval/reward", "mean, held out")]
+    series = [_series(run.of_phase("train"), "reward_mean", "training")] if graded(run) else []
+    series += [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
-    drawn = [s for s in series if s.y][:COLOURS]
-    return chart("Held-out reward", run.worded(words), drawn, None) if drawn else ""
+    drawn = [s for s in series if s.y][:COLOURS] if evals else []
+    return chart("Held-out reward", run.worded(words), drawn, None, size) if drawn else ""
 
 
 def components(run: RunData) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, totals
 from grouprl.view.charts import number
-from grouprl.view.curves import components, further, held_out_rewards, pictures, success
+from grouprl.view.curves import components, further, graded, held_out_rewards, leading, pictures, success
 from grouprl.view.runfiles import RunData
 from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
@@ -71,9 +71,10 @@ def curves(run: RunData) -> str:
     """Learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    main, small, more = success(run), [held_out_rewards(run), components(run), *pictures(run)], further(run)[:FURTHER]
+    second = success(run) if graded(run) else held_out_rewards(run)
+    small, more = [second, components(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
-    return f'{main}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
+    return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
 
 
 def health(run: RunData) -> str:
@@ -106,15 +107,16 @@ def rollouts(run: RunData) -> str:
         return _none("No rollouts are stored.")
     options = (("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy"))
     radios = "".join(
-        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> {label}</label>'
+        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> '
+        f"{run.worded(label)}</label>"
         for key, label in options
     )
     played = any(row.get("turns") for row in run.rollouts)
     groups = "".join((episode_groups if played else rollout_groups)(run.rollouts, run.folder))
     more = " <code>grouprl show</code> prints any other."
     return (
-        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.'
-        f"{more}</p>"
+        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. '
+        f"Point at {run.worded('a token')} for its numbers.{more}</p>"
         f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
         f"{stored_steps(run.folder)}"
     )
@@ -127,7 +129,8 @@ def objective(run: RunData) -> str:
     if not (parts or title or formula):
         return _none("The summary does not describe the method.")
     rows = "".join(
-        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th><td>{escape(str(p.get("words", "")))}</td>'
+        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th>'
+        f"<td>{escape(run.worded(str(p.get('words', ''))))}</td>"
         f"<td><code>{escape(str(p.get('formula', '')))}</code></td></tr>"
         for p in parts
     )

@@ -17,7 +17,7 @@ from grouprl.core.batch import Batch
 MASKED = "masked"
 """Mark of tokens that have no loss but count in group statistics."""
 UNCOUNTED = "uncounted"
-"""Mark of those masked tokens that do not count in the denominators of the loss either."""
+"""Mark of those masked tokens that do not count in a mean over tokens either; their completions still count."""
 By = Literal["outcome", "reward"]
 """What tells the completions of a group apart: right and wrong, or any two different rewards."""
 
@@ -40,13 +40,6 @@ def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
 def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
     """[B,T] weights of the loss without those of tokens that have no loss, whether or not they count in it."""
     return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
-
-
-def counted(batch: Batch) -> Batch:
-    """Return the batch with the tokens that count in the denominators of the loss."""
-    if UNCOUNTED not in batch.marks:
-        return batch
-    return batch.replace(loss_mask_bt=batch.active_bt & ~batch.marks[UNCOUNTED])
 
 
 def mixed_rows(batch: Batch) -> Tensor:
@@ -126,23 +119,23 @@ class DropTruncated(Selection):
 class MaskTruncated(Selection):
     """Completions that hit the length limit have no loss; their rewards and advantages count as ever.
 
-    No term of the loss, KL and entropy included, has a gradient on them. `in_denominators`: whether they and their
-    tokens still count there. TRL's mask_truncated_completions keeps them in a mean over completions and leaves them out
-    of a mean over tokens; its dialects have a setting of that name.
+    No term of the loss, KL and entropy included, has a gradient on them. `count`: "tokens", they and their tokens
+    still count in the denominators; "completions", they do and their tokens do not, so that a mean over completions
+    keeps its denominator and a mean over tokens has that of the tokens left (TRL's mask_truncated_completions).
     """
 
-    in_denominators: bool = True
+    count: Literal["tokens", "completions"] = "tokens"
     reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Mark the tokens of truncated rows."""
         cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
-        out = {} if self.in_denominators else {UNCOUNTED: cut_bt}
+        out = {} if self.count == "tokens" else {UNCOUNTED: cut_bt}
         return batch.replace(marks={**batch.marks, MASKED: cut_bt, **out})
 
     @override
     def words(self) -> str:
-        where = "and in the denominators" if self.in_denominators else "but not in the denominators"
+        where = "and in the denominators" if self.count == "tokens" else "and as completions, but not as tokens"
         return f"completions that were cut off have no loss; they still count in group statistics {where}"
 
 
@@ -167,7 +160,7 @@ class RejectMismatch(Selection):
     @override
     def words(self) -> str:
         return (
-            f"leave out every {'token' if self.level == 'token' else 'answer'} whose probability under the trainer "
+            f"leave out every {'token' if self.level == 'token' else 'completion'} whose probability under the trainer "
             f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"
         )
 

@@ -55,7 +55,7 @@ def top_entropy(entropy_bt: Tensor | None, batch: Batch, share: float, reader: s
     return candidate_bt & (entropy_bt.detach() >= entropy_n[last])
 
 
-@part("gate")
+@part("token_gate")
 class TopEntropy(Gate):
     """Only the tokens of the optimiser step with the largest current entropies have a policy loss (arXiv:2506.01939).
 
@@ -78,7 +78,7 @@ class TopEntropy(Gate):
         return ["top_entropy has no effect: its share is 1"] if self.share == 1 else []
 
 
-@part("gate")
+@part("token_gate")
 class LeftBehind(Gate):
     """Completions with A < 0 that the policy has left have no policy loss: mean_t(log π_behavior - log π) > threshold.
 

@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.filters.selection import counted
 from grouprl.algorithms.objectives.ratio import RatioLevel, log_ratio
 from grouprl.algorithms.part import Part, RunFacts, TokenLoss, build_part, part
 from grouprl.algorithms.reductions.aggregate import Aggregate
@@ -44,7 +43,7 @@ class Regularizer(Part):
         if own is None:
             return batch
         built: Aggregate = build_part("aggregate", own, {})
-        return batch.replace(stats={**batch.stats, f"weight.{own}": built(counted(batch))})
+        return batch.replace(stats={**batch.stats, f"weight.{own}": built(batch)})
 
     def weights(self, batch: Batch) -> Tensor:
         """[B,T] weights with which the token losses add up."""

@@ -126,7 +126,7 @@ def intellect2(
     return base.with_parts(
         filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high, dual=delta),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=delta),
         aggregate=TokenMean(),
         regularize=(*kl_terms(kl_coef, kl_estimator), *entropy),
         refill=DynamicSampling(max_rounds=max_rounds, by="reward"),

@@ -199,7 +199,7 @@ def spear(
         reward_transform=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
         filter=(ReplayApart(),),
         advantage_transform=(StoredAdvantage(),),
-        objective=ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper),
+        objective=ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper),
         aggregate=ConstantLength(),
         buffer=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
         update=ReplayPass(coef=replay_coef, rise=replay_rise),

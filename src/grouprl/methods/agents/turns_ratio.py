@@ -80,7 +80,7 @@ def turn_ppo(
     """
     return base.with_parts(
         reward_transform=(),  # ppo's KL term is part of the reward, this one part of the loss
-        objective=TurnClip(low=clip_low, high=clip_high),
+        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
         regularize=kl_terms(kl_coef, "k3"),
     )
 

@@ -180,5 +180,5 @@ def rank_grpo(
     return base.with_parts(
         reward_transform=(RankDiscount(),),
         advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
-        objective=TurnClip(low=clip_low, high=clip_high),
+        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
     )

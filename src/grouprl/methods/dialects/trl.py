@@ -8,7 +8,6 @@ its default. Where the library has no name for a method, its own published recip
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -20,7 +19,7 @@ from grouprl.algorithms.gates.gate import LeftBehind, TopEntropy
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.stop_gradient import Capped
-from grouprl.algorithms.reductions.aggregate import Aggregate, ConstantLength, SequenceMean, TokenMean
+from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.algorithms.regularizers.top_entropy import KeptEntropyBonus
 from grouprl.algorithms.rewards.shaping import KLInReward, RewardClip
@@ -119,7 +118,7 @@ def clipped(epsilon: float, epsilon_high: float | None, level: Level, delta: flo
             f"delta bounds the ratio beyond the clip: it must be above {1 + high:g}",
             "Raise delta, or set it to null",
         )
-    return Clipped(low=epsilon, high=high, ratio=level, dual=delta)
+    return Clipped(clip_low=epsilon, clip_high=high, ratio=level, dual_clip=delta)
 
 
 def switches(
@@ -144,27 +143,15 @@ def switches(
     far = () if off_policy_mask_threshold is None else (LeftBehind(threshold=off_policy_mask_threshold),)
     flat = () if top_entropy_quantile == 1 else (TopEntropy(share=top_entropy_quantile),)
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
-    masked = (MaskTruncated(in_denominators=_counts_masked(method.aggregate)),)
     prepared = method.advantage
     if isinstance(prepared, Relative):
         prepared = advantage(scale_rewards)
     return method.with_parts(
-        filter=masked if mask_truncated_completions else (),
+        filter=(MaskTruncated(count="completions"),) if mask_truncated_completions else (),
         advantage=prepared,
-        gate=(*far, *flat),
+        token_gate=(*far, *flat),
         regularize=terms,
     )
-
-
-def _counts_masked(aggregate: Aggregate) -> bool:
-    """Whether masked completions count in the denominator: in a mean over completions, not in one over tokens."""
-    return not isinstance(aggregate, TokenMean)
-
-
-def added_up(base: Method, aggregate: Aggregate, **parts: Any) -> Method:
-    """Return a dialect of TRL with another mean, and with other `parts`."""
-    masked = tuple(replace(part, in_denominators=_counts_masked(aggregate)) for part in base.filter)
-    return base.with_parts(aggregate=aggregate, filter=masked, **parts)
 
 
 @dialect(
@@ -235,7 +222,7 @@ def grpo_trl(
 )
 def dr_grpo_trl(base: Method) -> Method:
     """Compose Dr. GRPO with TRL's numbers."""
-    return added_up(base, ConstantLength())
+    return base.with_parts(aggregate=ConstantLength())
 
 
 @entry(
@@ -264,7 +251,7 @@ def dr_grpo_trl(base: Method) -> Method:
 )
 def dapo_trl(base: Method) -> Method:
     """Compose TRL's default loss."""
-    return added_up(base, TokenMean())
+    return base.with_parts(aggregate=TokenMean())
 
 
 @entry(
@@ -346,8 +333,8 @@ def cispo_trl(
 ) -> Method:
     """Compose CISPO with TRL's numbers."""
     cap = epsilon if epsilon_high is None else epsilon_high
-    surrogate = Capped(high=cap, high_negative=cap, ratio=importance_sampling_level)
-    return added_up(base, TokenMean(), objective=surrogate)
+    surrogate = Capped(cap=cap, cap_negative=cap, ratio=importance_sampling_level)
+    return base.with_parts(objective=surrogate, aggregate=TokenMean())
 
 
 @entry(
@@ -368,6 +355,8 @@ def cispo_trl(
             "The paper takes one on-policy REINFORCE step; TRL clips the ratio of whole sequences, which is not "
             "normalised by length",
             "The KL coefficient is 0.05; the paper's is 0.03",
+            "mask_truncated_completions is not offered: mask_truncated takes away the loss of truncated completions "
+            "and leaves the KL in their rewards, where TRL counts none",
         ],
         reduces=[
             Reduction(
@@ -411,6 +400,6 @@ def rloo_trl(
         reward_transform=(*bounds, *kl),
         advantage=Relative("group", center="leave_one_out", scale="none"),
         advantage_transform=(whiten,) if normalize_advantages else (),
-        objective=Clipped(low=epsilon, high=high, ratio="sequence_sum"),
+        objective=Clipped(clip_low=epsilon, clip_high=high, ratio="sequence_sum"),
         aggregate=SequenceMean(),
     )

@@ -92,7 +92,7 @@ def sapo_trl(
 )
 def bnpo_trl(base: Method) -> Method:
     """Compose what TRL calls BNPO."""
-    return trl.added_up(base, TokenMean())
+    return base.with_parts(aggregate=TokenMean())
 
 
 @entry(
@@ -125,7 +125,7 @@ def bnpo_trl(base: Method) -> Method:
 )
 def luspo_trl(base: Method) -> Method:
     """Compose LUSPO with TRL's numbers."""
-    return trl.added_up(base, SequenceSum())
+    return base.with_parts(aggregate=SequenceSum())
 
 
 @entry(
@@ -163,7 +163,7 @@ def vespo_trl(
         k_negative=vespo_k_neg,
         lambda_negative=vespo_lambda_neg,
     )
-    return trl.added_up(base, TokenMean(), objective=weight)
+    return base.with_parts(objective=weight, aggregate=TokenMean())
 
 
 def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", beta: NonNegative = 0.0) -> Method:
@@ -193,7 +193,7 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
 )
 def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> Method:
     """Compose GMPO with TRL's numbers."""
-    mean = GeometricMean(low=epsilon, high=epsilon if epsilon_high is None else epsilon_high)
+    mean = GeometricMean(clip_low=epsilon, clip_high=epsilon if epsilon_high is None else epsilon_high)
     return Method(advantage=trl.advantage(), objective=mean, aggregate=SequenceMean())
 
 
@@ -239,9 +239,8 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
 )
 def gdpo_trl(base: Method, reward_weights: dict[str, float] | None = None) -> Method:
     """Compose GDPO with TRL's numbers."""
-    return trl.added_up(
-        base,
-        TokenMean(),
+    return base.with_parts(
+        aggregate=TokenMean(),
         advantage=DecoupledComponents(weights=reward_weights or {}, eps=1e-4),
         advantage_transform=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
     )

@@ -239,7 +239,7 @@ def grpo_verl(
     norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose GRPO with verl's numbers."""
-    surrogate = Clipped(low=clip_ratio_low, high=clip_ratio_high, dual=clip_ratio_c)
+    surrogate = Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, dual_clip=clip_ratio_c)
     return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=TokenMean())
 
 
@@ -369,7 +369,9 @@ def dapo_verl(
 )
 def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
     """Compose GSPO with verl's numbers."""
-    return base.with_parts(objective=Clipped(low=clip_ratio_low, high=clip_ratio_high, ratio="sequence_token"))
+    return base.with_parts(
+        objective=Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, ratio="sequence_token")
+    )
 
 
 @entry(
@@ -401,7 +403,7 @@ def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Me
 def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
     """Compose CISPO with verl's numbers."""
     low, high = 1 - clip_ratio_low, 1 + clip_ratio_high
-    return base.with_parts(objective=Capped(low=low, high=high, low_negative=low, high_negative=high))
+    return base.with_parts(objective=Capped(floor=low, cap=high, floor_negative=low, cap_negative=high))
 
 
 @entry(

@@ -52,7 +52,7 @@ APART = "loss_agg_mode decides for entropy and KL alone: the policy loss has a m
 
 def vanilla(low: float, high: float, dual: float) -> Clipped:
     """Return the clip of loss_mode=vanilla."""
-    return Clipped(low=low, high=high, dual=dual)
+    return Clipped(clip_low=low, clip_high=high, dual_clip=dual)
 
 
 @dialect(
@@ -104,7 +104,7 @@ def gmpo_verl(
     clip_ratio_low: Positive = 0.2, clip_ratio_high: Positive = 0.2, norm_adv_by_std_in_grpo: bool = True
 ) -> Method:
     """Compose GMPO with verl's numbers."""
-    mean = GeometricMean(low=clip_ratio_low, high=clip_ratio_high)
+    mean = GeometricMean(clip_low=clip_ratio_low, clip_high=clip_ratio_high)
     return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=mean, aggregate=SequenceMean())
 
 
@@ -149,8 +149,8 @@ def dppo_verl(
     """Compose DPPO with verl's numbers."""
     mask = DivergenceMask(
         divergence="tv" if loss_mode == "dppo_tv" else "kl",
-        low=clip_ratio_low,
-        high=clip_ratio_high,
+        clip_low=clip_ratio_low,
+        clip_high=clip_ratio_high,
         cap=clip_ratio_c,
     )
     return base.with_parts(objective=mask)

@@ -98,7 +98,7 @@ def copo(
     """
     return base.with_parts(
         reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
-        objective=TwoLevelClip(low=clip_low, high=clip_high, dual=dual_clip),
+        objective=TwoLevelClip(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
     )
 
 

@@ -202,7 +202,7 @@ def stable_reinforce(
             Whiten(key="batch", count="token", variance="population", eps=eps),
             DropOutliers(sigma=sigma),
         ),
-        objective=PreClipped(low=clip_low, high=clip_high, bound=bound),
+        objective=PreClipped(clip_low=clip_low, clip_high=clip_high, bound=bound),
         aggregate=SequenceMean(),
     )
 

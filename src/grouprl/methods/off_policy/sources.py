@@ -131,7 +131,7 @@ def remix(
     kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
     bonus = EntropyBonus(coef=entropy_coef)
     return base.with_parts(
-        objective=ShiftedClip(low=clip_low, high=clip_high),
+        objective=ShiftedClip(clip_low=clip_low, clip_high=clip_high),
         regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
         buffer=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
     )

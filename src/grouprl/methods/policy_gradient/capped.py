@@ -76,7 +76,7 @@ def cispo(base: Method, floor: Floor = None, cap: Limit = 5.0) -> Method:
     Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
     """
     return base.with_parts(
-        objective=Capped(low=floor, high=cap, low_negative=floor, high_negative=cap),
+        objective=Capped(floor=floor, cap=cap, floor_negative=floor, cap_negative=cap),
         aggregate=TokenMean(),
     )
 
@@ -150,7 +150,9 @@ def dispo(
     unknown to us; the defaults follow its advice.
     """
     return base.with_parts(
-        objective=Capped(low=positive_low, high=positive_high, low_negative=negative_low, high_negative=negative_high),
+        objective=Capped(
+            floor=positive_low, cap=positive_high, floor_negative=negative_low, cap_negative=negative_high
+        ),
         aggregate=TokenMean(),
     )
 
@@ -253,7 +255,7 @@ def scalerl(
         advantage=Relative(
             "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
         ),
-        objective=Capped(low=None, high=cap, low_negative=None, high_negative=cap, against="behavior"),
+        objective=Capped(floor=None, cap=cap, floor_negative=None, cap_negative=cap, against="behavior"),
         aggregate=GroupMean(),
     )
 
@@ -307,6 +309,6 @@ def minirl(base: Method, alone: Alone, clip_low: float, clip_high: Positive = 0.
     """
     return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=MaskedImportanceObjective(low=clip_low, high=clip_high, cap=cap),
+        objective=MaskedImportanceObjective(clip_low=clip_low, clip_high=clip_high, cap=cap),
         aggregate=SequenceSum(),
     )

@@ -95,7 +95,7 @@ def p3o(base: Method, clip_low: float, clip_high: float, clip: Literal["separate
     return base.with_parts(
         advantage=RawReward(),
         advantage_transform=(),
-        objective=PairwiseGradient(low=clip_low, high=clip_high, clip=clip),
+        objective=PairwiseGradient(clip_low=clip_low, clip_high=clip_high, clip=clip),
         aggregate=SequenceMean(),
         critic=None,
     )

@@ -258,7 +258,7 @@ def dots(
     log-probs under which a completion was sampled.
     """
     return base.with_parts(
-        objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
         curriculum=DifficultyTargeted(
             target=target,
             temperature=temperature,
@@ -333,6 +333,6 @@ def skywork_r1v2(
     return base.with_parts(
         filter=(ReplayApart(),),
         advantage_transform=(StoredAdvantage(),),
-        objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
         buffer=SampleBuffer(share=replay_share, capacity=capacity),
     )

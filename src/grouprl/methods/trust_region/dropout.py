@@ -87,4 +87,4 @@ def d_ppo(
     score: Literal["correlation", "magnitude"] = "correlation",
 ) -> Method:
     """Compose D-PPO: PPO whose clipped loss leaves out, for each sign of ρA, the share `drop` of lowest score."""
-    return base.with_parts(objective=DropoutClip(drop=drop, score=score, low=clip_low, high=clip_high))
+    return base.with_parts(objective=DropoutClip(drop=drop, score=score, clip_low=clip_low, clip_high=clip_high))

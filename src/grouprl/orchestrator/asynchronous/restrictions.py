@@ -11,7 +11,7 @@ from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.rollout.engines import LOCAL
 
 SETTINGS = ("partial", "proximal", "samplers")
-ADD = "weight: [{part: truncated_importance}]"
+ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
 

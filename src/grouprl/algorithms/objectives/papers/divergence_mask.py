@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.objective import Bound, Objective, idle_ratio
+from grouprl.algorithms.objectives.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core.batch import Batch
@@ -32,17 +32,18 @@ def binary_kl(logp_bt: Tensor, anchor_bt: Tensor) -> Tensor:
 class DivergenceMask(Objective):
     """-M·sg[min(ρ, cap)]·A·log π; M drops tokens that have left the region in the direction of A (DPPO-Binary).
 
-    `tv`: dropped are A > 0 with π - π_old > `high`, and others with π_old - π > `low`. `kl`: dropped are A > 0 with
-    π > π_old and a binary KL above `high`, and others with π < π_old and one above `low`. `cap` bounds the ratio that
-    weighs the rest (None: no bound), which is not differentiated. Denominators keep counting dropped tokens.
+    `tv`: dropped are A > 0 with π - π_old > `clip_high`, and others with π_old - π > `clip_low`. `kl`: dropped are
+    A > 0 with π > π_old and a binary KL above `clip_high`, and others with π < π_old and one above `clip_low`. `cap`
+    bounds the ratio that weighs the rest (None: no bound), which is not differentiated. Denominators keep counting
+    dropped tokens.
     """
 
     divergence: Divergence = "tv"
-    low: Bound = 0.15
-    high: Bound = 0.15
+    clip_low: Bound = 0.15
+    clip_high: Bound = 0.15
     cap: Annotated[float, Field(gt=0)] | None = 20.0
     against: Against = "old"
-    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -54,8 +55,8 @@ class DivergenceMask(Objective):
         far_bt = (
             moved_bt.abs() if self.divergence == "tv" else torch.where(batch.active_bt, binary_kl(now_bt, anchor_bt), 0)
         )
-        above_bt = (adv_bt > 0) & (moved_bt > 0) & ~(far_bt <= self.high)
-        below_bt = (adv_bt <= 0) & (moved_bt < 0) & ~(far_bt <= self.low)
+        above_bt = (adv_bt > 0) & (moved_bt > 0) & ~(far_bt <= self.clip_high)
+        below_bt = (adv_bt <= 0) & (moved_bt < 0) & ~(far_bt <= self.clip_low)
         kept_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
         weight_bt = ratio_bt if self.cap is None else ratio_bt.clamp(max=self.cap)
         acts_bt = adv_bt != 0
@@ -70,17 +71,17 @@ class DivergenceMask(Objective):
         cap = "" if self.cap is None else f", the ratio at most {self.cap:g}"
         return (
             f"advantage times the ratio, not differentiated{cap}; a token whose {_WORDS[self.divergence]} by more than "
-            f"{self.high:g} with a good completion, or by more than {self.low:g} the other way with a bad one, is left "
-            "out"
+            f"{self.clip_high:g} with a good completion, or by more than {self.clip_low:g} the other way with a bad "
+            "one, is left out"
         )
 
     @override
     def formula(self) -> str:
         cap = "ρ_t" if self.cap is None else f"min(ρ_t, {self.cap:g})"
         if self.divergence == "tv":
-            region = f"π - π_old ≤ {self.high:g} if A>0, π_old - π ≤ {self.low:g} else"
+            region = f"π - π_old ≤ {self.clip_high:g} if A>0, π_old - π ≤ {self.clip_low:g} else"
         else:
-            region = f"KL2 ≤ {self.high:g} or π ≤ π_old if A>0, KL2 ≤ {self.low:g} or π ≥ π_old else"
+            region = f"KL2 ≤ {self.clip_high:g} or π ≤ π_old if A>0, KL2 ≤ {self.clip_low:g} or π ≥ π_old else"
         return f"-sg[{cap}]·A_t·log π(y_t)·[{region}],  {symbol('token', self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.objectives.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective
+from grouprl.algorithms.objectives.objective import OLD_CLIP, Bound, LowBound, Objective
 from grouprl.algorithms.objectives.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core.batch import Batch
@@ -30,9 +31,10 @@ class DropoutClip(Objective):
 
     drop: Annotated[float, Field(ge=0, lt=1)] = 0.2
     score: Literal["correlation", "magnitude"] = "correlation"
-    low: LowBound = 0.2
-    high: Bound = 0.2
-    dual: Dual = None
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
+    dual_clip: Dual = None
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
 
@@ -41,8 +43,8 @@ class DropoutClip(Objective):
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         kept_bt = self.kept(ratio_bt.detach() * adv_bt, batch.active_bt)
-        bounds = torch.full_like(adv_bt, 1 - self.low), torch.full_like(adv_bt, 1 + self.high)
-        out = clipped(ratio_bt, adv_bt, *bounds, self.dual)
+        bounds = torch.full_like(adv_bt, 1 - self.clip_low), torch.full_like(adv_bt, 1 + self.clip_high)
+        out = clipped(ratio_bt, adv_bt, *bounds, self.dual_clip)
         live_bt = batch.active_bt & (adv_bt != 0)
         scale = live_bt.to(adv_bt.dtype).sum() / (live_bt & kept_bt).sum().clamp(min=1)
         dropped_bt = (~kept_bt).to(adv_bt.dtype)
@@ -69,14 +71,15 @@ class DropoutClip(Objective):
     def words(self) -> str:
         by = "least like the others (x·Σx)" if self.score == "correlation" else "of smallest |x|"
         return (
-            f"PPO clip within [{1 - self.low:g}, {1 + self.high:g}] without the {self.drop:.0%} of tokens {by}, "
+            f"PPO clip within [{1 - self.clip_low:g}, {1 + self.clip_high:g}] without the {self.drop:.0%} of "
+            f"tokens {by}, "
             "x = ρA, of each sign"
         )
 
     @override
     def formula(self) -> str:
         score = "x·Σ_j x_j" if self.score == "correlation" else "|x|"
-        clip = f"-min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
+        clip = f"-min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A)"
         return (
             f"[score in the upper {1 - self.drop:.0%}]·{clip},  score = {score}, x = sg(ρA),  {symbol('token', 'old')}"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objectives.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.objectives.regression import completion_value, counted
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
@@ -21,14 +22,15 @@ class PairwiseGradient(Objective):
     """P3O: -(A_i - A_j)·w_i·w_j·(log π(y_i) - log π(y_j))/2, mean over the pairs of a group (arXiv:2310.00212).
 
     w = π/π_old of a whole completion, detached, its logarithm within ±20. A term that has already moved far enough in
-    its own direction is dropped: `separate` judges each completion's own ratio against [1-low, 1+high] and drops its
-    half of the pair, `joint` judges w_i/w_j against 1+high (`low` plays no part) and drops the pair. Only differences
-    of A matter, so rewards need no baseline.
+    its own direction is dropped: `separate` judges each completion's own ratio against [1-clip_low, 1+clip_high]
+    and drops its half of the pair, `joint` judges w_i/w_j against 1+clip_high (`clip_low` plays no part) and drops the
+    pair. Only differences of A matter, so rewards need no baseline.
     """
 
-    low: LowBound = 0.2
-    high: Bound = 0.2
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
     clip: Literal["separate", "joint"] = "separate"
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     couples: ClassVar[str] = "group"
     reads = ("old_bt",)
 
@@ -80,7 +82,7 @@ class PairwiseGradient(Objective):
 
     def _band(self) -> tuple[float, float]:
         """Bounds of the judged ratio; jointly, one bound for w_i/w_j and w_j/w_i, as both halves are one pair."""
-        return (1 - self.low if self.clip == "separate" else 1 / (1 + self.high)), 1 + self.high
+        return (1 - self.clip_low if self.clip == "separate" else 1 / (1 + self.clip_high)), 1 + self.clip_high
 
     def _band_words(self) -> str:
         low, high = self._band()
@@ -92,11 +94,11 @@ class PairwiseGradient(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 is never dropped."""
-        unread = ["pairwise_gradient.low has no effect with clip joint"] if self._unread_low() else []
+        unread = ["pairwise_gradient.clip_low has no effect with clip joint"] if self._unread_low() else []
         return [*unread, *idle_ratio(run, "old", f"the band {self._band_words()}")]
 
     def _unread_low(self) -> bool:
-        return self.clip == "joint" and self.low != type(self).low
+        return self.clip == "joint" and self.clip_low != type(self).clip_low
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A pair needs two."""

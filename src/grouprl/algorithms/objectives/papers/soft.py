@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.objective import Bound, Objective, idle_ratio
+from grouprl.algorithms.objectives.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core.batch import Batch
@@ -55,19 +55,19 @@ class SoftGate(Objective):
 class GeometricMean(Objective):
     """GMPO: the geometric mean of clipped token ratios times A (arXiv:2507.20673).
 
-    c_t = log ρ_t, at most `high` where A > 0 and at least -`low` where A < 0 (limits in log space, so 0.4 means
-    ρ in [e^-0.4, e^0.4]); g = exp(mean_t c_t); loss -g·A on every token of the sequence.
+    c_t = log ρ_t, at most `clip_high` where A > 0 and at least -`clip_low` where A < 0 (limits in log space, so
+    0.4 means ρ in [e^-0.4, e^0.4]); g = exp(mean_t c_t); loss -g·A on every token of the sequence.
     """
 
-    low: Bound = 0.4
-    high: Bound = 0.4
+    clip_low: Bound = 0.4
+    clip_high: Bound = 0.4
     against: Against = "old"
-    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     says = (
         "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
-        "advantage's direction at e^{high:g} and e^-{low:g}"
+        "advantage's direction at e^{clip_high:g} and e^-{clip_low:g}"
     )
-    equation = "-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {high:g}) if A>0, max(log ρ, -{low:g}) if A<0"
+    equation = "-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {clip_high:g}) if A>0, max(log ρ, -{clip_low:g}) if A<0"
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -75,8 +75,8 @@ class GeometricMean(Objective):
         adv_bt = batch.need("advantage_bt", self.name)
         active_bt = batch.active_bt
         log_bt = torch.where(active_bt, logp_bt - batch.need(f"{self.against}_bt", self.name), 0)
-        above_bt, below_bt = (adv_bt > 0) & (log_bt > self.high), (adv_bt < 0) & (log_bt < -self.low)
-        clipped_bt = torch.where(above_bt, self.high, torch.where(below_bt, -self.low, log_bt))
+        above_bt, below_bt = (adv_bt > 0) & (log_bt > self.clip_high), (adv_bt < 0) & (log_bt < -self.clip_low)
+        clipped_bt = torch.where(above_bt, self.clip_high, torch.where(below_bt, -self.clip_low, log_bt))
         mean_b = torch.where(active_bt & (adv_bt != 0), clipped_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
         metrics = {
             "clip_fraction": (above_bt | below_bt).to(adv_bt.dtype),
@@ -87,4 +87,4 @@ class GeometricMean(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""
-        return idle_ratio(run, self.against, f"the clip at e^±({self.low:g}, {self.high:g})")
+        return idle_ratio(run, self.against, f"the clip at e^±({self.clip_low:g}, {self.clip_high:g})")

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objectives.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.token_weights.weighting import Weighting, mismatch_ratio
@@ -44,22 +44,22 @@ class InterpolatedClip(Objective):
     `cap`, the token is left out ("mask") or weighs the cap ("truncate"). Denominators do not change.
     """
 
-    low: LowBound = 0.2
-    high: Bound = 0.2
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
     cap: Bound | None = 5.0
     beyond: Beyond = "mask"
-    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("behavior_bt", "step")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """w_t·max(-A ρ_t, -A clip(ρ_t, 1-low, 1+high))."""
+        """w_t·max(-A ρ_t, -A clip(ρ_t, 1-clip_low, 1+clip_high))."""
         adv_bt = batch.need("advantage_bt", self.name)
         gap_bt = log_ratio(logp_bt, batch, "token", "behavior")
         moved_bt = interpolation(batch) * gap_bt.detach()
         ratio_bt, weight_bt = (gap_bt - moved_bt).exp(), moved_bt.exp()
         held_bt, capped_bt = _held(weight_bt, self.cap, self.beyond)
-        free_bt, clipped_bt = -adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.low, 1 + self.high)
-        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high)
+        free_bt, clipped_bt = -adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high)
+        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
         metrics["capped_fraction"] = capped_bt
         return TokenLoss(held_bt * torch.maximum(free_bt, clipped_bt), metrics)
 
@@ -67,14 +67,16 @@ class InterpolatedClip(Objective):
     def words(self) -> str:
         above = "" if self.cap is None else f"; above {self.cap:g} it is {_ABOVE[self.beyond]}"
         return (
-            f"PPO clip [{1 - self.low:g}, {1 + self.high:g}] around a proximal policy interpolated between the one "
+            f"PPO clip [{1 - self.clip_low:g}, {1 + self.clip_high:g}] around a proximal policy interpolated "
+            "between the one "
             f"that sampled the token and the current one, times how far that lies from the former{above}"
         )
 
     @override
     def formula(self) -> str:
         return (
-            f"-sg[w_t]·min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  ρ = π/π_prox, w = π_prox/π_b, "
+            f"-sg[w_t]·min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A),  ρ = π/π_prox, "
+            "w = π_prox/π_b, "
             "log π_prox = (1-α)·log π_b + α·sg[log π], α = (v - v_b)/(v + 1 - v_b)"
         )
 
@@ -103,17 +105,18 @@ def _held(weight_bt: Tensor, cap: float | None, beyond: Beyond) -> tuple[Tensor,
 class ProbabilityMask(Objective):
     """-M·ρ·A, ρ = π/π_b; M drops tokens whose probability has moved far in the direction of A (prime-rl's DPPO mask).
 
-    Dropped are A > 0 with π - π_b > `high`, and A < 0 with π - π_b < -`low`: differences of probabilities, so that rare
-    tokens, whose ratio jumps by rounding alone, are not cut off, and likely ones are.
+    Dropped are A > 0 with π - π_b > `clip_high`, and A < 0 with π - π_b < -`clip_low`: differences of probabilities,
+    so that rare tokens, whose ratio jumps by rounding alone, are not cut off, and likely ones are.
     """
 
-    low: Annotated[float, Field(gt=0, le=1)] = 0.2
-    high: Annotated[float, Field(gt=0, le=1)] = 0.2
+    clip_low: Annotated[float, Field(gt=0, le=1)] = 0.2
+    clip_high: Annotated[float, Field(gt=0, le=1)] = 0.2
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     says = (
-        "advantage times the ratio to the sampler; a token whose probability has risen by more than {high:g} "
-        "with a good completion, or fallen by more than {low:g} with a bad one, is left out"
+        "advantage times the ratio to the sampler; a token whose probability has risen by more than {clip_high:g} "
+        "with a good completion, or fallen by more than {clip_low:g} with a bad one, is left out"
     )
-    equation = "-ρ_t·A_t·[π - π_b ≤ {high:g} if A>0, π - π_b ≥ -{low:g} if A<0],  ρ_t = π(y_t)/π_b(y_t)"
+    equation = "-ρ_t·A_t·[π - π_b ≤ {clip_high:g} if A>0, π - π_b ≥ -{clip_low:g} if A<0],  ρ_t = π(y_t)/π_b(y_t)"
     reads = ("behavior_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -121,8 +124,8 @@ class ProbabilityMask(Objective):
         adv_bt, behavior_bt = batch.need("advantage_bt", self.name), batch.need("behavior_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch, "token", "behavior").exp()
         moved_bt = torch.where(batch.active_bt, logp_bt.detach().exp() - behavior_bt.exp(), 0)
-        above_bt = ((moved_bt > self.high) & (adv_bt > 0)).to(adv_bt.dtype)
-        below_bt = ((moved_bt < -self.low) & (adv_bt < 0)).to(adv_bt.dtype)
+        above_bt = ((moved_bt > self.clip_high) & (adv_bt > 0)).to(adv_bt.dtype)
+        below_bt = ((moved_bt < -self.clip_low) & (adv_bt < 0)).to(adv_bt.dtype)
         metrics = {
             "clip_fraction": above_bt + below_bt,
             "clip_fraction_high": above_bt,

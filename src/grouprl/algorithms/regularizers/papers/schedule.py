@@ -10,9 +10,8 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator, estimate
+from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -45,7 +44,7 @@ class ScheduledKL(Regularizer):
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """β(step)·k(d_t)."""
-        log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0).clamp(-LOG_LIMIT, LOG_LIMIT)
+        log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
         return TokenLoss(self.weight(batch) * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
 
     def weight(self, batch: Batch) -> float:
@@ -117,8 +116,7 @@ class ConvexKL(Regularizer):
         return max(1 - self.drop * math.ceil(max(step - self.start, 0) / self.every), self.floor)
 
     def _log(self, logp_bt: Tensor, batch: Batch, anchor: str) -> Tensor:
-        log_bt = torch.where(batch.active_bt, logp_bt - batch.need(anchor, self.name), 0)
-        return log_bt.clamp(-LOG_LIMIT, LOG_LIMIT)
+        return held(torch.where(batch.active_bt, logp_bt - batch.need(anchor, self.name), 0))
 
     @override
     def formula(self) -> str:

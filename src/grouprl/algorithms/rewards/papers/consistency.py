@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +12,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.objectives.adaptive_clip import Dual
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objectives.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objectives.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.rewards.shaping import RewardTransform
@@ -97,9 +98,10 @@ class TwoLevelClip(Objective):
     Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
     """
 
-    low: LowBound = 0.2
-    high: Bound = 0.2
-    dual: Dual = None
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
+    dual_clip: Dual = None
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -107,7 +109,9 @@ class TwoLevelClip(Objective):
         ratio_bt = log_ratio(logp_bt, batch).exp()
         own_bt, prompt_bt = self.advantages(batch)
         loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
-        return TokenLoss(loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, 1 - self.low, 1 + self.high, self.dual))
+        return TokenLoss(
+            loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip)
+        )
 
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
@@ -115,9 +119,9 @@ class TwoLevelClip(Objective):
         return own_bt, batch.need("rewards.question", self.name)[:, None] * batch.active_bt
 
     def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
-        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.low, 1 + self.high))
-        if self.dual is not None:
-            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual), loss_bt)
+        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
+        if self.dual_clip is not None:
+            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual_clip), loss_bt)
         return loss_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
@@ -129,12 +133,12 @@ class TwoLevelClip(Objective):
     def words(self) -> str:
         return (
             "PPO clip of the completion's advantage in its group, plus that of its prompt's among all prompts: ratio "
-            f"within [{1 - self.low:g}, {1 + self.high:g}]"
+            f"within [{1 - self.clip_low:g}, {1 + self.clip_high:g}]"
         )
 
     @override
     def formula(self) -> str:
-        clip = f"ℓ(A) = -min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
+        clip = f"ℓ(A) = -min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A)"
         return f"w·ℓ(A) + (1-w)·ℓ(A_q),  {clip},  {symbol('token', 'old')}"
 
     def idle(self, run: RunFacts) -> list[str]:

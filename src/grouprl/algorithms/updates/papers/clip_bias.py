@@ -89,7 +89,9 @@ def left_out_by(objective: Any, logp_bt: Tensor, batch: Batch) -> Tensor | None:
             "Use the objective clipped or turn_clip",
         )  # fmt: skip
     adv_bt = batch.need("advantage_bt", "clip_bias")
-    clipped_bt = (ratio_bt > 1 + objective.high) & (adv_bt > 0) | (ratio_bt < 1 - objective.low) & (adv_bt < 0)
+    clipped_bt = (ratio_bt > 1 + objective.clip_high) & (adv_bt > 0) | (ratio_bt < 1 - objective.clip_low) & (
+        adv_bt < 0
+    )
     clipped_bt = clipped_bt & batch.active_bt
     if not bool(clipped_bt.any()):
         return None
