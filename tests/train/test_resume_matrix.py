@@ -1,6 +1,6 @@
 """Every part that remembers something, in a run that goes on from a checkpoint: it ends as the run that never stopped.
 
-Which parts these are is read off the registry: whatever asks its run for `context.store`. A new part is included by
+Which parts these are is read off the registry: whatever asks its run for `context.state_of`. A new part is included by
 itself, with the first entry of the catalogue that has it; one that no entry has needs a line in `COMPOSED`.
 """
 
@@ -56,7 +56,7 @@ def remembers(part: type[Part]) -> bool:
         if code in seen:
             continue
         seen.add(code)
-        if "store" in code.co_names:
+        if "state_of" in code.co_names:
             return True
         found += [c for c in code.co_consts if isinstance(c, types.CodeType)]
         found += [module[n].__code__ for n in code.co_names if inspect.isfunction(module.get(n))]

@@ -53,7 +53,7 @@ ENTRIES = (
 )
 """How the names of the account's metrics begin."""
 
-NOT_COMPLETED = "not_answered"
+NOT_COMPLETED = "not_completed"
 """Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
 
 

@@ -60,7 +60,7 @@ class SessionContext:
         self.renew_reference = renew_reference
         self.prompt_history = PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, dict[str, Any]] = {}
+        self._caches: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
         self.rounds: SampleSource[Round, Any] = Synchronous(self)
         """Where the rows of a step come from."""
@@ -119,13 +119,13 @@ class SessionContext:
         """Return the random generator of `part` in this step."""
         return np.random.default_rng([self.config.seed, self.step, zlib.crc32(part.name.encode())])
 
-    def store(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> dict[str, Any]:
         """Return what `part` remembers."""
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
 
-    def held(self, part: Part) -> dict[str, Any]:
+    def cache_of(self, part: Part) -> dict[str, Any]:
         """Return what `part` keeps in memory alone."""
-        return self._held.setdefault(f"{part.kind}.{part.name}", {})
+        return self._caches.setdefault(f"{part.kind}.{part.name}", {})
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
         """Log `value` as the metric `name` of this step, together with what was noted under that name before."""

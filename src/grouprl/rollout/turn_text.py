@@ -214,13 +214,9 @@ class TurnText:
     def _conversation(self, context: Context, said: Message, shown: Observation) -> tuple[Message, ...]:
         talk = [message for part in context.talk[:-1] for message in part]
         grown = (*context.messages, *talk, said, *shown_messages(shown))
-<<<<<<< HEAD
-        return Chat(grown, getattr(context.messages, "tools", ()))  # type: ignore[return-value]
-=======
         given = context.messages
         tools, variables = getattr(given, "tools", ()), getattr(given, "variables", {})
-        return Chat(grown, tools, variables)  # type: ignore[return-value, arg-type]
->>>>>>> endpoints
+        return Chat(grown, tools, variables)  # type: ignore[return-value]
 
     def _standing(self, context: Context) -> str:
         """Return the text of a row as it stands before its last action."""

@@ -338,7 +338,7 @@ def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prep
 
 
 def _evaluate(
-    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, examples: int, when: str = ""
+    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, prompts: int, when: str = ""
 ) -> Evaluation:
     """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
@@ -352,12 +352,12 @@ def _evaluate(
             display.progress(done, total)
 
     if when:
-        display.phase("eval", examples)
+        display.phase("eval", prompts)
     with clock.step:
         found = evaluate(
             session.policy,
             session.task,
-            examples=examples,
+            prompts=prompts,
             samples=config.eval.samples,
             k=config.eval.k,
             temperature=config.sampling.temperature,
