@@ -1,8 +1,8 @@
 """Mixed precision: products in bfloat16 with float32 sums, everything else in float32.
 
 Weights, optimiser, norms, softmax, log-probs and losses stay in float32 (Micikevicius et al. 2018, arXiv:1710.03740,
-section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights are rounded anew for
-each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's sums are not rounded to
+section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights are rounded anew
+for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's sums are not rounded to
 bfloat16 on a CPU: logits of 20 would be off by 0.06.
 """
 

@@ -87,8 +87,8 @@ def profile_words(data: dict[str, Any]) -> str:
     rate = data["operations"] / max(1e-9, sum(data["products_alone"].values())) / 1e9
     return (
         f"Useful arithmetic: {data['operations'] / 1e9:.2f} GFLOP per step of matrix products and attention that a "
-        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes in {data['dtype']} with "
-        f"{data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
+        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes in {data['dtype']} "
+        f"with {data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
         f"({data['engine']} engine). Times are exclusive; what each part is stands in profile.md."
     )
 
