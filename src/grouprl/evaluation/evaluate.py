@@ -153,7 +153,7 @@ def evaluate(
     greedy_completions = examiner.complete(requested, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[sample_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
     sampled = examiner.complete(requested, samples, seeds, False, meter) if samples else None
-    drawn = [completions for completions in (sampled, greedy_completions) if completions is not None]
+    found = [completions for completions in (sampled, greedy_completions) if completions is not None]
     few = count < prompts
     return Evaluation(
         prompts=count,
@@ -161,14 +161,14 @@ def evaluate(
         temperature=temperature,
         greedy=greedy_completions.pass_at(1) if greedy_completions else None,
         pass_at={each: sampled.pass_at(each) for each in sorted(set(k))} if sampled else {},
-        reward=drawn[0].reward(),
-        components=drawn[0].components(),
+        reward=found[0].reward(),
+        components=found[0].components(),
         greedy_reward=greedy_completions.reward() if greedy_completions else None,
-        graded=any(completions.scores.graded for completions in drawn),
-        length_mean=float(drawn[0].length_b.mean()),
-        truncated=float(drawn[0].truncated_b.mean()),
-        failed=sum(int(completions.scores.failed_b.sum()) for completions in drawn),
-        samples=_shown(drawn, requested, shown),
+        graded=any(completions.scores.graded for completions in found),
+        length_mean=float(found[0].length_b.mean()),
+        truncated=float(found[0].truncated_b.mean()),
+        failed=sum(int(completions.scores.failed_b.sum()) for completions in found),
+        samples=_shown(found, requested, shown),
         notes=(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
     )
 

@@ -18,7 +18,7 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
-from grouprl.orchestrator.accounting import Drawn
+from grouprl.orchestrator.accounting import SampledCounts
 from grouprl.orchestrator.synchronous import Round, Synchronous
 from grouprl.protocols import SampleSource, StoredRows
 from grouprl.records.examples import Prompt
@@ -66,7 +66,7 @@ class SessionContext:
         """Where the rows of a step come from."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
-        self._drawn = Drawn()
+        self._counts = SampledCounts()
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_history = reads_past or bool(data_parts(method.parts()))
         """Whether visits of prompts are recorded: some part reads them."""
@@ -136,9 +136,9 @@ class SessionContext:
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
-    def read_drawn(self) -> Drawn:
+    def read_sampled_counts(self) -> SampledCounts:
         """Return what was sampled since this was last called, and begin to count anew."""
-        taken, self._drawn = self._drawn, Drawn()
+        taken, self._counts = self._counts, SampledCounts()
         return taken
 
     def take(self, count: int) -> list[RolloutRequest]:
@@ -157,13 +157,13 @@ class SessionContext:
         scaling = None if rule is None or greedy else rule.scaling(self)
         samples = self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
         if not isinstance(self.task, StoredRows):
-            self._drawn.add(samples)
+            self._counts.add(samples)
         return samples
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
         rollout = self.collector.act(beginnings, seeds)
-        self._drawn.add_unnamed(map(len, rollout.response_ids))
+        self._counts.add_unnamed(map(len, rollout.response_ids))
         return rollout
 
     @contextmanager
@@ -175,7 +175,7 @@ class SessionContext:
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion for each of `requests` without its environment."""
         samples = self.collector.sample_texts(requests)
-        self._drawn.add(samples)
+        self._counts.add(samples)
         return samples
 
     def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:

@@ -50,7 +50,7 @@ class InitialCompletions(Pretraining):
         return math.ceil(_examples(context) / self.prompts_per_piece)
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """RolloutRequest the prompts of one piece."""
+        """Request the prompts of one piece."""
         first = number * self.prompts_per_piece
         indices = range(first, min(first + self.prompts_per_piece, _examples(context)))
         rows = context.sample([replace(context.request(index), completions=self.completions) for index in indices])

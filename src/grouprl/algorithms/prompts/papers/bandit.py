@@ -27,7 +27,7 @@ from grouprl.core.numbers import Share
 
 @part("curriculum")
 class ThompsonSampling(Chooser):
-    """RolloutRequest the prompts whose sampled pass rate promises most (VADE, arXiv:2511.18902).
+    """Choose the prompts whose sampled pass rate promises most (VADE, arXiv:2511.18902).
 
     Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the

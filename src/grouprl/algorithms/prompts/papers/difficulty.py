@@ -192,7 +192,7 @@ def standardised(value_nh: Tensor) -> Tensor:
 
 
 def embed_prompts(context: RunContext, at_once: int = 256) -> Tensor:
-    """Mean last hidden state of every training prompt's prompt, [N,H]."""
+    """Mean last hidden state of every training prompt, [N,H]."""
     prompts = [context.task.example("train", index).prompt for index in range(pool_size(context))]
     ids = [tuple(x) for x in context.policy.encode_prompts(prompts)]
     end = tuple(context.policy.eos_ids[:1])  # the state of a position is that which predicts the token after it
