@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from chat_families import CHAT_FAMILIES, family_policy
-from grouprl.chat.reply import as_json
+from grouprl.chat.completions_api import CompletionsApi
 from grouprl.chat.request import ChatRequest, read_request
 from grouprl.serve import Service
 from grouprl.serve.sampling import ServedTurn
@@ -43,12 +42,13 @@ class Scripted(Service):
 
 
 def request(messages: list[dict[str, Any]], *tools: Any) -> ChatRequest:
-    return read_request(json.dumps({"messages": messages, "tools": list(tools)}).encode())
+    return read_request({"messages": messages, "tools": list(tools)})
 
 
 def complete(service: Service, messages: list[dict[str, Any]], *tools: Any) -> dict[str, Any]:
     asked = request(messages, *tools)
-    found: dict[str, Any] = as_json(asked, asyncio.run(service.answer(asked, "me", None)), "tiny")["choices"][0]
+    completion = asyncio.run(service.answer(asked, "me", None))
+    found: dict[str, Any] = CompletionsApi().whole(asked, completion, "tiny")["choices"][0]
     return found
 
 

@@ -67,7 +67,7 @@ class _ResponseEvents(EventStream):
         """Yield more of the text of the message, or of its reasoning."""
         yield from self._open("reasoning" if thinking else "message")
         self.text += text
-        logprobs = {} if thinking else {"logprobs": []}
+        logprobs: dict[str, Any] = {} if thinking else {"logprobs": []}
         yield self._event(f"response.{TEXTS[self.kind]}.delta", **self._place(), delta=text, **logprobs)
 
     def end(self, completion: Completion) -> Iterator[Event]:

@@ -113,15 +113,15 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
     """Return what the chat template of a run's model cannot show of its episodes, and what it rewrites."""
     from grouprl.config.run import load_config
     from grouprl.envs.findings import EnvironmentFinding
+    from grouprl.orchestrator.resolve import resolve
     from grouprl.plan.checks import PromptEncoder
     from grouprl.plan.memory import read_model
     from grouprl.rollout.episodes import Start, demonstrate
     from grouprl.rollout.template_check import check_template
-    from grouprl.tasks import load_task
 
-    config = load_config(path)
-    task = load_task(config.task, config.seed)
-    _, tokenizer = read_model(config, task)
+    run = resolve(load_config(path))
+    config, task = run.config, run.task
+    _, tokenizer = read_model(run)
     if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         return []
     sampling, encoder = config.sampling, PromptEncoder(tokenizer)

@@ -2,8 +2,8 @@
 
 Weights, optimiser, norms, softmax, log-probs and losses stay in float32 (Micikevicius et al. 2018, arXiv:1710.03740,
 section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights are rounded anew
-for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's sums are not rounded to
-bfloat16 on a CPU: logits of 20 would be off by 0.06.
+for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's sums are not
+rounded to bfloat16 on a CPU: logits of 20 would be off by 0.06.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
     if not mixed or device.type != "cpu" or not SETTABLE:
         yield
         return
-    setting: Any = torch.backends.mkldnn.matmul
+    mkldnn: Any = torch.backends.mkldnn
+    setting = mkldnn.matmul
     before = setting.fp32_precision
     setting.fp32_precision = "bf16"
     try:
