@@ -129,7 +129,7 @@ What `grouprl plan` and the findings of a run say about the learning rate, held 
 package, a tiny model of two layers, seed 0, 20 steps of 16 prompts with 8 completions and two optimiser steps each, a
 constant rate. Rewards are of 192 held-out prompts, two completions each, with 95 % intervals. "Largest step" is the
 norm of an optimiser step over that of the weights, "KL of a step" what the updates of a rollout moved (`kl_old`).
-Thresholds: `STILL` and `FAST` of `grouprl.config.rates`, `RATIO_FAST` of `grouprl.monitor.moving`.
+Thresholds: `STILL`, `FAST_TINY` and `FAST` of `grouprl.config.rates`, `RATIO_FAST` of `grouprl.monitor.moving`.
 
 ## Every weight
 
