@@ -232,7 +232,7 @@ class Shades(Task):
 
 def graded_evaluation():
     policy = load_policy("tiny", alphabet="ab", hidden=16, layers=1, heads=2, intermediate=16, max_positions=32)
-    return evaluate(policy, Shades(), examples=6, samples=3, k=(1,), max_new_tokens=4)
+    return evaluate(policy, Shades(), prompts=6, samples=3, k=(1,), max_new_tokens=4)
 
 
 def test_evaluation_has_rewards_and_components_with_intervals_and_marks_no_shade_right_or_wrong():
