@@ -16,7 +16,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.papers.second_model import SecondModel
-from grouprl.config.rates import default_rate, rate_warnings
+from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.units import worded
@@ -336,6 +336,11 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         yield (
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
+        )
+    if config.model.lora is not None and kind_of_model(config.model) == "tiny":
+        yield (
+            "model.lora on tiny trains adapters of weights that stay as they were initialised: in docs/findings.md no "
+            "learning rate from 1e-4 to 0.03 taught such a model. Leave model.lora out, or name a trained model"
         )
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
