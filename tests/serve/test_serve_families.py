@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,7 +42,7 @@ class Scripted(Service):
 
 
 def request(messages: list[dict[str, Any]], *tools: Any) -> ChatRequest:
-    return read_request(json.dumps({"messages": messages, "tools": list(tools)}).encode())
+    return read_request({"messages": messages, "tools": list(tools)})
 
 
 def complete(service: Service, messages: list[dict[str, Any]], *tools: Any) -> dict[str, Any]:
