@@ -89,7 +89,7 @@ class Plan:
     base: str
     model: ModelFacts | None
     batch: Arithmetic
-    further: tuple[str, ...]
+    extra_samples: tuple[str, ...]
     """Completions and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
     pass_choices: tuple[PassChoice, ...]
@@ -203,7 +203,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         base=run.resolved.base,
         model=model,
         batch=batch,
-        further=tuple(_extra_sampling(method, facts)),
+        extra_samples=tuple(_extra_sampling(method, facts)),
         costs=costs,
         pass_choices=pass_choices(config, model, batch),
         stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
@@ -232,7 +232,7 @@ def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
     if method.greedy_baseline:
         yield f"greedy baseline: {facts.prompts} greedy completions per rollout, as baselines"
     for part in data_parts(method.parts()):
-        if said := part.further(facts):
+        if said := part.extra_samples(facts):
             yield f"{part.name}: {said}"
 
 
