@@ -178,7 +178,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     trained = load_trained(run, checkpoint)
     config = trained.config
     requested = trained.task if task is None else load_task(_task_spec(task), config.seed)
-    reward = config.reward if task is None else config.reward.model_copy(update={"function": None})
+    reward = config.reward if task is None else config.reward.model_copy(update={"function": None, "judge": None})
     defaults = {
         "prompts": config.eval.final_prompts,
         "samples": config.eval.samples,

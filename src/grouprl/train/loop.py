@@ -365,7 +365,7 @@ def _evaluate(
             temperature=config.sampling.temperature,
             max_new_tokens=session.max_new_tokens,
             seed=config.seed,
-            reward=session.reward if config.reward.function or session.collector.stage is None else None,
+            reward=session.reward if config.reward.replaced or session.collector.stage is None else None,
             correct_at=config.reward.correct_at,
             stop=config.sampling.stop,
             history=config.sampling.history,
