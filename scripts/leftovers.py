@@ -18,7 +18,7 @@ SUBREAPER = 36
 PATIENCE = 10.0
 """Seconds that processes have for ending after the command has."""
 KEPT = ("pytest-of-", "pytest-cache-files-", "torchinductor_")
-"""What pytest keeps of the last runs on purpose, and the cache of compiled code that torch makes when it is imported."""
+"""What pytest keeps of the last runs on purpose, and the cache of compiled code that importing torch makes."""
 
 
 def main(command: list[str]) -> int:
