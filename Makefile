@@ -54,6 +54,7 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/methods.py
 	$(BIN)/python bench/rewards_throughput.py
+	$(BIN)/python bench/imports.py
 
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py
