@@ -26,7 +26,7 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, subset_scores
 from grouprl.records.scores import Scores
 from grouprl.records.turns import Record, Turn
-from grouprl.rewards.contract import reward_name
+from grouprl.rewards.contract import Failure, reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import score
 from grouprl.rollout.array_episodes import play_arrays
@@ -210,6 +210,7 @@ class Collector:
         if self.config.reward.function is not None:
             more = self._score(episodes.texts, [request.example for request, _ in which], names)
             scores = with_function(scores, more, reward_name(self.reward))
+        scores = replace(scores, lost_b=_lost_prompts(scores, episodes, which))
         rollout = episodes.rollout
         if any(request.train_prefix for request, _ in rows):
             rollout = self._with_prefix_logps(rollout, episodes, which)
@@ -358,6 +359,16 @@ class Collector:
         columns = [example.columns for example in examples]
         with self.watch("score"):
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
+
+
+def _lost_prompts(scores: Scores, episodes: Episodes, which: Rows) -> np.ndarray | None:
+    """[B] rows that their environment took with it, and those of prompts on all of whose episodes it failed."""
+    failed_b = np.array([isinstance(verdict, Failure) for verdict in episodes.verdicts], dtype=bool)
+    if not failed_b.any():
+        return scores.lost_b
+    prompt_b = np.array([request.ordinal for request, _ in which])
+    several_b = np.array([len(set(episodes.episode_b[prompt_b == prompt].tolist())) > 1 for prompt in prompt_b])
+    return scores.gone_b | (failed_b & several_b & ~np.isin(prompt_b, prompt_b[~failed_b]))
 
 
 def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:

@@ -104,6 +104,7 @@ def with_function(scores: Scores, more: Scores, name: str) -> Scores:
         status_b=np.where(scores.ok_b & ~silent_b, more.status_b, scores.status_b),
         problems=[*scores.problems, *said],
         graded=scores.graded,
+        lost_b=scores.lost_b,
     )
 
 

@@ -1,0 +1,183 @@
+"""A worker process of environments and the calls that it has: those that wait here, and those that it was sent."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from grouprl.rewards.contract import Failure
+from grouprl.rewards.process import WorkerProcess
+
+QUICK = 0.002
+"""Where calls take fewer seconds than that, a worker is sent several ahead: it never waits for the next one."""
+AHEAD = 16
+"""So many."""
+GRACE = 5.0
+"""Seconds beyond twice the clock after which a worker that watches the clock of its calls itself has lost it."""
+WAITING_SHARE = 0.5
+"""A process that uses less than this share of a processor waits."""
+
+
+@dataclass(eq=False)
+class Asked:
+    """One call: its environment, its arguments, and its answer if that is known already."""
+
+    episode: int
+    method: str
+    arguments: tuple[Any, ...]
+    known: Any = None
+    answered: bool = False
+    seconds: float = 0.0
+    """How long it took."""
+
+
+@dataclass(eq=False)
+class Slot:
+    """A worker and its calls; `deadline` is when it is given up."""
+
+    key: Hashable
+    process: WorkerProcess
+    deadline: float
+    timeout: float
+    apart: bool = False
+    """Whether it holds one episode alone, which is suspected of having ended the process of others."""
+    ready: bool = False
+    together: bool = False
+    """Whether its calls wait at the same time."""
+    queued: deque[Asked] = field(default_factory=deque)
+    """Calls that wait here."""
+    sent: dict[int, Asked] = field(default_factory=dict)
+    """Calls that the worker has, by their number, the oldest first."""
+    running: int = 0
+    """Number of the call that has the process; 0: none, or not known."""
+    episodes: dict[int, None] = field(default_factory=dict)
+    """Whose environments live in it, in the order of their latest calls."""
+    since: float = 0.0
+    """When the oldest call that it has began to run."""
+    usual: float = math.inf
+    """Seconds of a call, smoothed."""
+    _seen: tuple[float, float] | None = None
+
+    def feed(self, number: Iterator[int]) -> None:
+        """Send on what waits, as far as the worker should have it. Raises whatever pickling the arguments raises."""
+        while self.queued and (self.together or len(self.sent) < (AHEAD if self.usual < QUICK else 1)):
+            each = self.queued[0]
+            own = next(number)
+            frame = pickle.dumps((own, each.method, each.episode, each.arguments))
+            self.queued.popleft()
+            if not self.sent:
+                self.begun()
+            self.sent[own] = each
+            self.process.send(frame)
+
+    def begun(self) -> None:
+        """Note that a call begins to run now."""
+        self.since, self._seen = time.monotonic(), None
+        if self.ready and not self.together:
+            self.deadline = self.since + self.timeout
+
+    def taken(self, number: int, seconds: float) -> Asked:
+        """Return call `number`, which is answered. Raises KeyError where the worker does not have it, or not yet."""
+        if not self.together and number != next(iter(self.sent), None):
+            raise KeyError(number)
+        each = self.sent.pop(number)
+        each.seconds = seconds
+        self.usual = seconds if self.usual == math.inf else 0.8 * self.usual + 0.2 * seconds
+        if self.together:
+            self.watch(self.running)
+        elif self.sent:
+            self.begun()
+        else:
+            self.deadline = math.inf
+        return each
+
+    def watch(self, running: int) -> None:
+        """Note which call has the process, and set the clock: calls that only wait are given up by the worker."""
+        self.running = running
+        patience = self.timeout if running else 2 * self.timeout + GRACE
+        self.deadline = time.monotonic() + patience if self.sent else math.inf
+
+    def open_calls(self) -> list[Asked]:
+        """Calls that have no answer yet."""
+        return [each for each in (*self.sent.values(), *self.queued) if not each.answered]
+
+    @property
+    def culprit(self) -> Asked | None:
+        """The call that has the process; None where that is not known."""
+        return self.sent.get(self.running) if self.together else next(iter(self.sent.values()), None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is ready and has nothing to do."""
+        return self.ready and not self.sent and not self.queued
+
+    def waits(self, at_least: float) -> bool:
+        """Whether its call has run for `at_least` seconds and waits for something instead of computing."""
+        now = time.monotonic()
+        if self.together or not self.ready or not self.sent or now - self.since < at_least:
+            return False
+        used = processor_seconds(self.process.child.pid)
+        if used is None:
+            return True
+        if self._seen is None:
+            self._seen = now, used
+        then, before = self._seen
+        return now - then >= at_least and used - before < WAITING_SHARE * (now - then)
+
+    def movable(self, seconds: Any) -> int | None:
+        """Return the queued episode that costs the fewest seconds to be brought back elsewhere; None without one.
+
+        `seconds(episode)` are those; they are less than its call has been kept waiting.
+        """
+        here = {each.episode for each in self.sent.values()}
+        others = dict.fromkeys(each.episode for each in self.queued if not each.answered and each.episode not in here)
+        best = min(others, key=seconds, default=None)
+        return best if best is not None and seconds(best) <= time.monotonic() - self.since else None
+
+    def release(self, episode: int) -> list[Asked]:
+        """Give up an episode none of whose calls the worker has; returns those that wait here and have no answer."""
+        own = [each for each in self.queued if each.episode == episode]
+        self.queued = deque(each for each in self.queued if each.episode != episode)
+        if self.episodes.pop(episode, 0) is None and not any(each.method == "reset" for each in own):
+            self.queued.append(Asked(episode, "close", (), answered=True))
+        return [each for each in own if not each.answered]
+
+
+def processor_seconds(pid: int) -> float | None:
+    """Return the seconds of processor time that a process has used; None where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def end(slots: dict[Hashable, Slot]) -> None:
+    """End the workers: those that have nothing to do by themselves, the others at once."""
+    for slot in slots.values():
+        if slot.ready and not slot.sent:
+            slot.process.hang_up()
+    for slot in slots.values():
+        if slot.ready and not slot.sent:
+            slot.process.dismiss()
+        else:
+            slot.process.kill()
+    slots.clear()
+
+
+def unlike(each: Asked, found: Any) -> Failure:
+    """Return the failure of an environment that, brought back, answers `each` with `found`."""
+    before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
+    return Failure(
+        f"it is not reproducible: made anew with the same seed and actions, {each.method}() gave {now} where it had "
+        f"given {before}. Draw all chance from the seed",
+        "",
+        "error",
+    )
