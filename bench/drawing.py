@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import spread
-from timing import alternate, cpu, ratios
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.arithmetic import Matrices
 from grouprl.rollout import generate
 from grouprl.train.profile import Work
+from race import spread
+from timing import alternate, cpu, ratios
 
 ALPHABET = "0123456789+=| abcdefghijklmnopqrstuvwxyz"
 HEAD = ["case", "rows × tokens", "generate, s", "grouprl, s", "CPU", "quartiles", "wall", "goal", "products, s", "over"]

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import drawing
-import machine
-import report
 import torch
 import transformers
 import typer
-import updating
 from rich.console import Console
 
+import drawing
+import machine
+import report
+import updating
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.storage.run_folder import write_json, write_text
 

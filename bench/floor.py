@@ -20,10 +20,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from jobs import Job
-
 from grouprl.policy.arithmetic import PASS_TOKENS, Shape, backward, operations, timed, weighed
 from grouprl.policy.arithmetic import rate as measured_rate
+from jobs import Job
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,14 @@ from typing import Annotated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import machine
 import numpy as np
-import report
 import torch
 import transformers
 import typer
 from rich.console import Console
-from timing import take
 
+import machine
+import report
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.arithmetic import Matrices
@@ -32,6 +31,7 @@ from grouprl.policy.passes import bytes_per_token
 from grouprl.rollout import generate
 from grouprl.storage.run_folder import write_json, write_text
 from grouprl.train.profile import Work
+from timing import take
 
 ALPHABET = "".join(map(chr, range(33, 91)))
 MB = 2**20

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import torch
 import typer
 from rich.console import Console
 
+import machine
+import report
 from grouprl.methods import CATALOGUE
 from grouprl.storage.run_folder import write_text
 

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gate import Gate
-from jobs import JOBS, smaller
 from rich.console import Console
 
+from gate import Gate
 from grouprl.config.run import parse_config
 from grouprl.train.loop import train
 from grouprl.train.session import Session
+from jobs import JOBS, smaller
 
 KEPT = (
     "seconds_rollout",

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import typer
 from rich.console import Console
 
+import machine
+import report
 from grouprl.config.run import parse_config
 from grouprl.storage.run_folder import write_text
 from grouprl.train.loop import train

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from floor import Floor
 from jobs import Job
 from race import Race, median, spread
-from rich.console import Console
-from rich.table import Table
 
 Rows = list[list[str]]
 SPEED = ["job", "library", "s/step", "rollout", "score", "update", "other", "CPU s/step", "tokens/s", "peak RSS"]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import typer
 from rich.console import Console
 
+import machine
+import report
 from grouprl.rewards import Reward, load_reward, score
 from grouprl.rewards.workers import RewardWorkers
 from grouprl.storage.run_folder import write_text

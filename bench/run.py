@@ -14,22 +14,22 @@ from typing import Annotated, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import machine
-import report
 import torch
 import typer
-import vocabulary
-from floor import Floor, Work, floor_of
-from jobs import JOBS, Job, smaller
-from race import Race, median, run_race, spread
 from rich.console import Console
 from rich.progress import Progress
-from warm import warm_folder
 
+import machine
+import report
+import vocabulary
+from floor import Floor, Work, floor_of
 from grouprl.policy import load_policy
 from grouprl.records.histories import histories, read_rows
 from grouprl.rollout.sampler import generate
 from grouprl.storage.run_folder import write_json, write_text
+from jobs import JOBS, Job, smaller
+from race import Race, median, run_race, spread
+from warm import warm_folder
 
 
 def main(

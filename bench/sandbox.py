@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import machine
-import report
 import typer
 from rich.console import Console
 
+import machine
+import report
 from grouprl.core.errors import InputError
 from grouprl.sandbox import LEVELS, Sandbox
 from grouprl.sandbox.level import LevelName

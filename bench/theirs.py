@@ -9,15 +9,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-import rewards
 import torch
 import transformers
 from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+import rewards
 from gate import Gate
 from jobs import JOBS as ALL_JOBS
 from jobs import LEARNING_RATE, SEED, Job, smaller
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
 
 
 class Turns(TrainerCallback):

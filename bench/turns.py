@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import torch
 import typer
 from rich.console import Console
-from talk import ACTION, LETTERS, PROMPT, SEEN, TURNS, Talk, TalkTask
 
+import machine
+import report
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.envs.stage_workers import WorkerStage
 from grouprl.policy import load_policy
@@ -28,6 +27,7 @@ from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.sampler import generate
 from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example
+from talk import ACTION, LETTERS, PROMPT, SEEN, TURNS, Talk, TalkTask
 
 ENVIRONMENTS = 256
 SLOW = 0.002

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import spread
-from timing import alternate, cpu, ratios
 
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.passes import AUTO, PADDED, PassSettings, padding_ratio, sharing_ratio
+from race import spread
+from timing import alternate, cpu, ratios
 
 HEAD = ["rows", "engine", "way", "plain, s", "this way, s", "faster", "quartiles", "tokens saved"]
 HIDDEN, LAYERS = 128, 4

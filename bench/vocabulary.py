@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 import torch
-from gate import peak_mb
 
+from gate import peak_mb
 from grouprl.policy.logprobs import token_logprobs
 
 POSITIONS, HIDDEN = 2048, 64

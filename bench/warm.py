@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from jobs import SEED, Job
 
 from grouprl import method
 from grouprl.config.sections import Warmup
@@ -14,6 +13,7 @@ from grouprl.policy import CausalPolicy, Tokens, load_policy
 from grouprl.tasks.task import Task
 from grouprl.train.update import update
 from grouprl.train.warmup import warmup_rate
+from jobs import SEED, Job
 
 FILLER = "+"
 

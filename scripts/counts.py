@@ -6,9 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from learn_report import CONTROL, TAUGHT, learned
-
 from grouprl.methods import CATALOGUE
+from learn_report import CONTROL, TAUGHT, learned
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- counts, by scripts/generate_docs.py -->", "<!-- /counts -->"

@@ -13,14 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+from rich.console import Console
+
 import credit_report
 import effects
-import typer
 from claims import Claim
 from credit_arenas import ARENAS, CONTESTS, Contest
 from effects import Run, run_all
 from effects_report import outcome_of, sentence
-from rich.console import Console
 
 Found = Mapping[str, Mapping[str, float] | str]
 """What runs measured, by their names; of one that could not run, why."""

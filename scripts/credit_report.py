@@ -11,7 +11,6 @@ from typing import Any
 from credit_arenas import ARENAS, CONTESTS
 from effects import Run
 from effects_report import VERDICTS, setup_words, table
-
 from grouprl.storage.run_folder import write_text
 
 MAIN = "eval/pass@1"

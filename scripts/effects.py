@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import effects_report
 import typer
-from claims import CLAIMS, NOT_RUN, Claim
-from learn import Settings, _clear_unfinished, merged
 from rich.console import Console
 
+import effects_report
+from claims import CLAIMS, NOT_RUN, Claim
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError
 from grouprl.core.hashing import digest
@@ -32,6 +31,7 @@ from grouprl.methods import methods
 from grouprl.methods.compose import compose
 from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train
+from learn import Settings, _clear_unfinished, merged
 
 LAST = 10
 """Steps at the end of a run over which measures of training are averaged."""

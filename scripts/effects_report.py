@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from claims import Claim
-
 from grouprl.storage.run_folder import write_text
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}

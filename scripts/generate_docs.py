@@ -17,7 +17,6 @@ from typing import Any
 
 from configuration import configuration_page
 from counts import with_counts
-
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.render import value_words

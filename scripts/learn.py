@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import learn_report
 import typer
-from claims import NOT_RUN
-from learn_report import CONTROL, TAUGHT
 from rich.console import Console
 
+import learn_report
+from claims import NOT_RUN
 from grouprl import methods
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
@@ -26,6 +25,7 @@ from grouprl.core.errors import GrouprlError
 from grouprl.methods.registry import Entry
 from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train
+from learn_report import CONTROL, TAUGHT
 
 Settings = dict[str, Any]
 CENTRAL = ("grpo", "dr_grpo", "dapo", "gspo", "rloo", "ppo", "cispo", "reinforce_pp")

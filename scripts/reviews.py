@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import effects
 import typer
-from effects import mean, merged
-from effects_report import interval
 from rich.console import Console
 
+import effects
+from effects import mean, merged
+from effects_report import interval
 from grouprl.config.run import parse_config
 from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train

@@ -47,13 +47,15 @@ class Section(pydantic.BaseModel):
 
     old_names: ClassVar[Mapping[str, str]] = {}
     """Keys of the version before and what they are called now."""
+    key: ClassVar[str] = ""
+    """What the section is called in YAML, where that is not its class's name."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _by_new_names(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or not cls.old_names:
             return value
-        return with_new_names(value, cls.old_names, f"{cls.__name__.lower()}.")
+        return with_new_names(value, cls.old_names, f"{cls.key or cls.__name__.lower()}.")
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -145,6 +147,7 @@ class Warmup(Section):
 class BatchPlan(Section):
     """How many completions are sampled and how they are cut into optimiser steps."""
 
+    key = "batch"
     old_names = {"group": "group_size"}
 
     prompts: WrittenCount = 32

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from grouprl.config.sections import Reward
 from grouprl.core.errors import InputError
+from grouprl.protocols import StoredRows
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
@@ -44,6 +45,8 @@ def chosen_reward(settings: Reward, task: Task) -> Any:
         InputError: it cannot be found, or needs a column that prompts lack.
     """
     reward = load_reward(settings.function) if settings.function else task.reward
+    if isinstance(task, StoredRows):  # their rewards are stored with them: nothing calls a function
+        return reward
     if isinstance(task, RowTask):
         task.check_columns(reward)
     elif settings.function:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.core.importing import import_object
+from grouprl.core.renamed import with_new_names
 from grouprl.records.examples import Example
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import check_option_names
@@ -135,6 +136,7 @@ def _import_task(path: str) -> type[Task]:
 def _build(task: type[Task], name: str, options: dict[str, Any], seed: int) -> Task:
     parameters = inspect.signature(task).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    options = with_new_names(options, getattr(task, "old_names", {}), f"{name}.")
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         check_option_names(name, options, known)
     if "seed" in known:

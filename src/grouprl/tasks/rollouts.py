@@ -84,7 +84,7 @@ class Rollouts(OptionTask):
         check_request(self.name, split, index, self.size(split))
         rows = self._groups[split][index]
         first = rows[0]
-        return Example(f"{first['question_id']}@{first['step']}", first["prompt"], {"rows": rows})
+        return Example(f"{first['prompt_id']}@{first['step']}", first["prompt"], {"rows": rows})
 
     def size(self, split: Split) -> int:
         """Return how many groups a split has. Raises InputError on an unknown split."""

@@ -1,0 +1,496 @@
+"""Parts of the user's own: what they return is held against the rules of their stage, and the part is named."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+import grouprl
+import grouprl.methods
+from grouprl import InputError, Method, Metric, Part, TokenLoss, part
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.objectives.objective import PolicyGradient
+from grouprl.algorithms.part import PARTS
+from grouprl.algorithms.reductions.aggregate import TokenSum
+from grouprl.cli.app import app
+from grouprl.config.run import load_config, parse_config
+from grouprl.core.plugins import ENTRY_POINTS, load_announced
+from grouprl.methods.check import check_method
+from grouprl.methods.compose import compose
+from grouprl.methods.naming import entry_of
+from grouprl.monitor.glossary import GLOSSARY
+from grouprl.orchestrator.synchronous import choose
+from grouprl.train.interrupt import Stopped
+from grouprl.train.loop import train
+from small import small
+
+PARTS_FILE = '''
+import torch
+import grouprl
+from grouprl import Metric, TokenLoss, part
+
+
+@part("objective")
+class {name}(grouprl.Objective):
+    """REINFORCE that says how many tokens it pushes up."""
+
+    metrics = {{"{metric}": Metric(unit="share", words="tokens whose log-prob is pushed up")}}
+
+    def __call__(self, logp_bt, batch):
+        adv_bt = batch.need("advantage_bt", self.name)
+        return TokenLoss(-adv_bt * logp_bt, {{"{metric}": (adv_bt > 0).to(adv_bt.dtype)}})
+
+    def words(self):
+        return "push each log-prob by its advantage"
+
+    def needs(self):
+        return ()
+'''
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_parts():
+    """What a test registers is gone after it."""
+    parts, known = {kind: dict(PARTS[kind].items()) for kind in PARTS}, dict(GLOSSARY)
+    yield
+    for kind, before in parts.items():
+        for name in set(PARTS[kind]) - set(before):
+            del PARTS[kind][name]
+    for name in set(GLOSSARY) - set(known):
+        del GLOSSARY[name]
+
+
+def with_parts(**changes: Any) -> Method:
+    made: dict[str, Any] = {"objective": PolicyGradient(), "advantage": Relative(), "aggregate": TokenSum()}
+    return Method(**{**made, **changes})
+
+
+def own(kind: str, act: Any, base: type = Part, **members: Any) -> Any:
+    """A registered part whose formula is `act`."""
+    name = f"Tried{kind.title().replace('_', '')}"
+    members = {"__call__": lambda self, *args: act(*args), "words": lambda self: "do what is tried", **members}
+    return part(kind)(type(name, (base,), members))()
+
+
+def batch() -> grouprl.Batch:
+    return small([1.0, 0.0], [2, 2], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "act"),
+    [
+        ("advantage", lambda b: b.reward_b),
+        ("advantage_transform", lambda adv_bt, b: adv_bt.sum(1)),
+        ("token_weight", lambda b: b.reward_b + 1),
+        ("aggregate", lambda b: b.length_b.to(b.dtype)),
+        ("advantage", lambda b: b.reward_b[:, None]),
+        ("advantage", lambda b: b.reward_b.sum()),
+    ],
+)
+def test_one_value_per_row_is_refused_where_it_would_spread_silently(kind: str, act: Any) -> None:
+    """B equals T here: a [B] tensor broadcasts over tokens, and the wrong numbers would train."""
+    made = own(kind, act, grouprl.Part)
+    method = with_parts(**{kind: (made,) if kind in ("advantage_transform", "token_weight") else made})
+    name = f"the {kind} part '{made.name}'"
+    with pytest.raises(InputError, match=rf"{name} returned values of shape .*must be \[B,T\] = \[2, 2\]"):
+        method.prepare(batch())
+
+
+@pytest.mark.parametrize("kind", ["objective", "regularize"])
+def test_losses_and_metrics_of_one_value_per_row_are_refused(kind: str) -> None:
+    def method(loss: Any) -> Method:
+        base = grouprl.Objective if kind == "objective" else grouprl.Regularizer
+        made = own(kind, lambda *args: loss(args[0]), base, coef=1.0)
+        return with_parts(**{kind: made if kind == "objective" else (made,)})
+
+    logp_bt = torch.full((2, 2), -1.0, dtype=torch.float64, requires_grad=True)
+    for loss, words in (
+        (lambda x: TokenLoss(x.sum(1), {}), "returned losses of shape"),
+        (lambda x: TokenLoss(x, {"kl_old": x.sum(1)}), "returned metric 'kl_old' of shape"),
+        (lambda x: x, "returned Tensor.*Return grouprl.TokenLoss"),
+        (lambda x: TokenLoss(x / 0, {}), "losses that are not finite"),
+        (lambda x: TokenLoss(x, {"never_declared": x}), "logs 'never_declared'.*Declare it on the class: metrics ="),
+    ):
+        tried = method(loss)
+        with pytest.raises(InputError, match=rf"the {kind} part 'tried_{kind}' .*{words}|{words}"):
+            tried.loss(logp_bt, tried.prepare(batch()))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", ["advantage", "aggregate", "token_weight"])
+def test_values_that_are_not_finite_are_refused_with_their_place(kind: str, value: float) -> None:
+    def act(b: grouprl.Batch) -> torch.Tensor:
+        made_bt = torch.zeros_like(b.mask_bt, dtype=b.dtype)
+        made_bt[1, 0] = value
+        return made_bt
+
+    made = own(kind, act)
+    method = with_parts(**{kind: (made,) if kind == "token_weight" else made})
+    with pytest.raises(InputError, match=rf"'{made.name}' returned (nan|inf) in row 1, token 0"):
+        method.prepare(batch())
+
+
+def test_garbage_outside_the_tokens_that_count_is_no_fault() -> None:
+    def act(b: grouprl.Batch) -> torch.Tensor:
+        return torch.where(b.mask_bt, 1.0, float("nan")).to(b.dtype)
+
+    ready = with_parts(advantage=own("advantage", act)).prepare(small([1.0, 0.0], [2, 1]))
+    assert ready.advantage_bt.tolist() == [[1, 1], [1, 0]]
+
+
+def test_what_own_code_raises_is_said_with_the_parts_name_and_its_line() -> None:
+    def act(b: grouprl.Batch) -> torch.Tensor:
+        return b.reward_b + 1 // len([])
+
+    with pytest.raises(InputError, match=r"'tried_advantage' raised ZeroDivisionError.*test_own_parts\.py:\d+"):
+        with_parts(advantage=own("advantage", act)).prepare(batch())
+    with pytest.raises(InputError, match=r"'tried_advantage': .*ref_bt"):
+        with_parts(advantage=own("advantage", lambda b: b.need("ref_bt", "mine"))).prepare(batch())
+    with pytest.raises(InputError, match=r"'tried_reward_transform': .*reward_b"):
+        act_on = own("reward_transform", lambda b: b.replace(reward_b=b.reward_b / 0))
+        with_parts(reward_transform=(act_on,)).prepare(batch())
+
+
+def test_memory_that_ran_out_is_the_machines_not_the_parts() -> None:
+    def act(b: grouprl.Batch) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        with_parts(advantage=own("advantage", act)).prepare(batch())
+
+
+def test_stages_that_return_no_batch_or_other_rows_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'tried_filter' returned NoneType.*batch.replace"):
+        with_parts(filter=(own("filter", lambda b: None),)).prepare(batch())
+    with pytest.raises(InputError, match=r"'tried_filter' returned \[1, 2\] rows and tokens of \[2, 2\]"):
+        with_parts(filter=(own("filter", lambda b: b.rows(torch.tensor([0]))),)).prepare(batch())
+
+
+def test_a_stage_takes_parts_of_its_own_kind() -> None:
+    with pytest.raises(InputError, match=r"advantage holds the class Relative.*Write Relative\(\)"):
+        with_parts(advantage=Relative)
+    with pytest.raises(InputError, match="objective holds the advantage part 'relative'"):
+        with_parts(objective=Relative())
+    with pytest.raises(InputError, match="advantage holds <function"):
+        with_parts(advantage=lambda b: b.reward_b)
+    with pytest.raises(InputError, match="advantage holds None"):
+        with_parts(advantage=None)
+
+    class Bare(grouprl.Advantage):
+        pass
+
+    with pytest.raises(InputError, match=r'a Bare that is not registered.*@grouprl.part\("advantage"\)'):
+        with_parts(advantage=Bare())
+
+
+def test_classes_that_are_no_parts_and_names_that_are_taken_are_refused() -> None:
+    with pytest.raises(InputError, match="Loose is no part"):
+        part("objective")(type("Loose", (), {}))
+    with pytest.raises(InputError, match=r"no parts of kind 'objectiv'.*'objective'"):
+        part("objectiv")(type("Loose", (Part,), {}))
+    with pytest.raises(InputError, match=r"two objective parts 'clipped'.*my_clipped"):
+        part("objective", "clipped")(type("Mine", (grouprl.Objective,), {}))
+    assert PARTS["objective"]["clipped"].__module__.startswith("grouprl.")
+
+
+def test_metrics_of_a_part_are_in_the_glossary() -> None:
+    metrics = {"own_gate": Metric(unit="share", words="tokens that pass")}
+    made = own("objective", lambda x, b: x, grouprl.Objective, metrics=metrics)
+    assert GLOSSARY["own_gate"].owner == f"the objective part '{made.name}'"
+    own("objective", lambda x, b: x, grouprl.Objective, metrics=metrics)  # the same again: once
+    for wrong, words in (
+        ({"kl_old": Metric(words="mine")}, "'kl_old' is defined twice by the objective part"),
+        ({"own_gate": Metric(words="something else")}, "defined twice"),
+        ({"own_other": Metric()}, "what it measures"),
+        ({"own_other": "tokens that pass"}, r"Metric\("),
+        ({"own_other": Metric(words="x", group="mine")}, "groups are"),
+    ):
+        with pytest.raises(InputError, match=words):
+            own("objective", lambda x, b: x, grouprl.Objective, metrics=wrong)
+        assert "own_other" not in GLOSSARY
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "member"),
+    [
+        ("curriculum", grouprl.Curriculum, "choose"),
+        ("allocation", grouprl.Allocation, "allot"),
+        ("sampling", grouprl.SamplingRule, "adjust"),
+    ],
+)
+def test_data_parts_that_fail_or_return_something_else_are_named(kind: str, base: type, member: str) -> None:
+    def fails(self: Any, *args: Any) -> Any:
+        raise KeyError("no such prompt")
+
+    for act, words in ((lambda self, *args: 3, "returned 3.*list of RolloutRequest"), (fails, "raised KeyError")):
+        made = own(kind, None, base, **{member: act})
+        context: Any = SimpleNamespace(method=with_parts(**{kind: made}), take=lambda count: [])
+        with pytest.raises(InputError, match=f"the {kind} part 'tried_{kind}' {words}"):
+            choose(context, 2)
+
+
+def test_a_run_that_is_stopped_inside_a_part_is_no_fault_of_the_part() -> None:
+    def stops(self: Any, *args: Any) -> Any:
+        raise Stopped
+
+    made = own("curriculum", None, grouprl.Curriculum, choose=stops)
+    context: Any = SimpleNamespace(method=with_parts(curriculum=made))
+    with pytest.raises(Stopped):
+        choose(context, 2)
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def tiny(method: Any, **changes: Any) -> dict[str, Any]:
+    return {
+        "task": {"name": "addition", "digits": 1},
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "method": method,
+        "steps": 2,
+        "warmup": {"steps": 30, "batch": 32, "lr": 1e-2},
+        "batch": {"prompts": 8, "group_size": 8},
+        "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
+        "run": {"threads": 1},
+        **changes,
+    }
+
+
+def silent() -> Console:
+    return Console(file=io.StringIO(), width=100)
+
+
+def test_a_run_with_an_own_part_from_a_plugin_logs_its_metric_and_resumes(tmp_path: Path) -> None:
+    (tmp_path / "pushes.py").write_text(PARTS_FILE.format(name="PushesOfARun", metric="pushed_in_a_run"))
+    (tmp_path / "run.yaml").write_text(
+        yaml.safe_dump(tiny({"base": "grpo", "objective": "pushes_of_a_run"}, plugins="pushes.py"))
+    )
+    config = load_config(str(tmp_path / "run.yaml"))
+    assert config.plugins == (str(tmp_path / "pushes.py"),)
+    folder = train(config, folder=tmp_path / "run", console=silent()).folder
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    values = [line["pushed_in_a_run"] for line in lines if "pushed_in_a_run" in line]
+    assert values
+    assert all(0 <= value <= 1 for value in values)
+    stored = load_config(str(folder / "config.yaml"))
+    assert stored.plugins == config.plugins
+    script = "from grouprl.cli import main; main()"
+    more = [sys.executable, "-c", script, "train", str(folder), "--resume", "--set", "steps=3", "-q"]
+    done = subprocess.run(more, cwd="/", capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "pushes.py").write_text(PARTS_FILE.format(name="PushesOfARun", metric="pushed_in_a_run") + "\n# new")
+    changed = subprocess.run(more, cwd="/", capture_output=True, text=True, timeout=300, check=False)
+    assert changed.returncode == 2
+    assert "pushes.py has changed" in changed.stderr
+
+
+def test_plugins_that_cannot_be_imported_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0")
+    with pytest.raises(InputError, match=r"cannot import .*broken\.py.*ZeroDivisionError"):
+        parse_config({"plugins": [str(tmp_path / "broken.py")]})
+    with pytest.raises(InputError, match="there is no file"):
+        parse_config({"plugins": [str(tmp_path / "gone.py")]})
+    with pytest.raises(InputError, match="cannot import 'no_such_module_at_all'"):
+        parse_config({"plugins": "no_such_module_at_all"})
+    assert parse_config({}).fingerprint() == parse_config({"plugins": []}).fingerprint()
+
+
+def test_entry_points_are_imported_once_and_broken_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouprl.core import plugins
+
+    asked: list[str] = []
+
+    class Announced:
+        def __init__(self, name: str, fails: bool) -> None:
+            self.name, self.value, self.fails = name, f"{name}_module", fails
+
+        def load(self) -> None:
+            asked.append(self.name)
+            if self.fails:
+                raise ImportError("not today")
+
+    def found(*, group: str) -> list[Announced]:
+        assert group == ENTRY_POINTS == "grouprl.plugins"
+        return [Announced("good", False), Announced("bad", True)]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", found)
+    monkeypatch.setattr(plugins, "_announced", [])
+    with pytest.warns(UserWarning, match=r"the plugin bad \(bad_module\) is left out.*not today"):
+        load_announced()
+    load_announced()
+    assert asked == ["good", "bad"]
+
+
+# --- methods check ------------------------------------------------------------------------------------------------
+
+BROKEN = '''
+import torch
+from grouprl import Advantage, Metric, Objective, TokenLoss, method, part
+
+
+@part("advantage")
+class RowsOf{n}(Advantage):
+    """One value per row."""
+    def __call__(self, batch):
+        return batch.reward_b
+    def words(self):
+        return "wrong shape"
+
+
+@part("objective")
+class Reads{n}(Objective):
+    """Reads what it does not name."""
+    def __call__(self, logp_bt, batch):
+        return TokenLoss(-batch.need("advantage_bt", "it") * (logp_bt - batch.need("ref_bt", "it")), {{}})
+    def words(self):
+        return "reads the reference"
+
+
+@part("objective")
+class Mixes{n}(Objective):
+    """Compares rows, and does not say so."""
+    def __call__(self, logp_bt, batch):
+        return TokenLoss(-batch.need("advantage_bt", "it") * logp_bt * logp_bt.detach()[batch.mask_bt].mean(), {{}})
+    def words(self):
+        return "mixes rows"
+
+
+@part("objective")
+class Always{n}(Objective):
+    """Has a gradient where there is no advantage, and does not say so."""
+    def __call__(self, logp_bt, batch):
+        return TokenLoss(-logp_bt, {{}})
+    def words(self):
+        return "imitate everything"
+
+
+@part("objective")
+class Silent{n}(Objective):
+    """Says nothing."""
+    def __call__(self, logp_bt, batch):
+        return TokenLoss(-batch.need("advantage_bt", "it") * logp_bt, {{}})
+    def words(self):
+        return ""
+
+
+@part("objective")
+class Padding{n}(Objective):
+    """Divides by the width of the batch."""
+    couples = "batch"
+    def __call__(self, logp_bt, batch):
+        return TokenLoss(-batch.need("advantage_bt", "it") * logp_bt / logp_bt.shape[1], {{}})
+    def words(self):
+        return "padding counts"
+
+
+def rows(): return method("grpo").with_parts(advantage=RowsOf{n}())
+def reads(): return method("dr_grpo").with_parts(objective=Reads{n}())
+def mixes(): return method("grpo").with_parts(objective=Mixes{n}())
+def always(): return method("grpo").with_parts(objective=Always{n}())
+def silent(): return method("grpo").with_parts(objective=Silent{n}())
+def padding(): return method("grpo").with_parts(objective=Padding{n}())
+def raises(): raise RuntimeError("no luck")
+def good(high: float = 0.3): return method("grpo", clip_high=high)
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "words"),
+    [
+        ("rows", "finite numbers of the right shapes", r"must be \[B,T\]"),
+        ("reads", "do not name in `needs`", "ref_bt"),
+        ("mixes", "micro-batches add up", "couples"),
+        ("always", "no gradient have none", "Override zero_rows"),
+        ("silent", "say what they do", "no words"),
+        ("padding", "padding changes nothing", "differ"),
+        ("raises", "can be composed", "no luck"),
+    ],
+)
+def test_each_broken_rule_is_found(tmp_path: Path, name: str, rule: str, words: str) -> None:
+    path = tmp_path / "broken_parts.py"
+    path.write_text(BROKEN.format(n=name.title()))
+    broken = [each for each in check_method(entry_of(f"{path}:{name}")) if not each.kept]
+    assert [rule in each.rule for each in broken] == [True]
+    assert re.search(words, broken[0].words)
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo", "dapo", "gspo@trl", "sft", "disco"])
+def test_methods_of_the_catalogue_keep_every_rule(name: str) -> None:
+    findings = check_method(entry_of(name))
+    assert len(findings) >= 7
+    assert all(each.kept for each in findings)
+
+
+def test_own_methods_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "my_methods.py"
+    path.write_text(BROKEN.format(n="Cli"))
+    shown = CliRunner().invoke(app, ["methods", "show", f"{path}:good"])
+    assert shown.exit_code == 0
+    assert "0.3" in shown.output
+    differs = CliRunner().invoke(app, ["methods", "diff", "grpo", f"{path}:good", "--json"])
+    assert [(row["setting"], row["a"], row["b"]) for row in json.loads(differs.output)["settings"]] in (
+        [],
+        [("high", 0.2, 0.3)],
+    )
+    assert CliRunner().invoke(app, ["methods", "check", f"{path}:good"]).exit_code == 0
+    wrong = CliRunner().invoke(app, ["methods", "check", f"{path}:rows", "--json"])
+    assert wrong.exit_code == 2
+    assert [row["kept"] for row in json.loads(wrong.output)["findings"]].count(False) == 1
+    missing = CliRunner().invoke(app, ["methods", "check", f"{path}:god"])
+    assert missing.exit_code == 2
+
+
+# --- grouprl parts, grouprl.compose ------------------------------------------------------------------------------
+
+
+def test_every_part_is_listed_and_explained() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["parts", "--json"]).output)
+    assert {(row["kind"], row["name"]) for row in rows} == {(kind, name) for kind in PARTS for name in PARTS[kind]}
+    assert not [row["name"] for row in rows if not row["summary"]]
+    clipped = next(row for row in rows if row["name"] == "clipped")
+    assert {"low": 0.2, "high": 0.2}.items() <= {each["name"]: each["default"] for each in clipped["settings"]}.items()
+    assert clipped["needs"] == ["old_bt"]
+    assert clipped["formula"]
+    for row in rows:  # what a part says of how it is written is true
+        data = yaml.safe_load(row["example"])["method"]
+        if row["kind"] in ("objective", "advantage", "aggregate") and not any(
+            each["default"] == "required" for each in row["settings"]
+        ):
+            assert data[row["kind"]]["part"] == row["name"]
+
+
+def test_parts_on_the_command_line(tmp_path: Path) -> None:
+    card = CliRunner().invoke(app, ["parts", "clipped"]).output
+    assert all(words in card for words in ("objective", "low", "0.2", "old_bt", "π(y_t)/π_old(y_t)"))
+    listing = CliRunner().invoke(app, ["parts", "--kind", "aggregate"]).output
+    assert "token_mean" in listing
+    assert "clipped" not in listing
+    unknown = CliRunner().invoke(app, ["parts", "cliped"])
+    assert unknown.exit_code == 2
+    assert CliRunner().invoke(app, ["parts", "--kind", "objectives"]).exit_code == 2
+    (tmp_path / "listed.py").write_text(PARTS_FILE.format(name="ListedPart", metric="listed_metric"))
+    own_card = CliRunner().invoke(app, ["parts", "listed_part", "--plugin", str(tmp_path / "listed.py")]).output
+    assert "listed_metric" in own_card
+
+
+def test_compose_is_public_and_the_catalogue_is_package_and_function() -> None:
+    resolved = grouprl.compose({"base": "grpo", "advantage": {"scale": "none"}, "aggregate": "token_mean"})
+    assert resolved.method.advantage.scale == "none"
+    assert resolved == compose({"base": "grpo", "advantage": {"scale": "none"}, "aggregate": "token_mean"})
+    assert grouprl.methods()["grpo"] is grouprl.methods.CATALOGUE["grpo"]
+    assert all(getattr(grouprl, name) is not None for name in grouprl.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'metod'"):
+        grouprl.metod  # noqa: B018

@@ -1,0 +1,58 @@
+"""The examples of README and docs: each runs, small, as its page shows it, and what is recorded of it is current."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import examples
+from grouprl.config.run import parse_config
+from grouprl.train.loop import train
+
+RECORDED = json.loads(examples.JSON.read_text(encoding="utf-8"))
+every_example = pytest.mark.parametrize("example", examples.EXAMPLES, ids=lambda example: example.name)
+
+
+@every_example
+def test_an_example_runs(example: examples.Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if example.needs:
+        pytest.importorskip(example.needs)
+    monkeypatch.chdir(tmp_path)
+    data = examples.stage(example, tmp_path)
+    small = {"steps": 1, "eval": {"every": 0, "final_prompts": 4}, "run": {"threads": 1}}
+    small["batch"] = {"prompts": 2, "group_size": 2}
+    if "warmup" in data:
+        small["warmup"] = {"steps": 1, "batch": 4}
+    outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    steps = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text().splitlines()]
+    (trained,) = (step for step in steps if step["phase"] == "train")
+    assert trained["prompts_sampled"] >= 2, "more where groups without a spread are sampled again"
+    assert not outcome.interrupted
+
+
+@pytest.mark.parametrize("example", [each for each in examples.EXAMPLES if each.recorded], ids=lambda each: each.name)
+def test_what_is_recorded_of_an_example_is_current_and_it_learned(example: examples.Example) -> None:
+    found = next((record for record in RECORDED if record["name"] == example.name), None)
+    assert found is not None, "run: python scripts/examples.py"
+    assert found["version"] == examples.version(example), "run: python scripts/examples.py"
+    assert examples.learned(found)
+
+
+def test_the_page_is_made_from_the_record() -> None:
+    assert examples.PAGE.read_text(encoding="utf-8") == examples.page(RECORDED), "run: python scripts/examples.py"
+
+
+def test_learning_is_an_interval_above_the_one_before() -> None:
+    def found(before: float, after: float) -> dict:
+        sides = {"before": before, "after": after}
+        ends = {"": 0.0, "_low": -0.05, "_high": 0.05}
+        numbers = {side: {f"pass@1{end}": x + by for end, by in ends.items()} for side, x in sides.items()}
+        return {"measure": "pass@1", **numbers}
+
+    assert examples.learned(found(0.4, 0.51))
+    assert not examples.learned(found(0.4, 0.49))
+    assert not examples.learned(found(0.5, 0.3))

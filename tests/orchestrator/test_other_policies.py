@@ -1,0 +1,243 @@
+"""Policies that are no language models, trained by the whole trainer from a YAML file."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from rich.console import Console
+
+from grouprl.config.run import load_config, parse_config
+from grouprl.core.errors import InputError
+from grouprl.envs import Step
+from grouprl.plan.plan import plan
+from grouprl.protocols import Spaces, Vector
+from grouprl.train.export import load_trained
+from grouprl.train.loop import train
+
+gymnasium = pytest.importorskip("gymnasium")
+
+HERE = Path(__file__).parents[1] / "support"
+TIMING = ("seconds", "tokens_per_second", "memory_mb")
+
+CARTPOLE: dict[str, Any] = {
+    "task": {"name": "control:CartPole-v1", "turns": 100, "success": 90},
+    "model": {"name": "mlp", "settings": {"hidden": [32, 32]}},
+    "method": "grpo",
+    "steps": 12,
+    "batch": {"prompts": 4, "group": 8, "minibatches": 2, "epochs": 2},
+    "optim": {"lr": 1e-2, "schedule": "constant"},
+    "eval": {"every": 0, "final_prompts": 16},
+    "environment": {"workers": 0},
+    "run": {"checkpoint_every": 5, "threads": 1},
+}
+DENOISING: dict[str, Any] = {
+    "task": {"name": f"env:{HERE / 'denoising.py'}:Denoising", "turns": 4, "own_luck": True},
+    "model": {"name": f"{HERE / 'denoising.py'}:Chain", "settings": {"sigma": 0.3}},
+    "method": "grpo",
+    "steps": 30,
+    "batch": {"prompts": 8, "group": 8, "minibatches": 2},
+    "optim": {"lr": 1e-2, "schedule": "constant"},
+    "eval": {"every": 0, "final_prompts": 32},
+    "environment": {"workers": 0},
+    "run": {"checkpoint_every": 10, "threads": 1},
+}
+
+
+def written(settings: dict[str, Any], folder: Path, **changes: Any) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump({**settings, **changes}))
+    return path
+
+
+def run(path: Path, folder: Path) -> list[dict[str, Any]]:
+    train(load_config(str(path)), folder=folder, console=Console(quiet=True))
+    return records(folder)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith(TIMING)} for row in rows]
+
+
+def of_phase(rows: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["phase"] == phase]
+
+
+def test_a_perceptron_learns_to_balance_a_pole(tmp_path: Path) -> None:
+    rows = run(written(CARTPOLE, tmp_path), tmp_path / "run")
+    before, after = of_phase(rows, "eval")
+    steps = of_phase(rows, "train")
+    assert before["eval/length_mean"] < 40  # a random policy falls after some twenty steps
+    assert after["eval/length_mean"] > 85
+    assert after["eval/pass@1"] > before["eval/pass@1"] + 0.7
+    assert steps[0]["reward_mean"] == pytest.approx(steps[0]["length_mean"])  # a point for every step
+    assert steps[0]["entropy"] == pytest.approx(np.log(2), abs=1e-3)
+    assert steps[0]["logp_gap_max"] < 1e-5  # the sampler's log-probs are the policy's
+    folder = tmp_path / "run"
+    assert (folder / "report.html").is_file()
+    assert isinstance(json.loads((folder / "health.json").read_text()), list)
+    assert (folder / "model" / "policy.safetensors").is_file()
+    assert len(list((folder / "rollouts").iterdir())) == 12
+
+
+def test_a_denoising_chain_learns_to_reach_its_target(tmp_path: Path) -> None:
+    rows = run(written(DENOISING, tmp_path), tmp_path / "run")
+    before, after = of_phase(rows, "eval")
+    steps = of_phase(rows, "train")
+    assert before["eval/greedy"] < 0.3
+    assert after["eval/greedy"] > 0.8
+    assert steps[-1]["reward_mean"] > steps[0]["reward_mean"] + 0.3
+    assert {row["length_mean"] for row in steps} == {4.0}
+    # Four steps of a normal in two dimensions with a deviation of 0.3: the entropy is known.
+    assert steps[0]["entropy"] == pytest.approx(2 * (0.5 * np.log(2 * np.pi * np.e) + np.log(0.3)), abs=1e-4)
+
+
+@pytest.mark.parametrize("method", ["ppo", "reference"])
+def test_critics_and_references_work_with_any_policy(tmp_path: Path, method: str) -> None:
+    named: Any = "ppo" if method == "ppo" else {"name": "grpo", "kl_coef": 0.1}
+    rows = of_phase(run(written(CARTPOLE, tmp_path, method=named, steps=4), tmp_path / "run"), "train")
+    if method == "ppo":
+        assert all(np.isfinite(row["value_loss"]) for row in rows)
+    else:
+        assert rows[0]["kl_ref"] == pytest.approx(0.0, abs=0.05)
+        assert rows[-1]["kl_ref"] > 0.0
+
+
+def _die_at(path: str, folder: str, step: int) -> None:
+    from grouprl.train.session import Session
+
+    whole = Session.record
+
+    def record(self: Session, values: dict[str, Any]) -> None:
+        whole(self, values)
+        if values["phase"] == "train" and values["step"] == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Session.record = record  # type: ignore[method-assign]
+    run(Path(path), Path(folder))
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        (CARTPOLE, {"method": "ppo", "steps": 7}),
+        (CARTPOLE, {"method": {"name": "grpo", "kl_coef": 0.1}, "steps": 7, "optim": {"name": "sgd", "lr": 0.1}}),
+        (DENOISING, {"steps": 13}),
+    ],
+    ids=["critic", "reference", "chain"],
+)
+def test_a_killed_run_ends_like_one_that_was_not(tmp_path: Path, settings: Any, changes: Any) -> None:
+    path = written(settings, tmp_path, **changes)
+    whole = run(path, tmp_path / "whole")
+    spawned = multiprocessing.get_context("spawn").Process(
+        target=_die_at, args=(str(path), str(tmp_path / "killed"), 6 if settings is CARTPOLE else 12)
+    )
+    spawned.start()
+    spawned.join(120)
+    assert spawned.exitcode == -signal.SIGKILL
+    train(load_config(str(path)), folder=tmp_path / "killed", resume=True, console=Console(quiet=True))
+    assert records(tmp_path / "killed") == whole
+    for name in ("model/policy.safetensors", *(f"rollouts/{p.name}" for p in (tmp_path / "whole/rollouts").iterdir())):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_trained_policy_is_loaded_again(tmp_path: Path) -> None:
+    run(written(CARTPOLE, tmp_path, steps=2), tmp_path / "run")
+    trained = load_trained(tmp_path / "run")
+    from safetensors.torch import load_file
+
+    stored = load_file(tmp_path / "run" / "model" / "policy.safetensors")
+    assert all(torch.equal(stored[name], x) for name, x in trained.policy.trainable_state().items())
+
+
+def test_environments_act_in_workers_as_they_do_here(tmp_path: Path) -> None:
+    changes = {"steps": 1, "task": {"name": "control:CartPole-v1", "turns": 8}}
+    here = run(written(CARTPOLE, tmp_path, **changes), tmp_path / "here")
+    away = run(written(CARTPOLE, tmp_path, **changes, environment={"workers": 1}), tmp_path / "away")
+    assert away == here
+
+
+class Broken:
+    """Fails in its second step for half of its seeds, or shows what is not in its space."""
+
+    spaces = Spaces(observation=Vector(2), action=Vector(1))
+
+    def __init__(self, how: str) -> None:
+        self.how, self.odd, self.time = how, False, 0
+
+    def reset(self, example: Any, seed: int) -> Any:
+        self.odd = seed % 2 == 1
+        return [0.0, 0.0]
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        if self.odd and self.time == 2:
+            if self.how == "raise":
+                raise RuntimeError("the pole broke")
+            return Step([0.0] * 3 if self.how == "shape" else [0.0, float("nan")])  # type: ignore[arg-type]
+        return Step([0.0, 1.0], float(action[0]), terminated=self.time == 3)  # type: ignore[arg-type]
+
+    def score(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("how", "said"), [("raise", "the pole broke"), ("shape", "(3,)"), ("nan", "finite")])
+def test_environments_that_fail_are_named_and_left_out(tmp_path: Path, how: str, said: str) -> None:
+    changes = {
+        "task": {"name": f"env:{__file__}:Broken", "turns": 5, "config": {"how": how}, "own_luck": True},
+        "steps": 1,
+        "reward": {"on_error": "drop_row", "max_failed_fraction": 1.0},
+    }
+    (row,) = of_phase(run(written(CARTPOLE, tmp_path, **changes), tmp_path / "run"), "train")
+    import pyarrow.parquet as pq
+
+    problems = pq.read_table(tmp_path / "run" / "rollouts").to_pydict()["problem"]
+    assert row["environment_errors"] == sum(problem is not None for problem in problems) > 0
+    assert all(said in problem for problem in problems if problem)
+    assert row["rows_used"] == 32 - row["environment_errors"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "tiny"}, "reads text. Set model: mlp"),
+        ({"task": "addition"}, "is made of text"),
+        ({"model": {"name": "mlp", "settings": {"hiden": [3]}}}, "model.settings.hiden"),
+        ({"model": {"name": "mlp", "settings": {"activation": "gelu"}}}, "activation = gelu"),
+        ({"model": {"name": "mlp", "lora": {"r": 4}}}, "model.lora is a setting of language models"),
+        ({"model": {"name": "tiny", "settings": {"hidden": 3}}, "task": "addition"}, "model.settings"),
+        ({"warmup": {"steps": 3}}, "warmup.steps"),
+        ({"sampling": {"top_k": 3}}, "sampling.top_k"),
+        ({"run": {"async_steps": 1}}, "run.async_steps"),
+        ({"method": "archer"}, "archer"),
+        ({"optim": {"name": "adamv"}}, "Did you mean 'adam'"),
+        ({"optim": {"name": "lbfgs"}}, "evaluates the loss several times"),
+        ({"optim": {"name": "sgd", "settings": {"momentun": 0.9}}}, "momentum"),
+        ({"optim": {"name": "sgd", "settings": {"momentum": -1.0}}}, "Invalid momentum"),
+        ({"optim": {"name": "sgd", "betas": [0.8, 0.9]}}, "sgd has no betas"),
+        ({"optim": {"settings": {"lr": 0.9}}}, "optim.lr"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(changes: Any, said: str) -> None:
+    with pytest.raises(InputError) as found:
+        plan(parse_config({**CARTPOLE, **changes})).raise_if_refused()
+    assert said.lower() in str(found.value).lower()
+
+
+def test_no_policy_is_mistaken_for_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("class Mine:\n    def __init__(self, build):\n        pass\n")
+    for name, said in ((f"{tmp_path}/mine.py:Mine", "has no backward"), (f"{tmp_path}/mine.py:Other", "no 'Other'")):
+        with pytest.raises(InputError, match=said):
+            plan(parse_config({**CARTPOLE, "model": name})).raise_if_refused()

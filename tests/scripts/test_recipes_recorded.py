@@ -1,0 +1,70 @@
+"""The record of what the recipes teach: numbers from run folders, and the table of the page."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+import recipes
+
+
+def evaluated(greedy, sampled):
+    ends = {"greedy_low": 0.0, "greedy_high": 1.0, "pass@1_low": sampled - 0.1, "pass@1_high": sampled + 0.1}
+    return {
+        f"eval/{key}": value for key, value in {"greedy": greedy, "pass@1": sampled, "questions": 8, **ends}.items()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [
+        {"phase": "warmup", "loss": 1.0},
+        {"phase": "eval", **evaluated(0.5, 0.25)},
+        *({"phase": "train", "reward_mean": float(paid)} for paid in range(10)),
+        {"phase": "eval", **evaluated(0.75, 0.5)},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tmp_path
+
+
+def test_a_record_holds_the_ends_of_a_run(folder):
+    record = recipes.read("screen", 1, folder, 32.6)
+    assert record["reward"] == [1.0, 7.0]  # of 0, 1, 2 and of 5 to 9
+    assert (record["before"]["pass@1"], record["after"]["greedy"], record["seconds"]) == (0.25, 0.75, 33)
+    row = "| `screen` | 1 | 1.00 → 7.00 | 0.250 [0.150, 0.350] | 0.500 [0.400, 0.600] | 0.500 → 0.750 | 33 |"
+    assert recipes.table([record]).splitlines()[2] == row
+
+
+def test_what_is_recorded_is_not_run_again_until_the_recipe_changes(folder, tmp_path, monkeypatch):
+    (tmp_path / "recipes.md").write_text(f"before\n{recipes.BEGIN}\nold\n{recipes.END}\nafter\n")
+    monkeypatch.setattr(recipes, "DOCS", tmp_path)
+    ran = []
+
+    def run(name, seed, _):
+        ran.append((name, seed))
+        return recipes.read(name, seed, folder, 1.0)
+
+    monkeypatch.setattr(recipes, "run", run)
+    recipes.main(["screen", "keys"], seeds=2)
+    assert ran == [("screen", 0), ("keys", 0), ("screen", 1), ("keys", 1)]
+    page = (tmp_path / "recipes.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("\nafter\n")
+    assert "old" not in page
+    assert [line.split()[1:4:2] for line in page.splitlines() if line.startswith("| `")] == [
+        ["`keys`", "0"], ["`keys`", "1"], ["`screen`", "0"], ["`screen`", "1"]
+    ]  # fmt: skip
+    recipes.main(["screen", "keys"], seeds=2)
+    assert len(ran) == 4
+    monkeypatch.setattr(recipes, "version", lambda name: "changed")
+    recipes.main(["keys"], seeds=1)
+    assert ran[4:] == [("keys", 0)]
+
+
+def test_the_page_shows_what_is_stored():
+    page = (recipes.DOCS / "recipes.md").read_text(encoding="utf-8")
+    stored = json.loads((recipes.DOCS / "recipes.json").read_text(encoding="utf-8"))
+    assert recipes.table(stored) in page

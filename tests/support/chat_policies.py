@@ -1,0 +1,35 @@
+"""Tiny policies that chat, for tests of what speaks the chat completions protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grouprl.policy import load_policy
+
+TOOLS = (
+    "{% if tools %}<|tools|>{% for tool in tools %}{{ tool.function.name }};{% endfor %}<eos>{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+    "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}\n</tool_call>{% endfor %}<eos>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+PRINTABLE = "".join(chr(c) for c in range(32, 127)) + "\n"
+
+
+def chatting(template: str | None = TOOLS, **sizes: int) -> Any:
+    """A policy with random weights and a chat template."""
+    sizes = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 2048, **sizes}
+    policy = load_policy("tiny", alphabet=PRINTABLE, **sizes)
+    policy.tokenizer.chat_template = template
+    return policy
+
+
+CHATML = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+FORGETFUL = CHATML.replace(
+    "{{ m['content'] }}",
+    "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' and not loop.last else m['content'] }}",
+)

@@ -1,0 +1,56 @@
+"""Runs in processes of their own, to be killed, and everything they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+TIMING = ("seconds", "tokens_per_second", "memory_mb")
+
+
+PRELOADED = ["grouprl.train.loop", "grouprl.policy.tiny", "transformers.models.llama.modeling_llama", "pyarrow.parquet"]
+
+
+def child(config: Path, folder: Path, resume: bool, log: Path) -> None:
+    """Run in a process of its own, with its output in `log`."""
+    from grouprl.config.run import load_config
+    from grouprl.train.loop import train
+
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        summary = train(load_config(str(config)), folder=folder, resume=resume)
+    sys.stdout.flush()
+    os._exit(130 if summary.interrupted else 0)
+
+
+def log_of(folder: Path) -> Path:
+    return folder.with_suffix(".log")
+
+
+def finished(process: BaseProcess, folder: Path, code: int = 0) -> str:
+    process.join(timeout=240)
+    output = log_of(folder).read_text()
+    assert process.exitcode == code, output
+    return output
+
+
+def evidence(folder: Path) -> dict[str, object]:
+    """Everything a run leaves that must not depend on interruptions."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = [{k: v for k, v in line.items() if not k.startswith(TIMING)} for line in lines]
+    rollouts = {path.name: path.read_bytes() for path in sorted((folder / "rollouts").iterdir())}
+    last = max((folder / "checkpoints").glob("step-*"))
+    states = {name: (last / name).read_bytes() for name in ("policy.safetensors", "optimizer.pt", "data.pt")}
+    model = [path.read_bytes() for path in sorted((folder / "model").rglob("model.safetensors"))]
+    assert model
+    return {
+        "metrics": metrics,
+        "rollouts": rollouts,
+        "model": model,
+        "samples": (folder / "samples.json").read_text(),
+        **states,
+    }

@@ -1,0 +1,122 @@
+"""A short run of every entry of the catalogue, killed and resumed: what it is of, and that it has gradients at all."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+import kills
+import toy_envs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from claims import NOT_RUN, OF_TEAMS, OF_TURNS
+from grouprl import methods
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.train.loop import train
+
+EXACT = (
+    *("judging", "backward", "optimiser step", "before memory", "after memory", "rollout", "scoring", "episodes"),
+    *("rollouts written", "after a metrics line", "half a metrics line", "state of a checkpoint", "checkpoint ends"),
+)
+"""Points inside of training, at one of which the run of an entry is killed; the others need no gradient."""
+SPECIAL: dict[str, dict[str, Any]] = {
+    "archer": {"critic_steps": 5, "critic_batch": 8, "actions": 12, "warmup": 1, "baseline": True},
+    "dapo": {"max_rounds": 3},
+    "dots": {"reference": 4},
+    "dvpo": {"pretraining_steps": 4},
+    "remix": {"reincarnation": 3},
+    "hi_agent": {"every": 0},
+    "intellect2": {"entropy_coef": 0.0},
+}
+"""Settings under which five tiny steps have gradients at all."""
+ON_TURNS = (*OF_TURNS, "hi_agent")
+THINKING = ("hbpo", "brpo")
+"""Entries that budget thoughts, which must be long enough to have several budgets."""
+REASONS = {name: why for name, why in NOT_RUN.items() if name not in (*ON_TURNS, *OF_TEAMS, "archer")}
+"""Entries that a short run on generated tasks cannot have, and why."""
+
+
+def names() -> list[str]:
+    """Every entry that can be tried, those of single answers first, dialects last."""
+    found = [name for name in methods() if name not in REASONS]
+    return sorted(found, key=lambda name: (bool(methods()[name].dialect_of), name in NOT_RUN))
+
+
+def settings(name: str) -> dict[str, Any]:
+    """The configuration of the run of an entry: a coin as reward, so that every group has something to tell."""
+    method = methods()[name].build()
+    base = methods()[name].dialect_of or name
+    config = kills.settings("ppo") | {
+        "method": {"name": name, **SPECIAL.get(name, {})},
+        "steps": 4,
+        "warmup": {"steps": 12, "batch": 16, "warmup_steps": 2, "lr": 1e-2},
+        "batch": {"prompts": 4, "group_size": 4, "minibatches": 1 if method.on_policy else 2},
+        "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
+        "run": {"checkpoint_every": 1, "keep": 2, "threads": 1},
+        "reward": {"function": f"{__file__}:coin", "workers": 0},
+    }
+    if base in ON_TURNS:
+        return config | {"task": f"{toy_envs.__file__}:AskTask", "data": {}, "reward": {}}
+    if base in OF_TEAMS:
+        warmup = config["warmup"] | {"steps": 120, "batch": 64, "lr": 3e-3}
+        return config | {"task": {"name": "team", "terms": 2}, "data": {}, "reward": {}, "warmup": warmup}
+    if name in THINKING or any(part.refuse(RunFacts(forms=0, examples=12)) for part in method.parts()):
+        return config | {"task": {"name": "ponder", "length": 2, "dots": 6, "budgeted": 0.0}}
+    return config
+
+
+def coin(completion: str) -> dict[str, float]:
+    """A reward that depends on nothing but the text, so that half of the completions of any policy are right."""
+    right = float(zlib.crc32(completion.encode()) & 1)
+    return {"reward": right, "correct": right}
+
+
+def warm(home: Path) -> None:
+    """Have this process import all that a run imports, and let runs be forks of it: most of a short run is imports."""
+    train(parse_config(settings("ppo")), folder=home / "warm", console=Console(quiet=True))
+    kills.FORKS = multiprocessing.get_context("fork")
+
+
+def tried(name: str, home: Path, seed: int, count: int = 1) -> dict[str, Any]:
+    """Run an entry whole, and once killed `count` times inside of training; what came of it."""
+    home.mkdir(parents=True, exist_ok=True)
+    config = home / "run.yaml"
+    config.write_text(yaml.safe_dump(settings(name)))
+    arrived = home / "arrivals.json"
+    kills.finish(kills.launch(config, home / "whole", count=arrived), home / "whole")
+    arrivals = [(point, (phase, step)) for point, (phase, step) in json.loads(arrived.read_text())]
+    rng = random.Random(f"{seed}/{name}")
+    came, folders = kills.run_killed(config, home, moments(arrivals, rng, count))
+    steps = gradients(home / "whole")
+    return {
+        "method": name,
+        "kills": [f"{moment.point}, step {moment.place[1]}" for moment in came],
+        "steps_with_gradient": sum(norm > 0 for norm in steps),
+        "steps": len(steps),
+        "optimizer_tensors": kills.count_tensors(home / "whole"),
+        "different": kills.differences(home, folders),
+    }
+
+
+def moments(arrivals: list[tuple[str, kills.Place]], rng: random.Random, count: int) -> list[kills.Moment]:
+    """Sample moments after the first step of training, when the optimiser has a state that can be lost."""
+    train = kills.PHASES.index("train")
+    met = [(point, place) for point, place in arrivals if point in EXACT and place[0] == train and place[1] >= 1]
+    chosen = sorted(rng.sample(range(len(met)), min(count, len(met))))
+    return [kills.Moment(*met[number]) for number in chosen]
+
+
+def gradients(folder: Path) -> list[float]:
+    """Return the gradient norm of every step of training."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line.get("grad_norm", 0.0) for line in lines if line["phase"] == "train"]

@@ -1,0 +1,29 @@
+"""Episodes with prefixes, collected without a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import toy_envs
+from episode_runs import run_config
+from grouprl.config.run import parse_config
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.tiny import build_tiny
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.collector import Collector
+
+
+def policy() -> CausalPolicy:
+    sizes = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}
+    return CausalPolicy(*build_tiny(toy_envs.AskTask.alphabet, **sizes, seed=1))
+
+
+def collector(task: Any) -> Collector:
+    return Collector(parse_config(run_config()), policy(), task.reward, 2, ErrorPolicy(), task)
+
+
+def sampled(task: Any, completions: int = 6) -> tuple[Collector, ScoredSamples]:
+    made = collector(task)
+    return made, made.sample([RolloutRequest(3, 3, task.example("train", 3), completions)])

@@ -1,0 +1,37 @@
+"""Entries of the catalogue whose parts remember something, each killed inside of a run that has gradients.
+
+`python scripts/kills.py --catalogue` takes every entry; docs/kills_catalogue.json records what it found.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kills_catalogue
+
+RECORD = Path(__file__).resolve().parents[2] / "docs" / "kills_catalogue.json"
+REMEMBERING = ("vapo", "dph_rl", "otc")
+"""A value model learnt before; reference rows and first rates; fewest calls, in turns. Optimiser steps of their own,
+refill, stores and moving references are in test_resume and test_kills."""
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_what_a_part_remembers_outlives_a_kill(name: str, tmp_path: Path) -> None:
+    found = kills_catalogue.tried(name, tmp_path, seed=1)
+    assert found["different"] == []
+    assert found["kills"]
+    assert found["steps_with_gradient"] >= 2
+    assert found["optimizer_tensors"] > 0
+
+
+def test_the_record_holds_no_run_that_ended_otherwise_or_shows_nothing() -> None:
+    entries = json.loads(RECORD.read_text())["entries"]
+    assert len(entries) >= 60
+    for name, row in entries.items():
+        assert not row["different"], name
+        assert row["kills"], name
+        assert row["steps_with_gradient"] > 0, name
+        assert row["optimizer_tensors"] > 0, name
