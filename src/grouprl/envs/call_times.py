@@ -53,8 +53,8 @@ class CallTimes:
         share = own.seconds / self.whole.seconds if self.whole.seconds else 0.0
         return (
             f"a call of an environment takes {_spelt(self.whole.mean)} on average; those of the slowest prompt, "
-            f"'{name}', take {_spelt(own.mean)} (the longest {_spelt(own.longest)}, {share:.0%} of all that environments "
-            "take)"
+            f"'{name}', take {_spelt(own.mean)} (the longest {_spelt(own.longest)}, {share:.0%} of all that "
+            "environments take)"
         )
 
     def clear(self) -> None:

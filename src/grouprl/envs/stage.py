@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import math
 import queue
 import threading
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from grouprl.core.hashing import generator
 from grouprl.envs.awaiting import BackgroundLoop
+from grouprl.envs.call_times import CallTimes
 from grouprl.envs.environment import Patient, unwritable
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
 Call = tuple[int, tuple[Any, ...]]
 """Number of an episode, and what its environment's method is called with."""
 
+TIMED = ("step", "reset")
+"""Calls whose time is noted."""
 WAITING = object()
 """Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
 LONGEST_TEXT = 1_000_000
@@ -60,6 +66,8 @@ class AnsweringStage(ABC):
 
     def __init__(self) -> None:
         self._answers: dict[int, Any] = {}
+        self.times = CallTimes()
+        """How long `reset` and `step` take, by prompt."""
 
     @abstractmethod
     def send(self, method: str, calls: Sequence[Call]) -> None:
@@ -160,34 +168,46 @@ class HereStage(AnsweringStage):
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__()
         self._held = Environments(make)
-        self._waiting: set[int] = set()
+        self._prompt: dict[int, str] = {}
+        self._waiting: dict[int, float] = {}
+        """Those whose answer is to come, and since when."""
         self._late: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Call one after the other; an answer that has to be waited for comes later."""
+        late = self._late  # that of this play: what comes after `clear` is heard by nobody
         patient: list[Call] = []
         for number, arguments in calls:
+            begun = time.perf_counter()
+            if method == "reset":
+                self._prompt[number] = str(getattr(arguments[0], "id", ""))
             found = self._held.call(method, number, arguments, early=True)
             if found is WAITING:
                 patient.append((number, arguments))
             elif inspect.isawaitable(found):
-                late = self._late  # that of this play: what comes after `clear` is heard by nobody
-                BackgroundLoop.here().start(found, lambda answer, number=number: late.put((number, answer)))
+                BackgroundLoop.here().start(found, partial(_hand_over, late, number))
             else:
                 self._answers[number] = found
+                self._timed(method, number, begun)
                 continue
-            self._waiting.add(number)
+            self._waiting[number] = begun if method in TIMED else math.inf
         for number, arguments in patient:
-            threading.Thread(target=self._wait, args=(self._late, method, number, arguments), daemon=True).start()
+            threading.Thread(target=self._wait, args=(late, method, number, arguments), daemon=True).start()
 
     def _wait(self, late: queue.SimpleQueue[Any], method: str, number: int, arguments: tuple[Any, ...]) -> None:
         late.put((number, self._held.call(method, number, arguments)))
+
+    def _timed(self, method: str, number: int, begun: float) -> None:
+        if method in TIMED:
+            self.times.add(self._prompt.get(number, ""), time.perf_counter() - begun)
 
     def _pump(self, seconds: float | None) -> None:
         try:
             while self._waiting:
                 number, answer = self._late.get_nowait() if seconds == 0.0 else self._late.get(timeout=seconds)
-                self._waiting.discard(number)
+                begun = self._waiting.pop(number)
+                if begun < math.inf:
+                    self._timed(TIMED[0], number, begun)
                 self._answers[number] = answer
                 seconds = 0.0
         except queue.Empty:
@@ -197,12 +217,17 @@ class HereStage(AnsweringStage):
         """Close what is left; answers that are still to come are not waited for."""
         self._waiting.clear()
         self._answers.clear()
+        self._prompt.clear()
         self._late = queue.SimpleQueue()
         self.call("close", [(number, ()) for number in self._held])
 
     def close(self) -> None:
         """Close what is left."""
         self.clear()
+
+
+def _hand_over(late: queue.SimpleQueue[Any], number: int, answer: Any) -> None:
+    late.put((number, answer))
 
 
 def _handled(found: Any) -> Any | Failure:

@@ -21,7 +21,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
 from grouprl.envs import stage_worker
 from grouprl.envs.plain import from_plain
-from grouprl.envs.stage import AnsweringStage, Call, HereStage, Stage
+from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
 from grouprl.envs.stage_slots import Asked, Slot, end, unlike
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
@@ -140,8 +140,12 @@ class WorkerStage(AnsweringStage):
         shared = self._shared()
         fewest = min(shared, key=lambda slot: len(slot.episodes), default=None)
         if fewest is None or (fewest.episodes and len(shared) < self.count):
-            return self._start(next(i for i in itertools.count() if i not in self._slots))
+            return self._start(self._free())
         return fewest.key
+
+    def _free(self) -> int:
+        """Return a number that no worker has."""
+        return next(i for i in itertools.count() if i not in self._slots)
 
     def _shared(self) -> list[Slot]:
         return [slot for slot in self._slots.values() if not slot.apart]
@@ -248,6 +252,8 @@ class WorkerStage(AnsweringStage):
         found = self._spoilt.get(each.episode, found)
         self._answer(each, found)
         prompt = self._prompt.get(each.episode, "")
+        if each.method in TIMED:
+            self.times.add(prompt, each.seconds)
         if isinstance(found, Failure):
             if found.lost:
                 self._count_lost(each, found)
@@ -355,7 +361,7 @@ class WorkerStage(AnsweringStage):
             other = next((each for each in shared if each.idle), None)
             if other is None and not self._may_grow(shared, slot):
                 continue
-            key = self._start(next(i for i in itertools.count() if i not in self._slots)) if other is None else other.key
+            key = self._start(self._free()) if other is None else other.key
             shared = self._shared()
             calls = slot.release(episode)
             self._home.pop(episode, None)

@@ -10,6 +10,7 @@ change how long it takes and nothing else.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class Rounds:
         self.table, self.stage, self.decode, self.draft = table, table.stage, decode, draft
         self.lines = [_Line(episode, episode.number) for episode in episodes]
         self._by_number = {line.number: line for line in self.lines}
+        self._numbers = itertools.count(len(episodes))
         self._settling = Settling(table.stage)
         self._gone: dict[int, str] = {}
         """What environments that were given up are still to answer."""
@@ -123,7 +125,7 @@ class Rounds:
             self._gone[line.number] = "step"
         else:
             self.stage.call("close", [(line.number, ())])
-        line.number = max([*self._by_number, *self._gone, len(self.lines) - 1]) + 1
+        line.number = next(self._numbers)
         self._by_number[line.number] = line
         line.draft, line.called, line.acts, line.answers = None, False, line.acts[:turn], line.answers[:turn]
         start = line.episode.start
