@@ -60,13 +60,13 @@ class Slot:
     """Whose environments live in it, in the order of their latest calls."""
     since: float = 0.0
     """When the oldest call that it has began to run."""
-    usual: float = math.inf
-    """Seconds of a call, smoothed."""
+    usual: dict[str, float] = field(default_factory=dict)
+    """Seconds of a call by its method, smoothed."""
     _seen: tuple[float, float] | None = None
 
     def feed(self, number: Iterator[int]) -> None:
         """Send on what waits, as far as the worker should have it. Raises whatever pickling the arguments raises."""
-        while self.queued and (self.together or len(self.sent) < (AHEAD if self.usual < QUICK else 1)):
+        while self.queued and (self.together or len(self.sent) < self._ahead()):
             each = self.queued[0]
             own = next(number)
             frame = pickle.dumps((own, each.method, each.episode, each.arguments))
@@ -75,6 +75,9 @@ class Slot:
                 self.begun()
             self.sent[own] = each
             self.process.send(frame)
+
+    def _ahead(self) -> int:
+        return AHEAD if self.usual.get(self.queued[0].method, math.inf) < QUICK else 1
 
     def begun(self) -> None:
         """Note that a call begins to run now."""
@@ -88,7 +91,7 @@ class Slot:
             raise KeyError(number)
         each = self.sent.pop(number)
         each.seconds = seconds
-        self.usual = seconds if self.usual == math.inf else 0.8 * self.usual + 0.2 * seconds
+        self.usual[each.method] = 0.8 * self.usual.get(each.method, seconds) + 0.2 * seconds
         if self.together:
             self.watch(self.running)
         elif self.sent:
@@ -131,22 +134,32 @@ class Slot:
         return now - then >= at_least and used - before < WAITING_SHARE * (now - then)
 
     def movable(self, seconds: Any) -> int | None:
-        """Return the queued episode that costs the fewest seconds to be brought back elsewhere; None without one.
+        """Return the episode that costs the fewest seconds to be brought back elsewhere; None without one.
 
         `seconds(episode)` are those; they are less than its call has been kept waiting.
         """
-        here = {each.episode for each in self.sent.values()}
-        others = dict.fromkeys(each.episode for each in self.queued if not each.answered and each.episode not in here)
+        running = next(iter(self.sent.values()), None)
+        others = dict.fromkeys(each.episode for each in self.open_calls() if each is not running)
+        if running is not None:
+            others.pop(running.episode, None)
         best = min(others, key=seconds, default=None)
         return best if best is not None and seconds(best) <= time.monotonic() - self.since else None
 
     def release(self, episode: int) -> list[Asked]:
-        """Give up an episode none of whose calls the worker has; returns those that wait here and have no answer."""
-        own = [each for each in self.queued if each.episode == episode]
+        """Give up an episode that has not the process; returns its calls that have no answer.
+
+        What the worker was sent already it will do, and nobody will hear of it.
+        """
+        own = [each for each in self.open_calls() if each.episode == episode]
+        new = any(each.method == "reset" for each in self.queued if each.episode == episode)
         self.queued = deque(each for each in self.queued if each.episode != episode)
-        if self.episodes.pop(episode, 0) is None and not any(each.method == "reset" for each in own):
+        for number, each in self.sent.items():
+            if each.episode == episode:
+                self.sent[number] = Asked(episode, "close", (), answered=True)
+        self.episodes.pop(episode, None)
+        if not new:
             self.queued.append(Asked(episode, "close", (), answered=True))
-        return [each for each in own if not each.answered]
+        return own
 
 
 def processor_seconds(pid: int) -> float | None:

@@ -353,7 +353,7 @@ class WorkerStage(AnsweringStage):
         shared = self._shared()
         for slot in shared:
             now = time.monotonic()
-            if slot.together or not slot.ready or not slot.queued or now - slot.since < SLOW_SECONDS:
+            if slot.together or not slot.ready or len(slot.sent) + len(slot.queued) < 2 or now - slot.since < SLOW_SECONDS:
                 continue
             episode = slot.movable(self._cost)
             if episode is None:
