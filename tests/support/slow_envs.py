@@ -9,6 +9,7 @@ from typing import Any
 
 from grouprl.envs import Observation, Step
 from grouprl.envs.stage import Call, HereStage
+from grouprl.tasks import Example
 from toy_envs import AskTask, Counting
 
 
@@ -53,6 +54,16 @@ class SlowTask(AskTask):
 
     def environment(self) -> Any:
         return AsyncSlow() if self.asynchronous else Slow()
+
+
+class UnevenTask(SlowTask):
+    """Every fourth prompt takes a hundred times as long as the others, and most turns."""
+
+    def example(self, split: Any, index: int) -> Any:
+        """Return prompt `index`."""
+        slow = index % 4 == 1
+        columns = {"letter": "a", "turns": 4 if slow else 1 + index % 3, "seconds": 0.2 if slow else 0.002}
+        return Example(f"uneven/{split}/{index}", "?", columns)
 
 
 class LateStage(HereStage):

@@ -90,9 +90,7 @@ def one_by_one(held: Any, calls: Iterator[Any], answer: Callable[..., None]) -> 
 class _Together:
     """Calls that wait at the same time: coroutines in one event loop, `Patient` environments in threads."""
 
-    def __init__(
-        self, held: Any, mark: Callable[[int], None], answer: Callable[..., None], seconds: float
-    ) -> None:
+    def __init__(self, held: Any, mark: Callable[[int], None], answer: Callable[..., None], seconds: float) -> None:
         self.held, self.mark, self.answer, self.seconds = held, mark, answer, seconds
 
     async def serve(self, calls: Iterator[Any]) -> None:

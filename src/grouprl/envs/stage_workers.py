@@ -20,6 +20,7 @@ from typing import Any, Literal
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
 from grouprl.envs import stage_worker
+from grouprl.envs.awaiting import awaited
 from grouprl.envs.plain import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
 from grouprl.envs.stage_slots import Asked, Slot, end, unlike
@@ -353,7 +354,12 @@ class WorkerStage(AnsweringStage):
         shared = self._shared()
         for slot in shared:
             now = time.monotonic()
-            if slot.together or not slot.ready or len(slot.sent) + len(slot.queued) < 2 or now - slot.since < SLOW_SECONDS:
+            if (
+                slot.together
+                or not slot.ready
+                or len(slot.sent) + len(slot.queued) < 2
+                or now - slot.since < SLOW_SECONDS
+            ):
                 continue
             episode = slot.movable(self._cost)
             if episode is None:
@@ -418,7 +424,7 @@ def harmless(task: Any) -> bool:
     example = task.environment()
     inner = getattr(example, "_inner", example)
     if example is not None:
-        example.close()
+        awaited(example.close())
     return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))
 
 

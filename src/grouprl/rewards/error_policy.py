@@ -112,13 +112,11 @@ class ErrorPolicy:
         if failures > self.max_fraction * self.window:
             raise _stop(f" on {failures} of the last {len(self._recent)} samples", problems)
 
-    def _spend_prompts(
-        self, lost_b: NDArray[np.bool_], group_b: NDArray[np.integer], problems: list[Problem]
-    ) -> None:
+    def _spend_prompts(self, lost_b: NDArray[np.bool_], group_b: NDArray[np.integer], problems: list[Problem]) -> None:
         bad = set(group_b[lost_b].tolist())
         tried = dict.fromkeys(group_b.tolist())
         self._prompts = [*self._prompts, *(group in bad for group in tried)][-max(PROMPT_WINDOW, len(tried)) :]
-        if bad and PROMPTS < sum(self._prompts) and 2 * sum(self._prompts) > len(self._prompts):
+        if bad and sum(self._prompts) > PROMPTS and 2 * sum(self._prompts) > len(self._prompts):
             raise _stop(f" on {sum(self._prompts)} of the last {len(self._prompts)} prompts", problems)
 
     def state_dict(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from grouprl.rollout.episode_rows import (
     start_of,
     with_function,
 )
-from grouprl.rollout.episodes import Episodes, play
+from grouprl.rollout.episodes import Episodes, Start, TurnSettings, play
 from grouprl.rollout.sampler import as_rollout
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import stored
@@ -117,10 +117,7 @@ class Collector:
         rows = [(request, request.first + i) for request in requests for i in range(request.completions)]
         if greedy:
             rows = [(request, GREEDY) for request in requests]
-        temperature = self.config.sampling.temperature
-        foreign_b = np.array(
-            [request.temperature not in (None, temperature) or scaling is not None for request, _ in rows], dtype=bool
-        )
+        foreign_b = self.foreign(rows) | (scaling is not None)
         if self.make is not None:
             return self._played(rows, foreign_b, greedy=greedy, scaling=scaling, count_failures=count_failures)
         budgets = [min(request.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for request, _ in rows]
@@ -201,8 +198,12 @@ class Collector:
     def _played(
         self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, scaling: EntropyScaling | None, count_failures: bool
     ) -> ScoredSamples:
-        """Play the requested episodes; rows without a token of the policy's own cannot be trained on."""
+        """Play the requested episodes."""
         episodes = self._play(rows, greedy=greedy, scaling=scaling)
+        return self.played(rows, episodes, foreign_b, count_failures=count_failures)
+
+    def played(self, rows: Rows, episodes: Episodes, foreign_b: np.ndarray, *, count_failures: bool) -> ScoredSamples:
+        """Score played episodes; rows without a token of the policy's own cannot be trained on."""
         which = [rows[e] for e in episodes.episode_b.tolist()]
         names = [sample_id(request.example.id, n, c) for (request, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):
@@ -264,10 +265,25 @@ class Collector:
             entropy_bt[row, where] = out.entropy_bt[place, where].cpu().to(entropy_bt)
         return replace(rollout, logp_bt=logp_bt, entropy_bt=entropy_bt)
 
+    def starts(self, rows: Rows) -> list[Start]:
+        """Return the episodes that rows are, with seeds of their own."""
+        temperature = self.config.sampling.temperature
+        return [start_of(request, number, self.config.seed, temperature) for request, number in rows]
+
+    def turn_settings(self) -> TurnSettings:
+        """How the turns of episodes are sampled."""
+        sampling = self.config.sampling
+        return TurnSettings(self.task.agents, False, sampling.top_p, sampling.top_k, self._stop)
+
+    def foreign(self, rows: Rows) -> np.ndarray:
+        """[B] bool: rows that are sampled at another temperature than the run's."""
+        temperature = self.config.sampling.temperature
+        return np.array([request.temperature not in (None, temperature) for request, _ in rows], dtype=bool)
+
     def _play(self, rows: Rows, *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         assert self.make is not None
-        sampling, seed = self.config.sampling, self.config.seed
-        starts = [start_of(request, number, seed, sampling.temperature) for request, number in rows]
+        sampling = self.config.sampling
+        starts = self.starts(rows)
         with self.watch("rollout"):
             if self.task.spaces is not None:
                 return play_arrays(
@@ -294,6 +310,7 @@ class Collector:
                 history=sampling.history,
                 stage=self.stage,
                 sampler=self.sampler,
+                reproducible=self.config.run.async_steps == 0,
             )
 
     def _scored_samples(

@@ -72,6 +72,12 @@ class Player:
         """Whether episodes are in play."""
         return bool(self._acting or self._ready or len(self._settling))
 
+    def ready(self) -> bool:
+        """Whether an episode can act at once."""
+        if not self._ready:
+            self._hear(0.0)
+        return bool(self._ready)
+
     def begin(self, episodes: Sequence[Episode]) -> None:
         """Begin episodes; their numbers differ from those of all that are in play."""
         self._acting.update((episode.number, episode) for episode in episodes)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grouprl.envs.stage import Stage
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.player import Decode, Settling, given_turns

@@ -53,7 +53,7 @@ class SetAside:
         return own
 
     def came_through(self, index: int) -> Aside | None:
-        """Note that prompt `index` was played; returns what was known of it if it had been set aside, and forgets it."""
+        """Note that prompt `index` was played; returns what was known of it if it was set aside, and forgets it."""
         return self._known.pop(index, None)
 
     def allows(self, index: int) -> bool:
