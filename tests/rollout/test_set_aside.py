@@ -146,7 +146,10 @@ def test_a_run_names_them_and_a_resumed_one_does_not_meet_them_again(tmp_path: P
     assert {row["prompt_id"] for row in failed} == {"culprit/2", "culprit/5"}
     assert len(failed) == 2 * 2 * 2, "each is offered twice, with two completions"
     summary = json.loads((whole / "summary.json").read_text())
-    assert {(row["prompt"], row["left_out"]) for row in summary["set_aside"]} == {("culprit/2", True), ("culprit/5", True)}
+    assert {(row["prompt"], row["left_out"]) for row in summary["set_aside"]} == {
+        ("culprit/2", True),
+        ("culprit/5", True),
+    }
     assert summary["account"]["prompts_set_aside"] == 4
     report = (whole / "report.html").read_text()
     assert "2 prompts are set aside" in report

@@ -33,6 +33,9 @@ LONGEST_TEXT = 1_000_000
 class Stage(Protocol):
     """Holds one environment per episode. Calls are sent to many at once, and each is answered when it is ready."""
 
+    times: CallTimes
+    """How long `reset` and `step` take, by prompt."""
+
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Call a method of some environments, none of which is still to answer; `receive` returns their answers.
 

@@ -20,6 +20,8 @@ AHEAD = 16
 """So many."""
 GRACE = 5.0
 """Seconds beyond twice the clock after which a worker that watches the clock of its calls itself has lost it."""
+SPARE_MEMORY = 1 << 30
+"""Bytes of memory that further workers leave free, beside that of four of their kind."""
 WAITING_SHARE = 0.5
 """A process that uses less than this share of a processor waits."""
 
@@ -47,6 +49,8 @@ class Slot:
     timeout: float
     apart: bool = False
     """Whether it holds one episode alone, which is suspected of having ended the process of others."""
+    spare: bool = False
+    """Whether it was started to help the others and has nothing to do before it is ready."""
     ready: bool = False
     together: bool = False
     """Whether its calls wait at the same time."""
@@ -170,6 +174,18 @@ def processor_seconds(pid: int) -> float | None:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def memory_for_another(pid: int) -> bool:
+    """Whether the machine has free memory for several more processes like `pid`; True where it does not tell."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/meminfo", "rb") as file:
+            free = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return True
+    return free > SPARE_MEMORY + 4 * own
 
 
 def end(slots: dict[Hashable, Slot]) -> None:

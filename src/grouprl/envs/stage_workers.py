@@ -13,7 +13,7 @@ import os
 import select
 import time
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
@@ -23,15 +23,15 @@ from grouprl.envs import stage_worker
 from grouprl.envs.awaiting import awaited
 from grouprl.envs.plain import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
-from grouprl.envs.stage_slots import Asked, Slot, end, unlike
+from grouprl.envs.stage_slots import Asked, Slot, end, memory_for_another, unlike
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import CannotSend, pack
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""
-MOST_WAITING = 32
-"""and so many where they wait instead of computing."""
+MOST_WAITING = 64
+"""and so many where they wait instead of computing, while there is memory for them."""
 SLOW_SECONDS = 0.05
 """A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
 START_SECONDS = 120.0
@@ -139,7 +139,7 @@ class WorkerStage(AnsweringStage):
         if episode in self._apart:
             return self._start(("apart", episode))
         shared = self._shared()
-        fewest = min(shared, key=lambda slot: len(slot.episodes), default=None)
+        fewest = min((slot for slot in shared if not slot.spare), key=lambda slot: len(slot.episodes), default=None)
         if fewest is None or (fewest.episodes and len(shared) < self.count):
             return self._start(self._free())
         return fewest.key
@@ -227,7 +227,7 @@ class WorkerStage(AnsweringStage):
     def _take(self, slot: Slot, reply: list[Any]) -> None:
         kind, *values = reply
         if kind == "ready" and len(values) == 1:
-            slot.ready, slot.together, self._failed_starts = True, bool(values[0]), 0
+            slot.ready, slot.together, slot.spare, self._failed_starts = True, bool(values[0]), False, 0
             slot.begun()
             if slot.together:
                 slot.watch(0)
@@ -350,36 +350,33 @@ class WorkerStage(AnsweringStage):
         self._answer(each, None if each.method == "close" else failure)
 
     def _balance(self) -> None:
-        """Give calls that stand behind a slow one to workers that have nothing to do, or to new ones if it waits."""
+        """Give calls that stand behind a slow one to workers that have nothing to do; start more where it waits."""
         shared = self._shared()
+        idle = deque(slot for slot in shared if slot.idle)
         for slot in shared:
-            now = time.monotonic()
-            if (
-                slot.together
-                or not slot.ready
-                or len(slot.sent) + len(slot.queued) < 2
-                or now - slot.since < SLOW_SECONDS
-            ):
+            if slot.together or not slot.ready or time.monotonic() - slot.since < SLOW_SECONDS:
                 continue
             episode = slot.movable(self._cost)
-            if episode is None:
-                continue
-            other = next((each for each in shared if each.idle), None)
-            if other is None and not self._may_grow(shared, slot):
-                continue
-            key = self._start(self._free()) if other is None else other.key
-            shared = self._shared()
-            calls = slot.release(episode)
-            self._home.pop(episode, None)
-            self._home[episode] = key
-            self._slots[key].episodes[episode] = None
-            self._slots[key].queued.extend([*self._journal.get(episode, ()), *calls])
-            self._feed(self._slots[key])
+            if episode is not None and idle:
+                self._move(episode, slot, idle.popleft())
+            elif episode is not None and self._may_grow(shared, slot):
+                self._slots[self._start(self._free())].spare = True
+                return
+
+    def _move(self, episode: int, slot: Slot, other: Slot) -> None:
+        """Bring an episode that waits for its turn in `slot` back in `other`."""
+        calls = slot.release(episode)
+        self._home[episode] = other.key
+        other.episodes[episode] = None
+        other.queued.extend([*self._journal.get(episode, ()), *calls])
+        self._feed(other)
 
     def _may_grow(self, shared: Sequence[Slot], slot: Slot) -> bool:
         """Whether another worker is worth it: there may be more, few are starting, and this one waits."""
         starting = sum(not each.ready for each in shared)
-        return len(shared) < self.most and starting < _cores() and slot.waits(SLOW_SECONDS)
+        if len(shared) >= self.most or starting >= _cores() or not slot.waits(SLOW_SECONDS):
+            return False
+        return memory_for_another(slot.process.child.pid)
 
     def _cost(self, episode: int) -> float:
         """Seconds that it takes to bring an episode back."""

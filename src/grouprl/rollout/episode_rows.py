@@ -22,6 +22,8 @@ from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
+SLOW = 0.001
+"""Environments whose calls take so many seconds are worth a word."""
 ANSWERS = 2**20
 """More completions than any prompt gets: it keeps apart the numbers of episodes of different prompts."""
 
@@ -215,11 +217,13 @@ def measured(
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
     behind = own + task.max_turns * int(text)
-    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, notes=tuple(_notes(encoder, seen, history)))
+    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, notes=tuple(_notes(encoder, seen, history, stage)))
 
 
-def _notes(encoder: Any, seen: Episodes, history: History) -> Iterator[str]:
-    """Say how many rows an episode becomes, and what the chat template does to earlier turns."""
+def _notes(encoder: Any, seen: Episodes, history: History, stage: Stage | None) -> Iterator[str]:
+    """Say how long environments take, how many rows an episode becomes, and what the template does to earlier turns."""
+    if stage is not None and stage.times.whole.mean >= SLOW:
+        yield stage.times.words()
     rows = len(seen) / max(1, len(seen.outcomes))
     if rows > 1:
         yield f"an episode becomes {rows:.3g} rows on average when its environment demonstrates; memory grows likewise"

@@ -31,8 +31,9 @@ INSIDE_SAMPLING = ("products", "attention", "sampling")
 OPAQUE = ("prefill", "log-probs, statistics", "score", "records")
 """Parts that are not divided further."""
 DECODE = "decode: other"
+WAITING = "waiting for environments"
 PARTS = (
-    *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", "score"),
+    *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", WAITING, "score"),
     *("log-probs, statistics", "advantages", "forward", "loss", "backward", "optimiser", "update: other"),
     *("records", "other"),
 )
@@ -197,6 +198,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 def timed_functions(policy: Any, loop: ModuleType) -> list[tuple[Any, str, str]]:
     """Return what is timed: owner, attribute, part of a step."""
     from grouprl.algorithms.method import Method
+    from grouprl.envs.stage import AnsweringStage
     from grouprl.policy.lean_weights import Affine
     from grouprl.rollout import collector as collect
     from grouprl.rollout import decoding
@@ -221,6 +223,7 @@ def timed_functions(policy: Any, loop: ModuleType) -> list[tuple[Any, str, str]]
         *caches,
         *_modules(policy),
         (collect, "play", "environments"),
+        *((AnsweringStage, name, WAITING) for name in ("receive", "call")),
         (collect.Collector, "_score", "score"),
         (Method, "compute_advantages", "advantages"),
         (loop, "update", "update: other"),
