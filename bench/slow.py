@@ -10,19 +10,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-import machine
-import report
 import torch
 import typer
 from rich.console import Console
-from waiting import ACTION, LETTERS, Waiting, WaitingTask, log_normal, one_slow
 
+import machine
+import report
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.envs.stage_workers import MOST_WAITING, WorkerStage
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example
+from waiting import ACTION, LETTERS, Waiting, WaitingTask, log_normal, one_slow
 
 Times = list[list[list[float]]]
 """[prompt][episode][turn] seconds."""
@@ -31,19 +31,20 @@ PAGE = """# Slow environments
 
 Measured by `bench/slow.py`: {episodes} episodes at once, in groups of {each}, an action of {action} tokens each turn.
 In `one slow prompt` every step of one of the prompts takes {slow:g} s and those of the others nothing, {turns} turns
-each; in `log-normal` each step takes a time of its own (median {median:g} s, σ = 1), {long} turns each. The bound is the
-largest of: decoding without waiting; the longest episode's own steps; all steps over the number of workers, where one
-worker does one at a time. `turn by turn` is what the slowest step of each turn adds up to, with decoding: the least that
-is possible where all wait for each other. Medians of {rounds} rounds after one that starts the workers. Results are those
-of environments that take no time, to the bit, except for `free` episodes, as asynchronous runs play them.
+each; in `log-normal` each step takes a time of its own (median {median:g} s, σ = 1), {long} turns each. The bound is
+the largest of: decoding without waiting; the longest episode's own steps; all steps over the number of workers, where
+one worker does one at a time. `turn by turn` is what the slowest step of each turn adds up to, with decoding: the
+least that is possible where all wait for each other. Medians of {rounds} rounds after one that starts the workers.
+Results are those of environments that take no time, to the bit, except for `free` episodes, as asynchronous runs play
+them.
 {facts}
 
 {table}
 
 Coroutines (`async def step`) all wait in one worker. Plain classes wait one at a time in each worker; where they wait
-instead of computing there are up to {most} workers, as many as episodes if memory allows. The load of the machine, the
-processes that wanted its {cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to the
-time of an episode what decoding takes then.
+instead of computing there are up to {most} workers, as many as episodes if memory allows. The load of the machine,
+the processes that wanted its {cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to
+the time of an episode what decoding takes then.
 """
 
 
