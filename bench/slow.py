@@ -42,9 +42,10 @@ them.
 {table}
 
 Coroutines (`async def step`) all wait in one worker. Plain classes wait one at a time in each worker; where they wait
-instead of computing there are up to {most} workers, as many as episodes if memory allows. The load of the machine,
-the processes that wanted its {cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to
-the time of an episode what decoding takes then.
+instead of computing there are up to {most} workers, as many as episodes if memory allows; new ones start one per core
+at a time, so the first rounds are played with fewer. The load of the machine, the processes that wanted its {cores}
+cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what decoding
+takes then.
 """
 
 

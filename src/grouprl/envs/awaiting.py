@@ -54,3 +54,8 @@ def awaited(found: Any) -> Any:
         return await found
 
     return asyncio.run_coroutine_threadsafe(result(), BackgroundLoop.here().loop).result()
+
+
+def close(environment: Any) -> None:
+    """Close an environment; waits for it where that is a coroutine."""
+    awaited(environment.close())

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.awaiting import awaited, close
 from grouprl.envs.environment import Demonstrator, Environment, Step, worth
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def total_reward(environment: Environment, example: Example, actions: Iterable[s
                 break
         return total + worth(awaited(environment.score()))
     finally:
-        awaited(environment.close())
+        close(environment)
 
 
 def demonstrated_actions(
@@ -47,7 +47,7 @@ def demonstrated_actions(
                 break
         return tuple(actions)
     finally:
-        awaited(environment.close())
+        close(environment)
 
 
 def over(step: Step) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
 from grouprl.envs import stage_worker
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.awaiting import close
 from grouprl.envs.plain import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
 from grouprl.envs.stage_slots import Asked, Slot, end, memory_for_another, unlike
@@ -421,7 +421,7 @@ def harmless(task: Any) -> bool:
     example = task.environment()
     inner = getattr(example, "_inner", example)
     if example is not None:
-        awaited(example.close())
+        close(example)
     return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))
 
 

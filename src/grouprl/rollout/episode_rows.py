@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.awaiting import close
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.stage import Stage
 from grouprl.records.examples import Example
@@ -38,7 +38,7 @@ def environments(task: Task) -> Callable[[], Environment] | None:
             f"the environment of the task '{task.name}' is {type(example).__name__}",
             "an environment has reset, step, score and close (grouprl.envs.Environment)",
         )
-    awaited(example.close())
+    close(example)
     return task.environment
 
 
@@ -46,7 +46,7 @@ def demonstrates(task: Task) -> bool:
     """Whether the environments of `task` can demonstrate."""
     example = task.environment()
     if example is not None:
-        awaited(example.close())
+        close(example)
     return isinstance(example, Demonstrator)
 
 
