@@ -64,7 +64,7 @@ class Job:
             "method": {"base": "grpo", "aggregate": "token_mean"},
             "steps": steps,
             "seed": SEED,
-            "batch": {"prompts": self.prompts, "group": self.group},
+            "batch": {"prompts": self.prompts, "group_size": self.group},
             "sampling": {"max_new_tokens": self.max_new_tokens},
             "optim": {"lr": LEARNING_RATE, "schedule": "constant"},
             "eval": {"every": 0, "prompts": 1, "final_prompts": 1},

@@ -18,7 +18,7 @@ import report
 from grouprl.methods import CATALOGUE
 from grouprl.storage.run_folder import write_text
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from batches import Case, random_case
 
 GROUPS, ANSWERS, TOKENS = 64, 16, 1024

@@ -118,9 +118,11 @@ def learning(runner: Runner, seeds: int, steps: int, rate: float) -> Iterator[re
         "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64}},
         "eval": {"every": 0, "final_prompts": 512},
     }
-    warm = runner.warm({**common, "warmup": {"steps": 250, "batch": 64, "rise": 10, "lr": 5e-3}, "run": {"threads": 1}})
-    job = {**common, "model": warm, "steps": steps, "batch": {"prompts": 16, "group": 8}}
-    job["optim"] = {"lr": rate, "rise": 3, "schedule": "constant"}
+    warm = runner.warm(
+        {**common, "warmup": {"steps": 250, "batch": 64, "warmup_steps": 10, "lr": 5e-3}, "run": {"threads": 1}}
+    )
+    job = {**common, "model": warm, "steps": steps, "batch": {"prompts": 16, "group_size": 8}}
+    job["optim"] = {"lr": rate, "warmup_steps": 3, "schedule": "constant"}
     plain, *_ = CORRECTIONS
     cases = [("synchronous", 0, CORRECTIONS[plain])]
     cases += [(name, 1, CORRECTIONS[name]) for name in (plain, "decoupled_ppo")]

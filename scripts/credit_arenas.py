@@ -10,7 +10,7 @@ from claims import Setup
 from effects import Arena, Settings, merged
 
 SMALL: Settings = {
-    "batch": {"prompts": 16, "group": 8, "minibatches": 2},
+    "batch": {"prompts": 16, "group_size": 8, "minibatches": 2},
     "warmup": {"batch": 64, "lr": 3e-3},
     "data": {"prompts": None},
     "eval": {"final_prompts": 128, "samples": 2, "k": [1]},
@@ -151,7 +151,7 @@ CONTESTS: tuple[Contest, ...] = (
         "keys",
         "arpo_branch",
         "episodes branch where a move is unsure",
-        changes={"batch": {"group": 4}},
+        changes={"batch": {"group_size": 4}},
         note="four episodes from the beginning and four branches, as many as GRPO has.",
     ),
     Contest(

@@ -36,10 +36,10 @@ from learn import Settings, _clear_unfinished, merged
 LAST = 10
 """Steps at the end of a run over which measures of training are averaged."""
 COMMON: Settings = {
-    "batch": {"prompts": 16, "group": 16, "minibatches": 2},
+    "batch": {"prompts": 16, "group_size": 16, "minibatches": 2},
     "data": {"prompts": 400},
     "model": {"name": "tiny", "tiny": {"layers": 2}},
-    "optim": {"lr": 1e-3, "rise": 5},
+    "optim": {"lr": 1e-3, "warmup_steps": 5},
     "eval": {"every": 0, "final_prompts": 256, "samples": 8, "k": [1, 8]},
     "run": {"checkpoint_every": 10**6, "threads": 1},
 }

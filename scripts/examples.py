@@ -12,8 +12,10 @@ import json
 import os
 import random
 import re
+import subprocess
+import sys
 import tempfile
-import time
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +52,8 @@ class Example:
     """The package without which it cannot run."""
     recorded: bool = True
     """Whether it is trained to its end; otherwise it is only run small, by a test."""
+    partner: int | None = None
+    """The block that says how the configuration of a second trainer differs, which runs at the same time."""
 
 
 def letters() -> list[Settings]:
@@ -73,36 +77,56 @@ def purchases() -> list[Settings]:
 
 
 TINY = {"name": "tiny", "tiny": {"layers": 2}}
+PLAIN: Settings = {"model": "tiny", "steps": 1}
+"""For blocks that show a task alone."""
+TERSE: Settings = {"method": {"name": "r3l", "form": "my_reviews.py:Terse"}}
+LETTERS: Settings = {
+    "model": TINY,
+    "task": {
+        "name": "jsonl:questions.jsonl",
+        "prompt": "question",
+        "demonstration": "demonstration",
+        "eval_fraction": 0.4,
+    },
+    "warmup": {"steps": 200, "batch": 64},
+    "optim": {},
+    "steps": 40,
+}
+"""What stands in for a pretrained model and a reader's prompts."""
 EXAMPLES = (
     Example(
         "own data and reward",
         "README.md",
         0,
         {"my_rewards.py": (0,)},
-        {
-            "model": TINY,
-            "task": {
-                "name": "jsonl:questions.jsonl",
-                "prompt": "question",
-                "demonstration": "demonstration",
-                "eval_fraction": 0.4,
-            },
-            "warmup": {"steps": 200, "batch": 64},
-            "optim": {},
-            "steps": 40,
-        },
+        LETTERS,
         letters,
     ),
     Example("environment of thirty lines", "docs/environments.md", 0, {"nim.py": (0,)}),
     Example("Gymnasium", "docs/environments.md", 1, needs="gymnasium"),
     Example("own tool", "docs/tools.md", 1, {"my_tools.py": (0, 1)}, rows=purchases),
-    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai", recorded=False),
+    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai"),
+    Example("utterances above tokens", "docs/agents.md", 1),
+    Example("first data and reward", "docs/getting_started.md", 0, {"my_rewards.py": (0,)}, LETTERS, letters),
+    Example("policy over vectors", "docs/policies.md", 0, needs="gymnasium"),
+    Example("episodes that are reviewed", "docs/reviews.md", 0),
+    Example("form of reviews", "docs/reviews.md", 0, {"my_reviews.py": (0,)}, TERSE, recorded=False),
+    Example("trainers for two agents", "docs/teams.md", 1, partner=2),
+    Example("Gymnasium, tuned", "docs/adapters.md", 5, needs="gymnasium"),
+    Example("PettingZoo", "docs/adapters.md", 6, {"meet.py": (2,)}, needs="pettingzoo"),
+    Example("TextArena", "docs/adapters.md", 7, needs="textarena"),
+    Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp"),
+    Example("TextArena, two players", "docs/adapters.md", 0, brought=PLAIN, needs="textarena", recorded=False),
+    Example("PettingZoo, turns", "docs/adapters.md", 1, brought=PLAIN, needs="pettingzoo", recorded=False),
+    Example("MCP, any prompts", "docs/adapters.md", 3, {"my_server.py": (3,)}, PLAIN, purchases, "mcp", recorded=False),
+    Example("tools, any prompts", "docs/tools.md", 0, {"my_tools.py": (0,)}, PLAIN, purchases, recorded=False),
 )
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """Return the fenced blocks of a page in a language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    """Return the fenced blocks of a page in a language, in order; those of a list's items without its margin."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return list(map(textwrap.dedent, re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)))
 
 
 def stage(example: Example, folder: Path) -> Settings:
@@ -116,26 +140,55 @@ def stage(example: Example, folder: Path) -> Settings:
     return {**yaml.safe_load(blocks(example.page, "yaml")[example.block]), **example.brought}
 
 
+def partner(example: Example, data: Settings) -> Settings:
+    """Return the configuration of the second trainer."""
+    assert example.partner is not None
+    return {**data, **yaml.safe_load(blocks(example.page, "yaml")[example.partner])}
+
+
 def version(example: Example) -> str:
     """Return a hash of everything the example is made of."""
     code = blocks(example.page, "python")
-    parts = [blocks(example.page, "yaml")[example.block], *(code[i] for ids in example.files.values() for i in ids)]
+    shown = blocks(example.page, "yaml")
+    parts = [shown[n] for n in (example.block, example.partner) if n is not None]
+    parts += (code[i] for ids in example.files.values() for i in ids)
     parts += [json.dumps(example.brought, sort_keys=True), json.dumps(example.rows() if example.rows else None)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def own_python_first() -> str:
+    """Return a PATH on which `python`, as commands of the pages say, is the one that runs this."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 
 
 def run(example: Example, seed: int = 0) -> Settings:
     """Train an example on one thread and return what came of it; seconds are of processor time."""
     before = Path.cwd()
+    os.environ["PATH"] = own_python_first()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            config = configured(stage(example, Path(folder)), seed)
-            begun = time.process_time()
+            data = stage(example, Path(folder))
+            config, begun = configured(data, seed), seconds_used()
+            other = None if example.partner is None else beside(partner(example, data), seed)
             outcome = train(config, folder=Path(folder) / "run", console=Console(file=io.StringIO()))
-            return record(example, config, seed, outcome.folder, time.process_time() - begun)
+            assert other is None or other.wait() == 0
+            return record(example, config, seed, outcome.folder, seconds_used() - begun)
         finally:
             os.chdir(before)
+
+
+def beside(data: Settings, seed: int) -> subprocess.Popen[bytes]:
+    """Start the second trainer, in the current folder."""
+    Path("partner.yaml").write_text(configured(data, seed).dump(), encoding="utf-8")
+    command = [sys.executable, "-m", "grouprl", "train", "partner.yaml", "--folder", "partner", "-q"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def seconds_used() -> float:
+    """Return the processor time of this process and of those that it started and that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def configured(data: Settings, seed: int) -> Config:

@@ -19,6 +19,7 @@ from configuration import configuration_page
 from counts import with_counts
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
+from grouprl.methods.describe import listing as listing_data
 from grouprl.methods.render import value_words
 from grouprl.papers import STATUSES, Standing, counts, search
 from grouprl.tasks import describe_tasks
@@ -155,20 +156,7 @@ def table(head: list[str], rows: list[list[Any]]) -> list[str]:
 
 def listing() -> str:
     """Return what `grouprl methods` lists, which it reads without loading the methods."""
-    found = [
-        {
-            "name": entry.name,
-            "family": entry.family,
-            "family_words": family_words(entry),
-            "title": entry.card.title,
-            "summary": entry.card.summary,
-            "year": year(entry),
-            "confidence": entry.card.confidence,
-        }
-        for members in families(CATALOGUE.values()).values()
-        for entry in members
-    ]
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(listing_data(), indent=1, ensure_ascii=False) + "\n"
 
 
 def listing_of_tasks() -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import kills  # noqa: E402
 from grouprl.storage.run_folder import write_json  # noqa: E402
@@ -66,7 +66,7 @@ def catalogue(seed: int, afresh: bool) -> int:
             except AssertionError as error:
                 known[name] = {"error": str(error)[-400:]}
         print(name, json.dumps(known[name]), flush=True)
-        write_json(page, {**counted(known), "reasons": kills_catalogue.REASONS, "entries": known})
+        write_json(page, {**counted(known), "entries": known})
     wrong = [name for name, row in known.items() if not good(row)]
     print(f"{len(known)} entries; different, without gradient or not run: {wrong or 'none'}")
     return 1 if wrong else 0

@@ -47,12 +47,12 @@ TASKS: dict[str, Settings] = {
 }
 COMMON: Settings = {
     "steps": 60,
-    "batch": {"prompts": 32, "group": 16, "minibatches": 2},
-    "optim": {"lr": 1e-3, "rise": 5},
+    "batch": {"prompts": 32, "group_size": 16, "minibatches": 2},
+    "optim": {"lr": 1e-3, "warmup_steps": 5},
     "eval": {"every": 0, "final_prompts": 512, "samples": 4},
     "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
 }
-PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "rise": 10}}}
+PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "warmup_steps": 10}}}
 FORMS: Settings = {
     "task": {"name": "ponder", "length": 4, "dots": 6, "budgeted": 0.0},
     "model": {"name": "tiny", "tiny": {"layers": 2}},

@@ -60,7 +60,7 @@ def read(name: str, seed: int, folder: Path, seconds: float) -> Record:
 
 
 def _evaluated(line: Record) -> Record:
-    kinds = ("greedy", "greedy_low", "greedy_high", "pass@1", "pass@1_low", "pass@1_high", "questions")
+    kinds = ("greedy", "greedy_low", "greedy_high", "pass@1", "pass@1_low", "pass@1_high", "prompts")
     return {kind: line[f"eval/{kind}"] for kind in kinds}
 
 

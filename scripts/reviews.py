@@ -28,7 +28,7 @@ COMMON: effects.Settings = {
     "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 2, "heads": 4, "intermediate": 128}},
     "warmup": {"batch": 24, "lr": 3e-3},
     "batch": {"prompts": 16},
-    "optim": {"lr": 1e-3, "rise": 3},
+    "optim": {"lr": 1e-3, "warmup_steps": 3},
     "eval": {"final_prompts": 128, "samples": 2, "k": [1]},
     "run": {"checkpoint_every": 10**6, "threads": 1, "rollouts_every": 0},
     "environment": {"workers": 0},
@@ -124,7 +124,9 @@ def measured(arena: str, method: str | Mapping[str, Any], group: int, seed: int,
     """Run, unless its outcome is there; returns what it showed."""
     folder = out / name_of(arena, method, group, seed)
     if not (folder / "outcome.json").is_file():
-        settings = merged(COMMON, ARENAS[arena].settings, {"batch": {"group": group}, "method": method, "seed": seed})
+        settings = merged(
+            COMMON, ARENAS[arena].settings, {"batch": {"group_size": group}, "method": method, "seed": seed}
+        )
         settings |= {"model": str(taught(arena, out)), "warmup": {"steps": 0}}
         start = time.perf_counter()
         clear_unfinished(folder)

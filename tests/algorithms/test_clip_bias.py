@@ -9,14 +9,14 @@ import torch
 from desks import FakeDesk
 from grouprl import InputError, method
 from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.mean_scaled import MeanScaled
-from grouprl.algorithms.features.running_baseline import RunningBaseline
+from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
+from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.clip_bias import ClipBias, left_out_by
+from grouprl.algorithms.updates.papers.clip_bias import ClipBias, left_out_by
 from grouprl.train.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy
@@ -35,7 +35,7 @@ def test_what_the_clip_leaves_out():
     (grad_bt,) = torch.autograd.grad(out, logp_bt)
     near(out.detach(), 0.5 - 0.125, atol=1e-6)
     near(grad_bt, [[0.5, -0.125], [0, 0]], atol=1e-6)
-    assert left_out_by(Clipped(high=3.0, low=0.9), logp_bt, batch) is None
+    assert left_out_by(Clipped(clip_high=3.0, clip_low=0.9), logp_bt, batch) is None
 
 
 def test_turns_are_clipped_whole():

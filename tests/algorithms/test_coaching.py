@@ -16,7 +16,7 @@ from rich.console import Console
 
 from desks import FakeDesk
 from episode_runs import launch, records, run_config
-from grouprl.algorithms.exploration.coaching import CoachAfterPlayer, MajorityVote, majority
+from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote, majority
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.prompts.refill import EpisodeBand

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desks import CharacterPolicy, FakeDesk, seen
-from grouprl.algorithms.exploration.rounds import PromptRewards, UncertaintyRounds, half_width, standing, student
+from grouprl.algorithms.exploration.papers.rounds import PromptRewards, UncertaintyRounds, half_width, standing, student
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.allocation import (
+from grouprl.algorithms.prompts.papers.allocation import (
     GradientVariance,
     GreedyFilter,
     Knapsack,
@@ -26,7 +26,7 @@ from grouprl.algorithms.prompts.allocation import (
     rounded,
     value,
 )
-from grouprl.algorithms.prompts.budget import EntropyTemperature, LengthBudget
+from grouprl.algorithms.prompts.papers.budget import EntropyTemperature, LengthBudget
 from grouprl.core.batch import SOURCES
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest

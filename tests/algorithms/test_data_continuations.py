@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from desks import END, FakeDesk, Numbers
-from grouprl.algorithms.exploration.continuations import Continuations, PlanTree, PrefixRestarts
-from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.exploration.papers.continuations import Continuations, PlanTree, PrefixRestarts
+from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.token_weights.prefix_mask import PrefixMask
+from grouprl.algorithms.token_weights.papers.prefix_mask import PrefixMask
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
@@ -259,7 +259,7 @@ def test_single_answers_are_judged_among_the_thoughts():
 
 
 def test_segments_are_credited_by_the_advantage():
-    from grouprl.algorithms.advantages.segments import BudgetSegments
+    from grouprl.algorithms.advantages.papers.segments import BudgetSegments
 
     context, rows = cut()
     adv_bt = BudgetSegments()(context.batch(rows))

@@ -11,13 +11,13 @@ import torch
 
 from desks import CharacterPolicy, FakeDesk, Numbers, seen
 from grouprl import InputError
-from grouprl.algorithms.exploration.probe import probe_prompts
+from grouprl.algorithms.exploration.papers.probe import probe_prompts
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling, ucb
-from grouprl.algorithms.prompts.budget import EntropyTemperature, LengthBudget
-from grouprl.algorithms.prompts.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
-from grouprl.algorithms.prompts.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
-from grouprl.algorithms.prompts.selection import RewardSelection, selected
+from grouprl.algorithms.prompts.papers.bandit import BanditOverSources, ThompsonSampling, ucb
+from grouprl.algorithms.prompts.papers.budget import EntropyTemperature, LengthBudget
+from grouprl.algorithms.prompts.papers.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
+from grouprl.algorithms.prompts.papers.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
+from grouprl.algorithms.prompts.papers.selection import RewardSelection, selected
 from grouprl.core.errors import RunError
 from grouprl.records.samples import subset
 
@@ -442,7 +442,7 @@ def test_a_selection_among_questions_that_nobody_can_score_ends_in_words(monkeyp
         sampled = probe_prompts(context, indices, completions)
         return subset(sampled, np.zeros(len(sampled), dtype=bool))
 
-    monkeypatch.setattr("grouprl.algorithms.prompts.selection.probe_prompts", none_scored)
+    monkeypatch.setattr("grouprl.algorithms.prompts.papers.selection.probe_prompts", none_scored)
     with pytest.raises(RunError, match="not one completion to the 8 prompts could be scored"):
         RewardSelection(keep=3).choose(4, FakeDesk())
 

@@ -21,7 +21,7 @@ from grouprl.algorithms.pretraining.initial_completions import (
     ReferenceRows,
     soft_value,
 )
-from grouprl.algorithms.pretraining.second_model import GlobalValue, PreferenceModel
+from grouprl.algorithms.pretraining.papers.second_model import GlobalValue, PreferenceModel
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining, foreseen
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import SOURCES, Batch

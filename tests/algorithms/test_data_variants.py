@@ -14,10 +14,10 @@ import torch
 import grouprl
 from desks import FakeDesk, Numbers
 from grouprl import InputError
-from grouprl.algorithms.advantages.variants import SharedVariants
-from grouprl.algorithms.exploration.extra import TemperedExtras, VerificationRows
+from grouprl.algorithms.advantages.papers.variants import SharedVariants
+from grouprl.algorithms.exploration.papers.extra import TemperedExtras, VerificationRows
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.prompts.budget_prompts import BudgetPrompts, in_tokens
+from grouprl.algorithms.prompts.papers.budget_prompts import BudgetPrompts, in_tokens
 from grouprl.algorithms.prompts.variants import CrossPairs, Variants, shares
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest

@@ -20,7 +20,15 @@ import yaml
 
 from desks import FakeDesk
 from episode_runs import launch, records, run_config
-from grouprl.algorithms.exploration.exchange import Exchange, SendCalled, TakeCalled, awaited, read, with_outcome, write
+from grouprl.algorithms.exploration.papers.exchange import (
+    Exchange,
+    SendCalled,
+    TakeCalled,
+    awaited,
+    read,
+    with_outcome,
+    write,
+)
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
@@ -35,7 +43,7 @@ CALLED: dict[str, Any] = {"base": "m_grpo", "augment": [], "buffer": {"part": "t
 def settings(folder: Path, side: str, **changes: Any) -> dict[str, Any]:
     """A run of a small team: its planner, or its worker."""
     method = yaml.safe_load(yaml.safe_dump(CALLER if side == "caller" else CALLED))
-    part = method["explore"][-1] if side == "caller" else method["replay"]
+    part = method["augment"][-1] if side == "caller" else method["buffer"]
     part |= {"folder": str(folder / "exchange"), "wait": 120.0, **changes}
     return run_config(
         task={"name": "team", "terms": 2},
@@ -43,8 +51,8 @@ def settings(folder: Path, side: str, **changes: Any) -> dict[str, Any]:
         method=method,
         steps=STEPS,
         warmup={"steps": 80, "batch": 16, "lr": 1e-2},
-        batch={"prompts": 4, "group": 4},
-        eval={"every": 0, "questions": 4, "final_prompts": 4, "samples": 1},
+        batch={"prompts": 4, "group_size": 4},
+        eval={"every": 0, "prompts": 4, "final_prompts": 4, "samples": 1},
         run={"threads": 1, "checkpoint_every": 2, "keep": 9},
     )
 

@@ -38,7 +38,7 @@ def test_the_public_contract():
         loss = method.loss(batch.old_bt, ready)
         assert loss.value.ndim == 0
         assert loss.metrics["ratio_mean"] == pytest.approx(1.0)
-    assert grouprl.method("dapo", clip_high=0.3).objective.high == 0.3
+    assert grouprl.method("dapo", clip_high=0.3).objective.clip_high == 0.3
     assert {"grpo", "dapo", "ppo", "sft"} <= set(grouprl.methods())
 
 

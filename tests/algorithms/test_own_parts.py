@@ -461,7 +461,9 @@ def test_every_part_is_listed_and_explained() -> None:
     assert {(row["kind"], row["name"]) for row in rows} == {(kind, name) for kind in PARTS for name in PARTS[kind]}
     assert not [row["name"] for row in rows if not row["summary"]]
     clipped = next(row for row in rows if row["name"] == "clipped")
-    assert {"low": 0.2, "high": 0.2}.items() <= {each["name"]: each["default"] for each in clipped["settings"]}.items()
+    assert {"clip_low": 0.2, "clip_high": 0.2}.items() <= {
+        each["name"]: each["default"] for each in clipped["settings"]
+    }.items()
     assert clipped["needs"] == ["old_bt"]
     assert clipped["formula"]
     for row in rows:  # what a part says of how it is written is true

@@ -7,7 +7,7 @@ from math import exp, log, sqrt
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.token_credit import TokenRelative
+from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
 from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, DynamicClip, EntropyClip, TurnClip, turn_log_ratio
 from grouprl.algorithms.objectives.covariance import ClipCov, KLCov, covariance
 from grouprl.algorithms.objectives.objective import Clipped
@@ -39,7 +39,7 @@ def test_clip_cov_draws_the_promised_number_within_its_bounds():
     cov_bt = covariance(logp_bt, batch)
     assert ((cov_bt > 0.2) & (cov_bt < 1.0))[sampled_bt].all()
     assert not out.loss_bt[sampled_bt].any()
-    plain = Clipped(low=1.0, high=1.0)(logp_bt, batch).loss_bt
+    plain = Clipped(clip_low=1.0, clip_high=1.0)(logp_bt, batch).loss_bt
     near(out.loss_bt[~sampled_bt], plain[~sampled_bt])
     again = ClipCov(share=0.01, lower=0.2, upper=1.0)(logp_bt + 1e-3, batch).metrics["covariance_fraction"]
     assert not torch.equal(again.bool(), sampled_bt)
@@ -47,8 +47,11 @@ def test_clip_cov_draws_the_promised_number_within_its_bounds():
 
 def test_without_candidates_nothing_is_drawn_and_clipped_tokens_are_none():
     batch, logp_bt = many()
-    near(ClipCov(lower=50.0, upper=60.0)(logp_bt, batch).loss_bt, Clipped(low=1.0, high=1.0)(logp_bt, batch).loss_bt)
-    tight = ClipCov(low=0.0, high=0.001, share=1.0, lower=-9.0, upper=9.0)(logp_bt, batch)
+    near(
+        ClipCov(lower=50.0, upper=60.0)(logp_bt, batch).loss_bt,
+        Clipped(clip_low=1.0, clip_high=1.0)(logp_bt, batch).loss_bt,
+    )
+    tight = ClipCov(clip_low=0.0, clip_high=0.001, share=1.0, lower=-9.0, upper=9.0)(logp_bt, batch)
     assert not (tight.metrics["covariance_fraction"] * tight.metrics["clip_fraction"]).any()
     with pytest.raises(InputError, match="interval"):
         build_part("objective", "clip_cov", {"lower": 2.0, "upper": 1.0})
@@ -90,13 +93,13 @@ def test_bounds_of_the_dynamic_clip():
 
 def test_at_its_bounds_the_dynamic_clip_moves_the_probability_by_epsilon():
     q = f64([0.05, 0.3, 0.7, 0.95])
-    low_bt, high_bt = DynamicClip(low=0.01, high=0.2).bounds(q.log())
+    low_bt, high_bt = DynamicClip(clip_low=0.01, clip_high=0.2).bounds(q.log())
     near((high_bt - 1) * high_bt * q, [0.2] * 4)
     near((1 - low_bt) * low_bt * q, [0.01] * 4)
 
 
 def test_a_token_at_its_bound_keeps_its_whole_gradient():
-    _, grad_bt = slopes(DynamicClip(low=0.0), [[0.0]], prepared([[-1.0]], old_bt=[[0.0]]))
+    _, grad_bt = slopes(DynamicClip(clip_low=0.0), [[0.0]], prepared([[-1.0]], old_bt=[[0.0]]))
     near(grad_bt, [[1.0]])
 
 
@@ -137,8 +140,8 @@ def test_unlikely_tokens_weigh_less_in_the_balance():
 def test_with_fixed_bounds_it_is_the_clip():
     batch, logp_bt = many()
     batch = batch.replace(behavior_bt=batch.old_bt)
-    fixed = BalancedClip(target=0.0, low_start=0.8, high_start=1.28, dual=3.0)(logp_bt, batch)
-    near(fixed.loss_bt, Clipped(low=0.2, high=0.28, dual=3.0)(logp_bt, batch).loss_bt)
+    fixed = BalancedClip(target=0.0, low_start=0.8, high_start=1.28, dual_clip=3.0)(logp_bt, batch)
+    near(fixed.loss_bt, Clipped(clip_low=0.2, clip_high=0.28, dual_clip=3.0)(logp_bt, batch).loss_bt)
 
 
 # --- entropy clip ----------------------------------------------------------------------------------------------------
@@ -158,7 +161,7 @@ def test_the_entropy_score_by_hand_and_as_released():
 def test_equal_entropies_give_the_plain_clip():
     batch, logp_bt = many()
     batch = batch.replace(entropy_bt=torch.full_like(batch.old_bt, 0.7))
-    near(EntropyClip(dual=3.0)(logp_bt, batch).loss_bt, Clipped(dual=3.0)(logp_bt, batch).loss_bt)
+    near(EntropyClip(dual_clip=3.0)(logp_bt, batch).loss_bt, Clipped(dual_clip=3.0)(logp_bt, batch).loss_bt)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.algorithms.advantages.segments import BudgetSegments, earlier
-from grouprl.algorithms.advantages.truncation import FailTruncated
+from grouprl.algorithms.advantages.papers.segments import BudgetSegments, earlier
+from grouprl.algorithms.advantages.papers.truncation import FailTruncated
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.budget import BudgetCosine, BudgetGap
+from grouprl.algorithms.rewards.papers.budget import BudgetCosine, BudgetGap
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from small import f64, near, small

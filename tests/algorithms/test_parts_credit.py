@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.algorithms.advantages.prefix_tree import OncePerNode, PrefixTree, Probability
-from grouprl.algorithms.advantages.token_credit import KeyTokens, SharedEnds, fisher_strength, information_gain
+from grouprl.algorithms.advantages.papers.prefix_tree import OncePerNode, PrefixTree, Probability
+from grouprl.algorithms.advantages.papers.token_credit import KeyTokens, SharedEnds, fisher_strength, information_gain
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.likelihood import LikelihoodGuard
+from grouprl.algorithms.regularizers.papers.likelihood import LikelihoodGuard
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, ragged, slopes, small
 

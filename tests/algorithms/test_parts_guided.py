@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.algorithms.advantages.novelty import NoveltyBonus, novelty
-from grouprl.algorithms.advantages.variants import SharedVariants
+from grouprl.algorithms.advantages.papers.novelty import NoveltyBonus, novelty
+from grouprl.algorithms.advantages.papers.variants import SharedVariants
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
-from grouprl.algorithms.rewards.formats import FormatDiversity, ParallelReward
+from grouprl.algorithms.rewards.papers.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
+from grouprl.algorithms.rewards.papers.formats import FormatDiversity, ParallelReward
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from small import f64, near, small

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.regularizers.kl import GRADIENT, estimate
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.rewards.shaping import KLInReward
@@ -141,3 +141,16 @@ def test_kl_in_the_reward_of_no_weight_needs_no_reference():
     near(part(small([1.0])).reward_b, [1.0])
     assert part.idle(RunFacts())
     assert "reference model" in KLInReward().refuse(RunFacts(has_reference=False))[0]
+
+
+@pytest.mark.parametrize("name", ["scheduled_kl", "convex_kl", "adaptive_kl"])
+@pytest.mark.parametrize("distance", [-30.0, -20.5, -19.0, 3.0, 30.0])
+def test_tokens_lost_by_far_are_still_pulled_back(name, distance):
+    """Slope 1 - exp(-d) of k3, with d held within ±20: beyond, the slope at the limit, not none."""
+    batch = small([0.0], ref_bt=[[-1.0 - distance]], step=0, steps=2)
+    batch = batch.replace(past={"kl_coef": f64([1.0])})
+    term = build_part("regularize", name, {"coef": 1.0, **({"curve": "constant"} if name == "scheduled_kl" else {})})
+    leaf_bt = f64([[-1.0]]).requires_grad_()
+    (grad_bt,) = torch.autograd.grad(term(leaf_bt, batch).loss_bt.sum(), leaf_bt)
+    held = max(-20.0, min(20.0, distance))
+    assert float(grad_bt) == pytest.approx(1 - exp(-held), rel=1e-9)

@@ -9,7 +9,7 @@ import torch
 
 from grouprl.algorithms.advantages.outcome import right, right_share
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.length_reward import (
+from grouprl.algorithms.rewards.papers.length_reward import (
     CosineLength,
     LengthWhenSolved,
     MinMaxLength,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
@@ -44,13 +44,13 @@ def test_policy_gradient():
 )
 def test_quadrants_of_the_clip(advantage, log_ratio, dual, slope):
     """The gradient is -A·ρ, or zero where the ratio has moved on in the advantage's direction, or beyond the dual."""
-    _, grad_bt = slopes(Clipped(low=0.2, high=0.2, dual=dual), [[log_ratio]], prepared([[advantage]]))
+    _, grad_bt = slopes(Clipped(clip_low=0.2, clip_high=0.2, dual_clip=dual), [[log_ratio]], prepared([[advantage]]))
     near(grad_bt, [[slope]])
 
 
 def test_values_of_the_clip():
     loss_bt, _ = slopes(
-        Clipped(low=0.2, high=0.28, dual=3.0),
+        Clipped(clip_low=0.2, clip_high=0.28, dual_clip=3.0),
         [[RIGHT, LEFT], [RIGHT, LEFT], [2.0, 0.0]],
         prepared([[2.0, 2.0], [-2.0, -2.0], [-2.0, -2.0]]),
     )
@@ -61,7 +61,7 @@ def test_the_dual_clip_is_the_two_sided_clip():
     """INTELLECT-2 caps the ratio of the free branch at δ: the same function for δ > 1 + high."""
     log_bt = torch.linspace(-2, 3, 101, dtype=torch.float64)[None].expand(2, -1)
     batch = prepared([[1.5] * 101, [-1.5] * 101])
-    ours, _ = slopes(Clipped(low=0.2, high=0.28, dual=4.0), log_bt.tolist(), batch)
+    ours, _ = slopes(Clipped(clip_low=0.2, clip_high=0.28, dual_clip=4.0), log_bt.tolist(), batch)
     ratio_bt, adv_bt = log_bt.exp(), batch.advantage_bt
     theirs = torch.maximum(-adv_bt * ratio_bt.clamp(max=4.0), -adv_bt * ratio_bt.clamp(0.8, 1.28))
     near(ours, theirs)
@@ -76,13 +76,13 @@ def test_on_policy_the_clip_is_the_policy_gradient():
 
 def test_without_bounds_the_clip_is_importance_weighting():
     batch = prepared([[1.0, -2.0, 0.5]])
-    _, grad_bt = slopes(Clipped(low=1.0, high=1e9), [[3.0, -3.0, 0.2]], batch)
+    _, grad_bt = slopes(Clipped(clip_low=1.0, clip_high=1e9), [[3.0, -3.0, 0.2]], batch)
     near(grad_bt, [[-exp(3.0), 2 * exp(-3.0), -0.5 * exp(0.2)]])
 
 
 def test_metrics_of_the_clip():
     batch = prepared([[1.0, 1.0, -1.0, -1.0]])
-    metrics = Clipped(dual=3.0)(batch.old_bt + f64([[RIGHT, LEFT, LEFT, 2.0]]), batch).metrics
+    metrics = Clipped(dual_clip=3.0)(batch.old_bt + f64([[RIGHT, LEFT, LEFT, 2.0]]), batch).metrics
     near(metrics["clip_fraction_high"], [[1.0, 0.0, 0.0, 0.0]])
     near(metrics["clip_fraction_low"], [[0.0, 0.0, 1.0, 0.0]])
     near(metrics["clip_fraction"], [[1.0, 0.0, 1.0, 0.0]])
@@ -100,20 +100,20 @@ def test_metrics_of_the_clip():
 )
 def test_ratio_levels(level, slope):
     """Log-ratios 0.1, -0.2, 0.4: mean 0.1, sum 0.3. The sequence's ratio has 1/3 of each token's slope, three times."""
-    _, grad_bt = slopes(Clipped(low=1.0, high=1e9, ratio=level), [[0.1, -0.2, 0.4]], prepared([[1.0] * 3]))
+    _, grad_bt = slopes(Clipped(clip_low=1.0, clip_high=1e9, ratio=level), [[0.1, -0.2, 0.4]], prepared([[1.0] * 3]))
     near(grad_bt, [slope])
 
 
 def test_sequence_ratios_see_active_tokens_only():
     batch = prepared([[1.0, 1.0, 0.0]]).replace(loss_mask_bt=torch.tensor([[True, True, False]]))
-    loss_bt, grad_bt = slopes(Clipped(low=1.0, high=1e9, ratio="sequence"), [[0.1, 0.3, 9.0]], batch)
+    loss_bt, grad_bt = slopes(Clipped(clip_low=1.0, clip_high=1e9, ratio="sequence"), [[0.1, 0.3, 9.0]], batch)
     near(loss_bt[0, :2], [-exp(0.2)] * 2)
     assert grad_bt[0, 2] == 0
 
 
 def test_the_ratio_to_the_sampler():
     batch = prepared([[1.0]], behavior_bt=[[-1.5]])
-    _, grad_bt = slopes(Clipped(low=1.0, high=1e9, against="behavior"), [[0.1]], batch)
+    _, grad_bt = slopes(Clipped(clip_low=1.0, clip_high=1e9, against="behavior"), [[0.1]], batch)
     near(grad_bt, [[-exp(0.6)]])
     with pytest.raises(InputError, match="behavior_bt"):
         Clipped(against="behavior")(batch.old_bt, prepared([[1.0]]))
@@ -121,7 +121,7 @@ def test_the_ratio_to_the_sampler():
 
 def test_capped_weights_keep_a_gradient():
     """Four limits: correct completions in [0.8, 1.28], wrong ones at most 5, without floor."""
-    part = Capped(low=0.8, high=1.28, low_negative=None, high_negative=5.0)
+    part = Capped(floor=0.8, cap=1.28, floor_negative=None, cap_negative=5.0)
     batch = prepared([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
     _, grad_bt = slopes(part, [[1.0, -1.0, 0.1]] * 2, batch)
     near(grad_bt, [[-1.28, -0.8, -exp(0.1)], [exp(1.0), exp(-1.0), exp(0.1)]])
@@ -131,7 +131,7 @@ def test_capped_weights_keep_a_gradient():
 
 
 def test_free_weights_are_importance_weights():
-    part = Capped(low=None, high=None, low_negative=None, high_negative=None)
+    part = Capped(floor=None, cap=None, floor_negative=None, cap_negative=None)
     _, grad_bt = slopes(part, [[2.0, -2.0]], prepared([[1.0, -1.0]]))
     near(grad_bt, [[-exp(2.0), exp(-2.0)]])
 
@@ -144,8 +144,8 @@ def test_minirl_drops_exactly_what_the_clip_drops(pairs):
     """The mask of MiniRL is the zero-gradient set of PPO's clip with the same bounds."""
     batch = prepared([[a for a, _ in pairs]], behavior_bt=[[-1.2 for _ in pairs]])
     log = [[r for _, r in pairs]]
-    _, ppo_bt = slopes(Clipped(low=0.2, high=0.27), log, batch)
-    _, mini_bt = slopes(MaskedImportanceObjective(low=0.2, high=0.27), log, batch)
+    _, ppo_bt = slopes(Clipped(clip_low=0.2, clip_high=0.27), log, batch)
+    _, mini_bt = slopes(MaskedImportanceObjective(clip_low=0.2, clip_high=0.27), log, batch)
     assert torch.equal(ppo_bt == 0, mini_bt == 0)
 
 
@@ -165,7 +165,7 @@ def test_the_soft_gate():
 
 
 def test_the_geometric_mean_clips_tokens_on_the_side_of_the_advantage():
-    part = GeometricMean(low=0.4, high=0.4)
+    part = GeometricMean(clip_low=0.4, clip_high=0.4)
     loss_bt, grad_bt = slopes(part, [[0.6, -0.6], [0.6, -0.6]], prepared([[2.0, 2.0], [-2.0, -2.0]]))
     near(loss_bt, [[-2 * exp(-0.1)] * 2, [2 * exp(0.1)] * 2])
     near(grad_bt, [[0.0, -2 * exp(-0.1)], [2 * exp(0.1), 0.0]])
@@ -202,8 +202,8 @@ def test_rows_without_advantage_are_called_zero_and_are(part):
 def test_formulas_name_the_policy_and_every_limit():
     assert "π_behavior" in Clipped(against="behavior").formula()
     assert "π_old" in Clipped().formula()
-    assert "at most 3·|A|" in Clipped(dual=3.0).formula()
-    text = Capped(low=0.8, high=1.28, low_negative=None, high_negative=5.0, against="behavior").formula()
+    assert "at most 3·|A|" in Clipped(dual_clip=3.0).formula()
+    text = Capped(floor=0.8, cap=1.28, floor_negative=None, cap_negative=5.0, against="behavior").formula()
     assert "[0.8, 1.28] where A ≥ 0, [0, 5] where A < 0" in text
     assert "π_behavior" in text
     assert "∞" in MaskedImportanceObjective(cap=None).formula()

@@ -9,12 +9,12 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
-from grouprl.algorithms.advantages.token_baseline import TokenBaseline
-from grouprl.algorithms.filters.mismatch_rejection import MismatchRejection
-from grouprl.algorithms.objectives.divergence_mask import DivergenceMask, binary_kl
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight
+from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.filters.papers.mismatch_rejection import MismatchRejection
+from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask, binary_kl
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.regularizers.kl import estimate
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
@@ -60,7 +60,7 @@ def test_binary_kl_of_known_probabilities():
 def test_divergence_mask_judges_probabilities_not_ratios():
     batch = prepared([[1.0], [1.0], [-1.0]], old_bt=[[math.log(0.01)], [math.log(0.5)], [math.log(0.5)]])
     moved = [[math.log(5.0)], [math.log(1.4)], [math.log(0.6)]]
-    grad_bt = slopes(DivergenceMask(low=0.15, high=0.15, cap=None), moved, batch)[1]
+    grad_bt = slopes(DivergenceMask(clip_low=0.15, clip_high=0.15, cap=None), moved, batch)[1]
     assert grad_bt[0, 0] == pytest.approx(-5.0), "0.01 to 0.05: a ratio of 5, but 0.04 of probability"
     assert not grad_bt[1:].any(), "0.5 to 0.7 and 0.5 to 0.3 have moved by 0.2"
     against = slopes(DivergenceMask(), [[0.0], [math.log(0.6)], [math.log(1.4)]], batch)[1]

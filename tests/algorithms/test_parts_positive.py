@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.reweigh import DifficultyWeight, DropOutliers, LongWrong
+from grouprl.algorithms.advantages.papers.reweigh import DifficultyWeight, DropOutliers, LongWrong
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.outer_clip import PreClipped
+from grouprl.algorithms.objectives.papers.outer_clip import PreClipped
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.reductions.control import ControlToken
-from grouprl.algorithms.regularizers.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
+from grouprl.algorithms.reductions.papers.control import ControlToken
+from grouprl.algorithms.regularizers.papers.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -141,7 +141,7 @@ def test_outliers_are_dropped_not_clipped():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_beyond_the_bound_there_is_no_gradient(sign):
     batch = prepared([[sign] * 4])
-    loss_bt, grad_bt = slopes(PreClipped(low=1.0, high=1e9), [[-50.0, -6.0, 6.0, 50.0]], batch)
+    loss_bt, grad_bt = slopes(PreClipped(clip_low=1.0, clip_high=1e9), [[-50.0, -6.0, 6.0, 50.0]], batch)
     near(loss_bt[0, [0, 3]], [-sign * 1e-3, -sign * 1e3], 1e-9)
     assert grad_bt[0].ne(0).tolist() == [False, True, True, False]
 

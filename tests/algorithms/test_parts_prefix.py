@@ -10,13 +10,13 @@ import torch
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.algorithms.advantages.plan_credit import PlanRelative
+from grouprl.algorithms.advantages.papers.plan_credit import PlanRelative
+from grouprl.algorithms.advantages.papers.truncation import ZeroTruncated
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.advantages.truncation import ZeroTruncated
 from grouprl.algorithms.filters.difficulty import DifficultyBand, band_rows
 from grouprl.algorithms.filters.selection import MixedGroups, mixed_rows
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask
+from grouprl.algorithms.token_weights.papers.prefix_mask import ContinuationReward, PrefixMask
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from small import f64, gradient, near, small

@@ -21,7 +21,7 @@ from grouprl.algorithms.objectives.discriminative import (
     SuccessWeight,
 )
 from grouprl.algorithms.objectives.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, RegionGradient, Shift
-from grouprl.algorithms.objectives.pairwise import PairwiseGradient
+from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
 from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, completion_value
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
@@ -341,7 +341,7 @@ def test_parts_that_need_several_updates_say_so(part):
 
 
 def test_settings_without_effect_and_runs_that_cannot_work():
-    assert "low" in PairwiseGradient(low=0.1, clip="joint").idle(TWO)[0]
+    assert "low" in PairwiseGradient(clip_low=0.1, clip="joint").idle(TWO)[0]
     assert not RegionGradient(region="none").idle(ONE)
     assert "negative" in ImplicitNegative(negative=0.0).idle(TWO)[0]
     assert "fewer than 3" in BalanceNegatives().idle(RunFacts(group_size=2))[0]

@@ -19,16 +19,16 @@ import toy_envs
 from chat_policies import TOOLS
 from episode_runs import launch, records, run_config
 from grouprl import InputError
-from grouprl.algorithms.advantages.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
-from grouprl.algorithms.exploration.reflect_retry import ReflectRetry
-from grouprl.algorithms.exploration.regenerate import CutAndRegenerate
-from grouprl.algorithms.exploration.retrospect import Retrospect
+from grouprl.algorithms.advantages.papers.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
+from grouprl.algorithms.exploration.papers.reflect_retry import ReflectRetry
+from grouprl.algorithms.exploration.papers.regenerate import CutAndRegenerate
+from grouprl.algorithms.exploration.papers.retrospect import Retrospect
+from grouprl.algorithms.exploration.papers.review_model import ReviewModel
+from grouprl.algorithms.exploration.papers.reviewing import ALONE
 from grouprl.algorithms.exploration.review_forms import CompactReview, JsonReview, Review, review_form
-from grouprl.algorithms.exploration.review_model import ReviewModel
-from grouprl.algorithms.exploration.reviewing import ALONE
 from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.observation_likelihood import ObservationLikelihood
+from grouprl.algorithms.regularizers.papers.observation_likelihood import ObservationLikelihood
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.hashing import generator
 from grouprl.envs import Observation, Step

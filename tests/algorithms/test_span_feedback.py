@@ -11,7 +11,7 @@ import torch
 import grouprl
 from desks import FakeDesk
 from grouprl import InputError
-from grouprl.algorithms.features.span_feedback import SpanFeedback, covered, most_alike, spans
+from grouprl.algorithms.features.papers.span_feedback import SpanFeedback, covered, most_alike, spans
 from grouprl.algorithms.part import RunFacts
 from single_runs import launch, records
 from small import near, small

@@ -11,10 +11,10 @@ import torch
 
 from desks import FakeDesk, judged_of
 from grouprl import method
-from grouprl.algorithms.buffers.success_replay import SelfImitation, SuccessReplay
+from grouprl.algorithms.buffers.papers.success_replay import SelfImitation, SuccessReplay
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.turn_bonus import TurnBonus
-from grouprl.algorithms.updates.replay_pass import ReplayPass
+from grouprl.algorithms.rewards.papers.turn_bonus import TurnBonus
+from grouprl.algorithms.updates.papers.replay_pass import ReplayPass
 from grouprl.core.batch import SOURCES
 from grouprl.records.samples import ScoredSamples, subset
 from single_runs import launch, records

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 import toy_envs
 from desks import CharacterPolicy, FakeDesk, judged_of
 from grouprl import method
-from grouprl.algorithms.buffers.utterance_replay import APART, UtteranceReplay
-from grouprl.algorithms.critics.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
-from grouprl.algorithms.critics.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
-from grouprl.algorithms.critics.utterance_critic import UtteranceCritic, follow, prepared, td_losses
-from grouprl.algorithms.exploration.stored_turns import add_turns, read_turns, turns_stored
+from grouprl.algorithms.buffers.papers.utterance_replay import APART, UtteranceReplay
+from grouprl.algorithms.critics.papers.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
+from grouprl.algorithms.critics.papers.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
+from grouprl.algorithms.critics.papers.utterance_critic import UtteranceCritic, follow, prepared, td_losses
+from grouprl.algorithms.exploration.papers.stored_turns import add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import warnings
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import examples
-from grouprl.config.run import parse_config
+from grouprl.config.run import load_config, parse_config, recipe_names
+from grouprl.core.renamed import RenamedWarning
+from grouprl.methods.compose import OLD_STAGES, compose
 from grouprl.train.loop import train
 
 RECORDED = json.loads(examples.JSON.read_text(encoding="utf-8"))
@@ -22,16 +26,36 @@ def test_an_example_runs(example: examples.Example, tmp_path: Path, monkeypatch:
     if example.needs:
         pytest.importorskip(example.needs)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", examples.own_python_first())
     data = examples.stage(example, tmp_path)
     small = {"steps": 1, "eval": {"every": 0, "final_prompts": 4}, "run": {"threads": 1}}
     small["batch"] = {"prompts": 2, "group_size": 2}
     if "warmup" in data:
         small["warmup"] = {"steps": 1, "batch": 4}
-    outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    silent = Console(file=io.StringIO())
+    outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=silent)
+    if example.partner is not None:  # what the first trainer has left is enough for the second
+        other = parse_config({**examples.partner(example, data), **small})
+        assert not train(other, folder=tmp_path / "partner", console=silent).interrupted
     steps = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text().splitlines()]
     (trained,) = (step for step in steps if step["phase"] == "train")
     assert trained["prompts_sampled"] >= 2, "more where groups without a spread are sampled again"
     assert not outcome.interrupted
+
+
+OLD = re.compile(
+    rf"^\s*(?:-\s*)?(?:{'|'.join(OLD_STAGES)}): *[\[{{\n]|\{{.*\b(?:{'|'.join(OLD_STAGES)}): *\[", re.MULTILINE
+)
+
+
+def test_pages_and_recipes_use_the_names_of_today() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RenamedWarning)
+        for name in recipe_names():
+            compose(load_config(name).method)
+    pages = [examples.ROOT / "README.md", *(examples.ROOT / "docs").rglob("*.md")]
+    found = [page.name for page in pages if page.stem != "renamed" and OLD.search(page.read_text(encoding="utf-8"))]
+    assert found == []
 
 
 @pytest.mark.parametrize("example", [each for each in examples.EXAMPLES if each.recorded], ids=lambda each: each.name)

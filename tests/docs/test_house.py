@@ -188,3 +188,24 @@ def test_a_name_means_one_class_or_one_kind_of_number() -> None:
             elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
                 found.setdefault(ast.unparse(node.targets[0]), []).append(_name(path))
     assert {name: where for name, where in found.items() if len(where) > 1 and name not in TWICE} == {}
+
+
+BY_NAME = {"cli.check_env", "cli.check_reward", "cli.evaluate", "cli.tasks"}
+"""Commands that take the name of a task, without a configuration around it."""
+
+
+def resolving() -> dict[str, list[str]]:
+    """What each module hands to `compose` and `load_task`; those that define them left out."""
+    found: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("compose", "load_task"):
+                found.setdefault(_name(path).removeprefix("grouprl."), []).append(ast.unparse(node.args[0]))
+    return {name: given for name, given in found.items() if not name.startswith(("methods.", "tasks."))}
+
+
+def test_a_configuration_is_resolved_in_one_place() -> None:
+    found = resolving()
+    assert sorted(found.pop("orchestrator.resolve")) == ["config.method", "config.task"]
+    assert set(found) <= BY_NAME
+    assert [text for given in found.values() for text in given if "config" in text] == []

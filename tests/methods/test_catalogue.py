@@ -179,6 +179,8 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         if f"{name}_alone" in when:
             alone = {"rewards": {name: case.batch.reward_b}, "agent_b": torch.zeros_like(case.batch.group_b)}
             case = dataclasses.replace(case, batch=case.batch.replace(**alone))
+    if "one_agent" in when:
+        case = dataclasses.replace(case, batch=case.batch.replace(agent_b=torch.zeros_like(case.batch.group_b)))
     if "distinct_states" in when:
         state_bs = case.batch.need("state_bs", "the test")
         own_bs = torch.arange(state_bs.numel()).view_as(state_bs)

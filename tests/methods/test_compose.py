@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grouprl
+from grouprl.algorithms import part as parts
 from grouprl.core.errors import InputError
+from grouprl.core.renamed import RenamedWarning
 from grouprl.methods import CATALOGUE
 from grouprl.methods.compose import as_data, compose
 
@@ -26,11 +29,11 @@ def test_a_name_is_the_catalogue_entry():
 
 def test_entry_settings_and_their_provenance():
     got = compose({"name": "grpo", "clip_high": 0.3})
-    assert got.method.objective.high == 0.3
+    assert got.method.objective.clip_high == 0.3
     assert got.method.settings["clip_high"] == 0.3
     assert got.provenance["clip_high"] == "set by you"
-    assert got.provenance["objective.high"] == "set by you through clip_high"
-    assert got.provenance["objective.low"] == "default of grpo"
+    assert got.provenance["objective.clip_high"] == "set by you through clip_high"
+    assert got.provenance["objective.clip_low"] == "default of grpo"
     source = CATALOGUE["grpo"].card.defaults.get("clip_low", "")
     assert got.provenance["clip_low"] == "default of grpo" + (f": {source}" if source else "")
 
@@ -118,10 +121,10 @@ def test_wrong_specifications_are_refused_in_words(spec, words):
 
 
 def test_a_setting_and_a_part_that_decide_the_same_number():
-    for objective in ({"high": 0.5}, "clipped", {"part": "clipped", "low": 0.1}):
-        with pytest.raises(InputError, match=r"both decide objective\.high"):
+    for objective in ({"clip_high": 0.5}, "clipped", {"part": "clipped", "clip_low": 0.1}):
+        with pytest.raises(InputError, match=r"both decide objective\.clip_high"):
             compose({"name": "grpo", "clip_high": 0.3, "objective": objective})
-    assert compose({"name": "grpo", "clip_high": 0.3, "objective": {"low": 0.1}}).method.objective.high == 0.3
+    assert compose({"name": "grpo", "clip_high": 0.3, "objective": {"clip_low": 0.1}}).method.objective.clip_high == 0.3
 
 
 @pytest.mark.parametrize("aggregate", ["token_mean", "sequence_sum", "constant_length"])
@@ -145,12 +148,13 @@ def test_published_compositions_of_a_sequence_ratio_compose_again():
 def test_a_number_set_by_the_entry_and_by_the_part_is_the_same_number():
     """verl's GSPO has a token mean as published: nothing is said of it, whichever way the clip is set."""
     by_entry = compose({"base": "gspo@verl", "clip_ratio_low": 3e-4})
-    by_part = compose({"base": "gspo@verl", "objective": {"low": 3e-4}})
+    with pytest.warns(RenamedWarning, match=r"'clipped\.low' is now called 'clipped\.clip_low'"):
+        by_part = compose({"base": "gspo@verl", "objective": {"low": 3e-4}})
     by_name = compose({"base": "gspo@verl", "objective": {"clip_low": 3e-4}})
     assert by_entry.method.objective == by_part.method.objective == by_name.method.objective
     assert by_entry.warnings == by_part.warnings == by_name.warnings == ()
-    assert by_name.provenance["objective.low"] == "set by you"
-    with pytest.raises(InputError, match="'low' is set twice"):
+    assert by_name.provenance["objective.clip_low"] == "set by you"
+    with pytest.raises(InputError, match=r"clipped\.low and clipped\.clip_low are both given"):
         compose({"base": "grpo", "objective": {"low": 0.1, "clip_low": 0.1}})
 
 
@@ -166,6 +170,7 @@ def test_a_number_set_by_the_entry_and_by_the_part_is_the_same_number():
         ("cispo", {"high": 1.2, "low": 0.8}, {"cap": 1.2, "floor": 0.8}),
         ("scalerl", {"high": 3.0}, {"cap": 3.0}),
         ("rec", {"low": 0.1}, {"clip_low": 0.1}),
+        ("dppo_mask", {"low": 0.1, "high": 0.3}, {"clip_low": 0.1, "clip_high": 0.3}),
     ],
 )
 def test_old_names_of_settings_work_for_one_version(name, old, new):
@@ -174,6 +179,27 @@ def test_old_names_of_settings_work_for_one_version(name, old, new):
     assert all(f"'{key}' is now called" in " ".join(composed.notes) for key in old)
     with pytest.warns(FutureWarning, match="is now called"):
         assert grouprl.method(name, **old) == composed.method
+
+
+CLIPS = {"low": "clip_low", "high": "clip_high", "dual": "dual_clip"}
+
+
+@pytest.mark.parametrize("name", sorted(parts.PARTS["objective"]))
+def test_the_bounds_of_a_clip_have_one_name_in_every_part(name):
+    """clip_low, clip_high, dual_clip; weights have floor and cap. The names of before are understood with a note."""
+    cls = parts.PARTS["objective"][name]
+    settings = {f.name for f in dataclasses.fields(cls)}
+    assert not settings & {"low", "high", "dual", "low_negative", "high_negative"}
+    for old, new in cls.renamed.items():
+        assert name == "capped" or new == CLIPS[old]
+        if new not in settings:
+            continue
+        value = 2.0 if new == "dual_clip" else 0.3
+        with pytest.warns(RenamedWarning, match=f"'{name}.{old}' is now called '{name}.{new}'"):
+            made = cls(**{old: value})
+        assert made == cls(**{new: value})
+        with pytest.warns(RenamedWarning):
+            assert compose({"base": "grpo", "objective": {"part": name, old: value}}).method.objective == made
 
 
 def test_old_and_new_name_together_are_refused():
@@ -260,7 +286,7 @@ def test_own_methods_by_file_and_module(tmp_path, monkeypatch):
     path = f"{tmp_path}/own_method_module.py"
     try:
         plain = compose({"base": f"{path}:plain", "high": 0.5, "aggregate": "token_mean"})
-        assert plain.method.objective.high == 0.5
+        assert plain.method.objective.clip_high == 0.5
         assert plain.method.aggregate.name == "token_mean"
         registered = compose(f"{path}:registered")
         assert registered.base == "registered_by_a_test"
@@ -271,7 +297,7 @@ def test_own_methods_by_file_and_module(tmp_path, monkeypatch):
             compose(f"{path}:plian")
         del CATALOGUE["registered_by_a_test"]
         monkeypatch.syspath_prepend(str(tmp_path))
-        assert compose("own_method_module:plain").method.objective.high == 0.4
+        assert compose("own_method_module:plain").method.objective.clip_high == 0.4
     finally:
         CATALOGUE.pop("registered_by_a_test", None)
 

@@ -41,7 +41,7 @@ def test_an_entry_has_the_settings_types_and_lines_of_its_base(forget):
 
     made = grouprl.method("mine", eps=0.125, kl_coef=0.25)
     assert made.advantage == grouprl.method("grpo", eps=0.125).advantage
-    assert made.objective.high == 0.5, "the base is composed with the entry's default"
+    assert made.objective.clip_high == 0.5, "the base is composed with the entry's default"
     assert made.aggregate == TokenMean()
     assert made.settings["eps"] == 0.125
     plain = grouprl.method("mine", extra=False, kl_coef=0.25, clip_high=0.2)

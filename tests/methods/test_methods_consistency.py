@@ -9,9 +9,14 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.certainty import AddOutcome, CertaintyReward
+from grouprl.algorithms.advantages.papers.certainty import AddOutcome, CertaintyReward
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip, completion_entropy
+from grouprl.algorithms.rewards.papers.consistency import (
+    PromptAdvantage,
+    SemanticScale,
+    TwoLevelClip,
+    completion_entropy,
+)
 from small import f64, gradient, near, slopes, small
 
 
@@ -81,7 +86,7 @@ def test_advantages_of_opposite_sign_are_clipped_each_on_its_side():
 
 def test_two_level_clip_dual_bounds_the_negative_side():
     batch = small([0.0]).replace(advantage_bt=f64([[0.0]]), rewards={"local": f64([0.5]), "question": f64([-1.0])})
-    loss_bt, grad_bt = slopes(TwoLevelClip(dual=3.0), [[2.0]], batch)
+    loss_bt, grad_bt = slopes(TwoLevelClip(dual_clip=3.0), [[2.0]], batch)
     near(loss_bt, [[3.0]])
     near(grad_bt, [[0.0]])
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.advantages.history import OnlyTokenMean, SmoothStandardized
+from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
 from grouprl.algorithms.objectives.adaptive_clip import DynamicClip
-from grouprl.algorithms.objectives.dropout import DropoutClip
+from grouprl.algorithms.objectives.papers.dropout import DropoutClip
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.regularizers.schedule import ConvexKL, ScheduledKL
+from grouprl.algorithms.regularizers.papers.schedule import ConvexKL, ScheduledKL
 from grouprl.core.errors import InputError
 from grouprl.records.prompt_history import PromptHistory, Visit
 from single_runs import launch, records
@@ -210,7 +210,7 @@ def test_only_token_mean_sums_the_means_of_answers():
 
 @pytest.mark.parametrize(("q", "low", "high"), [(0.9, 0.769, 1.187), (0.01, 0.5, 5.0)])
 def test_dynamic_bounds_of_the_table(q, low, high):
-    low_bt, high_bt = DynamicClip(low=0.16, high=0.2).bounds(f64([[log(q)]]))
+    low_bt, high_bt = DynamicClip(clip_low=0.16, clip_high=0.2).bounds(f64([[log(q)]]))
     assert float(low_bt) == pytest.approx(low, abs=2e-3)
     assert float(high_bt) == pytest.approx(high, abs=4e-2)
 

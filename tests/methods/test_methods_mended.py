@@ -13,16 +13,16 @@ import torch
 import grouprl
 from batches import outcome, random_case
 from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.token_credit import information_gain
-from grouprl.algorithms.buffers.success_replay import SuccessReplay, middle
+from grouprl.algorithms.advantages.papers.token_credit import information_gain
+from grouprl.algorithms.buffers.papers.success_replay import SuccessReplay, middle
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.covariance import KLCov
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.soft import GeometricMean
+from grouprl.algorithms.objectives.papers.soft import GeometricMean
 from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.coverage import Coverage
-from grouprl.algorithms.updates.clip_bias import left_out_by
+from grouprl.algorithms.regularizers.papers.coverage import Coverage
+from grouprl.algorithms.updates.papers.clip_bias import left_out_by
 from grouprl.algorithms.updates.trust_region import natural_step
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
@@ -193,15 +193,21 @@ def test_every_method_bears_a_row_without_tokens(name):
 
 @pytest.mark.parametrize(
     ("name", "divisors"),
-    [("grpo@trl", (8, 4)), ("dr_grpo@trl", (16, 16)), ("dapo@trl", (5, 5))],
+    [
+        ("grpo@trl", (8, 4)),
+        ("luspo@trl", (4, 4)),
+        ("dr_grpo@trl", (16, 16)),
+        ("dapo@trl", (4, 4)),
+        ("bnpo@trl", (4, 4)),
+    ],
 )
-def test_masked_truncated_completions_keep_trls_denominators(name, divisors):
-    """TRL zeroes the mask of a truncated completion after it counted tokens: B, B·Lmax and Σ|y| stay what they were.
+def test_masked_truncated_completions_have_trls_denominators(name, divisors):
+    """TRL zeroes the mask of a truncated completion: B and B·Lmax stay what they were, Σ|y| counts what is left.
 
     Rewards 1, 0, 0, 1 of 2, 1, 1, 1 tokens, the last truncated: A = ±0.5/(std + 1e-4), sample std √(1/3).
     """
     batch = small([1.0, 0.0, 0.0, 1.0], [2, 1, 1, 1], truncated_b=[False, False, False, True], max_length=4)
-    masked = compose({"base": name, "filter": ["mask_truncated"]}).method
+    masked = grouprl.method(name, mask_truncated_completions=True)
     size = 0.5 / (math.sqrt(1 / 3) + 1e-4)
     rows = [[-size / divisors[0]] * 2, [size / divisors[1], 0.0], [size / divisors[1], 0.0], [0.0, 0.0]]
     near(gradient(masked, batch, batch.old_bt), rows)

@@ -12,11 +12,11 @@ import torch
 import grouprl
 from batches import outcome, random_case
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.one_token import OneToken
-from grouprl.algorithms.objectives.shifted_clip import ShiftedClip
+from grouprl.algorithms.objectives.papers.one_token import OneToken
+from grouprl.algorithms.objectives.papers.shifted_clip import ShiftedClip
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.regularizers.coverage import Coverage
+from grouprl.algorithms.regularizers.papers.coverage import Coverage
 from grouprl.core.batch import SOURCES
 from single_runs import launch, records
 from small import f64, gradient, near, prepared, slopes, small

@@ -13,7 +13,7 @@ import torch
 from episode_runs import launch, records, run_config
 from grouprl import Batch, method
 from grouprl.algorithms.advantages.roles import CalledReward, LateAgent, OutcomeAndActions, RoleRelative
-from grouprl.algorithms.exploration.align import AlignCalls
+from grouprl.algorithms.exploration.papers.align import AlignCalls
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError

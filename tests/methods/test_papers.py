@@ -140,7 +140,7 @@ def test_settings_that_stand_for_a_paper_do_what_it_proposes():
     from grouprl.methods.compose import compose
 
     (clip,) = [s for s in listing(171).settings if s.startswith("method.")]
-    assert compose(load_config("addition", [clip]).method).method.objective.dual == 4
+    assert compose(load_config("addition", [clip]).method).method.objective.dual_clip == 4
 
 
 # --- search and surfaces --------------------------------------------------------------------------------------------

@@ -8,27 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from torch import Tensor
 
 import grouprl
-from grouprl.core.batch import Batch
-from small import f64, near, ragged, small
+from facts import slope, standardised
+from small import f64, near, small
 
 RIGHT = torch.tensor
-
-
-def slope(method: grouprl.Method, batch: Batch, moved: Sequence[Sequence[float]]) -> tuple[float, Tensor, Batch]:
-    """Loss, dLoss/dlogp [B,T] and the prepared batch at log-probs old + `moved`."""
-    ready = method.prepare(batch)
-    leaf_bt = (batch.old_bt + ragged(moved)).clone().requires_grad_()
-    loss = method.loss(leaf_bt, ready).value
-    (grad_bt,) = torch.autograd.grad(loss, leaf_bt)
-    return float(loss.detach()), torch.where(batch.mask_bt, grad_bt, 0), ready
-
-
-def standardised(rewards: Sequence[float], eps: float = 1e-6) -> list[float]:
-    mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
-    return [(r - mean) / (std + eps) for r in rewards]
 
 
 # --- 43 DisCO: invalid groups contribute 0 and count in the denominator -----------------------------------------------

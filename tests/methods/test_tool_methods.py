@@ -13,7 +13,7 @@ import grouprl
 import toy_envs
 from episode_runs import launch, records
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.good_tokens import GoodTokensNLL, ThoughtEntropy
+from grouprl.algorithms.regularizers.papers.good_tokens import GoodTokensNLL, ThoughtEntropy
 from grouprl.orchestrator.text_features import thoughts
 from small import f64, near, prepared, small
 

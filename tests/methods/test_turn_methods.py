@@ -12,12 +12,12 @@ from batches import random_case
 from desks import CharacterPolicy, FakeDesk, Numbers
 from grouprl import InputError
 from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantages.papers.turn_entropy import EntropyModulated
+from grouprl.algorithms.advantages.papers.turn_shared import SharedPrefix, SharedSteps
 from grouprl.algorithms.advantages.turn_credit import NormalisedTurns, TurnRelative
-from grouprl.algorithms.advantages.turn_entropy import EntropyModulated
 from grouprl.algorithms.advantages.turn_level import accumulated, last_tokens, next_turn, same_actions, turns_of
-from grouprl.algorithms.advantages.turn_shared import SharedPrefix, SharedSteps
-from grouprl.algorithms.features.belief import AnswerBelief
-from grouprl.algorithms.rewards.turn_rewards import (
+from grouprl.algorithms.features.papers.belief import AnswerBelief
+from grouprl.algorithms.rewards.papers.turn_rewards import (
     DenseTurns,
     InformationGain,
     ProgressReward,

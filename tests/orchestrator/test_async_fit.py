@@ -9,7 +9,12 @@ import torch
 
 import toy_envs
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.stale import InterpolatedClip, ProbabilityMask, SecondMomentMask, interpolation
+from grouprl.algorithms.objectives.papers.stale import (
+    InterpolatedClip,
+    ProbabilityMask,
+    SecondMomentMask,
+    interpolation,
+)
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.methods import CATALOGUE

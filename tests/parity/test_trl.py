@@ -50,6 +50,11 @@ SWITCHED: dict[str, dict] = {
     "sequence, KL": {**SEQUENCE, "beta": 0.04},
     "delta": {"delta": 1.5, "epsilon": 0.1, "epsilon_high": 0.3},
     "entropy": {"entropy_coef": 0.01, "beta": 0.02},
+    "top entropy": {"top_entropy_quantile": 0.3, "beta": 0.04},
+    "top entropy alone": {"top_entropy_quantile": 0.0},
+    "top entropy with its bonus": {"top_entropy_quantile": 0.5, "entropy_coef": 0.02},
+    "off-policy mask": {"off_policy_mask_threshold": 0.1, "beta": 0.04},
+    "off-policy mask and top entropy": {"off_policy_mask_threshold": 0.02, "top_entropy_quantile": 0.6, **SEQUENCE},
 }
 """Settings that mean the same by the same name in both libraries."""
 PAPERS_LUSPO = {**SEQUENCE, "epsilon": 2e-3, "epsilon_high": 2.5e-3}
@@ -158,7 +163,25 @@ def test_the_switches_of_every_loss(loss, switched):
         pytest.skip(f"{loss} does not read {', '.join(set(options) - set(entry.settings))}")
     peer = Oracle("grpo", 12, WIDTH + 2, loss_type=loss, **options)
     for seed in range(3):
-        agree(entry.build(**options), peer, random_case(seed, (4, 4, 4), WIDTH, holes=False))
+        agree(entry.build(**options), peer, as_trl_samples(random_case(seed, (4, 4, 4), WIDTH, holes=False)))
+
+
+def as_trl_samples(case: Case) -> Case:
+    """Sampled by the policy at the start of the update, as without vLLM; entropies that float32 holds exactly."""
+    batch = case.batch.replace(behavior_bt=case.batch.old_bt)
+    return dataclasses.replace(case, batch=batch, entropy_bt=case.entropy_bt.float().double())
+
+
+@pytest.mark.parametrize("switched", ["plain", "KL", "entropy", "top entropy with its bonus"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_masked_truncated_completions(loss, switched):
+    options = {**SWITCHED.get(switched, {}), "mask_truncated_completions": True}
+    method = grouprl.method(f"{loss}@trl", **options)
+    peer = Oracle("grpo", 12, WIDTH + 2, loss_type=loss, **options)
+    for seed in range(3):
+        case = as_trl_samples(random_case(seed, (4, 4, 4), WIDTH, holes=False))
+        assert case.batch.truncated_b.any()
+        agree(method, peer, case)
 
 
 @pytest.mark.parametrize("weights", [None, {"accuracy": 1.0, "format": 0.25, "judge": 2.0}])

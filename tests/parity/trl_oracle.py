@@ -68,13 +68,14 @@ class Oracle:
         self.parts = {name: batch.rewards[name].tolist() for name in self.components}
         self.entropy_bt = case.entropy_bt
         ends = [int(row.nonzero().max()) + 1 for row in batch.mask_bt]
-        ids = [[WORD] * (n - 1) + [EOS] for n in ends]
+        cut_b = batch.truncated_b.tolist() if self.trainer.args.mask_truncated_completions else [False] * len(ends)
+        ids = [[WORD] * (n - 1) + [WORD if cut else EOS] for n, cut in zip(ends, cut_b, strict=True)]
         self.trainer._generate_single_turn = lambda *_: ids if self.rloo else (ids, None)
         log_probs = iter([batch.old_bt[:, :width], batch.ref_bt[:, :width]])
         self._answer(lambda: next(log_probs))
         with torch.no_grad():
             inputs = self.trainer._generate_and_score_completions([{"prompt": "w"}] * len(ids))
-        mask_bt = batch.mask_bt[:, :width]
+        mask_bt = batch.mask_bt[:, :width] & ~torch.tensor(cut_b)[:, None]
         if not bool((inputs["completion_mask"].bool() == mask_bt).all()):
             inputs["tool_mask"], inputs["num_items_in_batch"] = mask_bt.long(), mask_bt.sum()
         leaf_bt = case.logp_bt.clone().requires_grad_()

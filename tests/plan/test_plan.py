@@ -5,13 +5,14 @@ import re
 import pytest
 import torch
 
-from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
-from grouprl.methods.compose import compose
+from grouprl.methods.compose import Resolved, compose
+from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import refusals, room, without_effect
 from grouprl.plan.memory import Cost, batch_arithmetic, human, memory, peak, read_model
 from grouprl.plan.plan import objective, plan, run_facts
@@ -72,7 +73,7 @@ def test_passes_are_those_that_the_policy_makes():
     sizes = {"hidden": 64, "layers": 2, "intermediate": 176}
     config = parse_config({"model": {"name": "tiny", "tiny": sizes, "device": "cpu"}, "batch": {"prompts": 64}})
     task = load_task("addition")
-    facts, _ = read_model(config, task)
+    facts, _ = read_model(resolve(config))
     policy = load_policy("tiny", alphabet=task.alphabet, token_budget=config.batch.tokens_per_microbatch, **sizes)
     batch = batch_arithmetic(config, 10, 20, 1, model=facts)
     assert batch.tokens_per_pass == policy.pass_tokens == 8_000_000 // (8 * 64 + 4 * 176 + 2 * 64)
@@ -82,7 +83,7 @@ def test_passes_are_those_that_the_policy_makes():
 def test_parameters_are_those_of_the_model():
     config = parse_config({"model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2}}})
     task = load_task("addition")
-    facts, _ = read_model(config, task)
+    facts, _ = read_model(resolve(config))
     policy = load_policy("tiny", alphabet=task.alphabet, hidden=32, layers=2)
     assert facts.parameters == sum(p.numel() for p in policy.parameters())
     assert (facts.layers, facts.hidden, facts.vocabulary, facts.positions) == (2, 32, 3 + len(task.alphabet), 512)
@@ -91,7 +92,7 @@ def test_parameters_are_those_of_the_model():
 def test_lora_counts_the_parameters_that_peft_adds(folder):
     pytest.importorskip("peft")
     config = parse_config({"model": {"name": str(folder), "lora": {"r": 4}}})
-    facts, _ = read_model(config, load_task("addition"))
+    facts, _ = read_model(resolve(config))
     policy = load_policy(folder, lora={"r": 4})
     assert facts.trainable == sum(p.numel() for p in policy.parameters()) < facts.parameters
 
@@ -108,7 +109,7 @@ def test_a_folder_is_sized_without_its_weights(folder):
 
 def test_memory_by_hand():
     config = parse_config({"batch": {"prompts": 2, "group_size": 3}})
-    model, _ = read_model(config, load_task("addition"))
+    model, _ = read_model(resolve(config))
     batch = batch_arithmetic(config, 10, 20, 1)
     size = {cost.what: cost.bytes for cost in memory(model, batch, reference=True)}
     assert size["weights"] == size["gradients"] == size["reference copy"] == 4 * model.parameters
@@ -141,7 +142,7 @@ def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, inte
     measured = sum(size for place, size in kept.items() if place not in weights)
     assert output.logp_bt.requires_grad
     config = parse_config({"model": {"tiny": size}, "batch": {"prompts": 16, "group_size": 1}})
-    model, _ = read_model(config, load_task("addition"))
+    model, _ = read_model(resolve(config))
     costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=False)
     estimate = next(cost.bytes for cost in costs if cost.what == "activations of a pass")
     assert estimate == pytest.approx(measured, rel=0.15)
@@ -194,13 +195,13 @@ def test_every_setting_of_an_entry_is_shown_unless_overruled():
     changed = make(method={"base": "grpo", "advantage": {"part": "relative", "scale": "none"}, "objective": "clipped"})
     keys = {s.key for s in changed.method_settings}
     assert own - keys == {"scale", "eps", "alone", "clip_low", "clip_high", "dual_clip"}
-    assert {"advantage", "advantage.scale", "objective.low", "kl_coef"} <= keys
+    assert {"advantage", "advantage.scale", "objective.clip_low", "kl_coef"} <= keys
 
 
 def test_a_method_without_base_lists_all_its_parts():
     parts = {"name": "mine", "advantage": "relative", "objective": "clipped", "aggregate": "token_mean"}
     methods = {s.key: s for s in make(method=parts).method_settings}
-    assert methods["objective.high"].origin == "default of the part"
+    assert methods["objective.clip_high"].origin == "default of the part"
     assert methods["aggregate"].origin == "set by you"
 
 
@@ -217,10 +218,16 @@ def test_plain_data_is_json():
     assert data["peak"] > data["costs"][0]["bytes"]
 
 
+def facts_of(config, method, budget, task):
+    """What the parts of `method` know of a run on `task`."""
+    sampling = config.sampling.model_copy(update={"max_new_tokens": budget})
+    return run_facts(ResolvedRun(config.model_copy(update={"sampling": sampling}), task, Resolved(method, "")))
+
+
 def test_run_facts():
     config = parse_config({"batch": {"group_size": 4, "minibatches": 2}, "model": {"dtype": "bfloat16"}})
     addition = load_task("addition")
-    facts = run_facts(config, compose("grpo").method, 16, addition)
+    facts = facts_of(config, compose("grpo").method, 16, addition)
     assert facts == RunFacts(
         updates_per_rollout=2,
         group_size=4,
@@ -231,13 +238,13 @@ def test_run_facts():
         kinds={"level": 1, "answer": 27},
         alphabet=addition.alphabet,
     )
-    few = run_facts(parse_config({"data": {"prompts": 7}}), compose("grpo").method, 16, addition)
+    few = facts_of(parse_config({"data": {"prompts": 7}}), compose("grpo").method, 16, addition)
     assert few.examples == 7
     mixed = load_task({"name": "reverse", "length": 3, "shortest": 2})
-    assert run_facts(parse_config({"data": {"prompts": 40}}), compose("grpo").method, 5, mixed).kinds["level"] == 2
+    assert facts_of(parse_config({"data": {"prompts": 40}}), compose("grpo").method, 5, mixed).kinds["level"] == 2
     with_kl = compose({"name": "grpo", "kl_coef": 0.04}).method
-    assert run_facts(parse_config({}), with_kl, 16, addition).has_reference
-    assert not run_facts(parse_config({"model": {"reference": "none"}}), with_kl, 16, addition).has_reference
+    assert facts_of(parse_config({}), with_kl, 16, addition).has_reference
+    assert not facts_of(parse_config({"model": {"reference": "none"}}), with_kl, 16, addition).has_reference
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -266,12 +273,12 @@ def test_all_reasons_are_told_at_once():
 def test_on_policy_methods_take_one_update():
     method = compose("grpo").method.with_parts(on_policy=True, name="mine")
     config = parse_config({"batch": {"minibatches": 2, "epochs": 2}})
-    facts = run_facts(config, method, 16, load_task("addition"))
+    facts = facts_of(config, method, 16, load_task("addition"))
     (reason,) = refusals(config, method, facts, load_task("addition"))
     assert "mine is only correct with one update per rollout" in reason
     assert "is 4" in reason
     one = parse_config({})
-    assert refusals(one, method, run_facts(one, method, 16, load_task("addition")), load_task("addition")) == []
+    assert refusals(one, method, facts_of(one, method, 16, load_task("addition")), load_task("addition")) == []
 
 
 def test_fields_that_no_run_has():
@@ -281,7 +288,7 @@ def test_fields_that_no_run_has():
 
     method = compose("grpo").method.with_parts(advantage=Turns())
     config = parse_config({"batch": {"minibatches": 2}})
-    (reason,) = refusals(config, method, run_facts(config, method, 16, load_task("addition")), load_task("addition"))
+    (reason,) = refusals(config, method, facts_of(config, method, 16, load_task("addition")), load_task("addition"))
     assert "reads batch.turn_reward_bs" in reason
 
 
@@ -315,7 +322,7 @@ def test_every_catalogue_entry_can_be_planned():
     config, task = parse_config({"data": {"prompts": 512}}), load_task("ponder")
     for name, entry in CATALOGUE.items():
         method: Method = entry.build()
-        found = refusals(config, method, run_facts(config, method, 16, task), task)
+        found = refusals(config, method, facts_of(config, method, 16, task), task)
         if name in ACTED:
             assert "which a run of single completions does not have" in found[0] or "with an environment" in found[0], (
                 name
@@ -337,10 +344,10 @@ def test_settings_that_only_fit_together_are_not_called_idle():
 def test_a_task_without_forms_is_refused_where_only_forms_earn():
     config, task = parse_config({"method": "ada_grpo"}), load_task("addition")
     method = compose("ada_grpo").method
-    (reason,) = refusals(config, method, run_facts(config, method, 16, task), task)
+    (reason,) = refusals(config, method, facts_of(config, method, 16, task), task)
     assert "the task recognises none" in reason
     parallel = compose("parallel_r1").method
-    assert any("never earn more" in s for s in without_effect(config, parallel, run_facts(config, parallel, 16, task)))
+    assert any("never earn more" in s for s in without_effect(config, parallel, facts_of(config, parallel, 16, task)))
 
 
 def test_answers_that_do_not_fit():
@@ -432,19 +439,21 @@ def test_a_model_that_is_not_here_is_said():
 def test_settings_without_effect_are_named(data, words):
     config = parse_config({"method": "grpo", **data})
     method = compose(config.method).method
-    found = without_effect(config, method, run_facts(config, method, 16, load_task("addition")))
+    found = without_effect(config, method, facts_of(config, method, 16, load_task("addition")))
     assert any(words in sentence for sentence in found), found
 
 
 def test_defaults_are_not_complained_about():
     config = parse_config({"method": "grpo", "batch": {"minibatches": 2}})
     method = compose(config.method).method
-    assert without_effect(config, method, run_facts(config, method, 16, load_task("addition"))) == []
+    assert without_effect(config, method, facts_of(config, method, 16, load_task("addition"))) == []
 
 
 def test_notes():
     assert any("gradient is biased" in note for note in make(sampling={"top_p": 0.9}).notes)
-    assert any("float32 is the fast type" in note for note in make(model={"dtype": "bfloat16", "device": "cpu"}).notes)
+    (note,) = [n for n in make(model={"dtype": "bfloat16", "device": "cpu"}).notes if "lose updates" in n]
+    assert "mixed keeps float32 weights. Its products are" in note
+    assert "slow on" not in note
     assert any("a killed run starts over" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
 
 
@@ -516,7 +525,7 @@ def test_hints_need_room():
 
 def test_cut_thoughts_need_room_for_their_answers():
     task = load_task("ponder")
-    facts = run_facts(parse_config({}), compose("brpo").method, 15, task)
+    facts = facts_of(parse_config({}), compose("brpo").method, 15, task)
     assert BudgetCuts().behind(task, facts) == len(task.ellipsis + task.thought_end) + 15
     assert BudgetCuts(budgets=(0.2, 0.4), summary_tokens=2).behind(task, facts) == 0
     (said,) = room(40, 10, 15, 16)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.core.errors import InputError
-from grouprl.policy import load_policy
+from grouprl.policy import hub, load_policy
 from grouprl.policy.hub import check_on_hub
 
 ASKED: list[str] = []
@@ -110,3 +110,42 @@ def test_commands_say_so_at_once(place: Path, command: list[str]) -> None:
 def test_loading_says_so_at_once(place: Path) -> None:
     with pytest.raises(InputError, match="Did you mean my-model"):
         load_policy("my-modell")
+
+
+def test_a_hub_that_says_nothing_holds_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def info(self: Any, name: str, timeout: float) -> None:
+        time.sleep(30)  # as while an address is looked for, which no limit of the client's ends
+
+    monkeypatch.setattr(_Hub, "model_info", info)
+    monkeypatch.setattr(hub, "SECONDS", 0.2)
+    began = time.monotonic()
+    with pytest.raises(InputError, match=r"cannot be reached .it has not answered within 0\.2 seconds"):
+        check_on_hub("owner/name")
+    assert time.monotonic() - began < 5
+    assert hub.SECONDS <= 5
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_mirror_without_an_index_is_asked_for_a_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    class Refused(huggingface_hub.errors.HfHubHTTPError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "501 no index")
+
+    def info(self: Any, name: str, timeout: float) -> None:
+        raise Refused
+
+    def metadata(url: str, timeout: float) -> None:
+        ASKED.append(url)
+        if not known:
+            raise Refused
+
+    monkeypatch.setattr(_Hub, "model_info", info)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", metadata)
+    if known:
+        check_on_hub("owner/name")
+    else:
+        with pytest.raises(InputError, match=r"the Hub answers with an error .*501 no index"):
+            check_on_hub("owner/name")
+    assert ASKED[0].endswith("/owner/name/resolve/main/config.json")

@@ -34,8 +34,27 @@ def test_what_finds_nothing_anywhere_is_right_word_for_word():
     assert not is_right("select fat from pet where 1=2", gold, TABLES)
 
 
-def test_where_something_is_found_the_rows_decide():
-    assert is_right("select 7", "select max(fat) from pet", TABLES)
+@pytest.mark.parametrize(
+    "guess",
+    ["select 7", "values (7)", "select 7 from pet limit 1", "select max(7,0)", "select 3+4", "select 7 where 1"],
+)
+def test_the_rows_written_down_are_no_query_for_them(guess):
+    assert run_query(guess, TABLES) == [(7,)]
+    assert not is_right(guess, "select max(fat) from pet", TABLES)
+    for honest in (
+        "select fat from pet order by fat desc limit 1",
+        "select max(fat) from pet where 1",
+        "select max(0+fat) from pet",
+    ):
+        assert is_right(honest, "select max(fat) from pet", TABLES)
+
+
+def test_counts_are_not_guessed():
+    gold = "select count(*) from pet where age=3"
+    assert run_query("select 2", TABLES) == run_query(gold, TABLES)
+    assert not is_right("select 2", gold, TABLES)
+    assert is_right("select count(fat) from pet where age in (3)", gold, TABLES)
+    assert is_right("select sum(age=3) from pet", gold, TABLES)
 
 
 def test_other_values_are_the_same_ones_every_time():

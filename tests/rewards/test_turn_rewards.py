@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import grouprl
 from desks import CharacterPolicy, FakeDesk
 from grouprl import InputError
-from grouprl.algorithms.features.fewest_calls import FewestCalls
-from grouprl.algorithms.features.progress import ProgressModel, completed
+from grouprl.algorithms.features.papers.fewest_calls import FewestCalls
+from grouprl.algorithms.features.papers.progress import ProgressModel, completed
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
-from grouprl.algorithms.rewards.turn_rewards import ProactiveRewards
+from grouprl.algorithms.rewards.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
+from grouprl.algorithms.rewards.papers.turn_rewards import ProactiveRewards
 from grouprl.rewards.shapley import importance, information_gain, shapley
 from small import f64, near, small
 

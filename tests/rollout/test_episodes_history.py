@@ -76,12 +76,13 @@ def test_an_unknown_way_is_refused() -> None:
 def test_the_plan_shows_the_difference() -> None:
     task = toy_envs.AskTask()
     requested = [task.example("train", i) for i in range(4)]
-    (refusal,) = measured(policy(FORGETFUL), task, requested, 4).complaints
-    assert "what was '<think>" in refusal
-    assert "sampling.history" in refusal
-    (note,) = measured(policy(FORGETFUL), task, requested, 4, "append").notes
-    assert "rewrites history" in note
-    assert "stays in the row" in note
+    for history, effect in (("refuse", "counts as failed"), ("append", "stays in the row"), ("split", "a new row")):
+        found = measured(policy(FORGETFUL), task, requested, 4, history)
+        (note,) = found.notes
+        assert not found.complaints
+        assert "of a turn with thinking, the chat template rewrites history: what was '<think>" in note
+        assert effect in note
+        assert f"sampling.history {history}" in note
     (idle,) = measured(policy(CHATML), task, requested, 4, "split").notes
     assert "sampling.history split has no effect" in idle
     assert not measured(policy(CHATML), task, requested, 4).notes

@@ -333,8 +333,10 @@ def test_a_template_that_rewrites_history_is_handled_as_set(history):
         assert texts == [first, f"{first}8<eos><|user|>Sure?<eos><|assistant|>"]
     else:
         assert texts == [first]
-    with pytest.raises(InputError, match="rewrites history"):
-        play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5)
+    refused = play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5)
+    assert "rewrites history: what was 'hm</think>8" in refused.failures[0].what
+    spoken = [Start(SUM, 0, prefix=((*policy.encode("8"), policy.eos_ids[0]),))]
+    assert not play(policy, program("two_turns").environment, spoken, max_turns=2, max_new_tokens=5).failures
 
 
 def by_agent(result, answer):

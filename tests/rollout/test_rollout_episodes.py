@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -265,9 +266,14 @@ def test_chat_templates_put_their_words_between_turns():
     assert words == f"{end}<|user|>ab<eos><|assistant|>"
 
 
-def test_templates_that_rewrite_history_are_refused():
-    with pytest.raises(InputError, match="the chat template rewrites history: what was '<think>"):
-        play(chat_policy(FORGETFUL), Counting, counting(2), max_turns=2, max_new_tokens=3)
+def test_an_episode_whose_history_is_rewritten_is_refused_and_no_other():
+    policy = chat_policy(FORGETFUL)
+    said = [((*policy.encode(text), policy.eos_ids[0]),) for text in ("x</think>b", "b")]
+    starts = [replace(counting(2)[0], prefix=prefix) for prefix in said]
+    thought, plain = play(policy, Counting, starts, max_turns=2, max_new_tokens=3).outcomes
+    assert "the chat template rewrites history: what was 'x</think>b" in thought.what
+    assert "sampling.history" in thought.what
+    assert not isinstance(plain, Failure)
 
 
 def test_many_episodes_of_different_lengths_stay_in_step(policy):

@@ -13,9 +13,7 @@ import recipes
 
 def evaluated(greedy, sampled):
     ends = {"greedy_low": 0.0, "greedy_high": 1.0, "pass@1_low": sampled - 0.1, "pass@1_high": sampled + 0.1}
-    return {
-        f"eval/{key}": value for key, value in {"greedy": greedy, "pass@1": sampled, "questions": 8, **ends}.items()
-    }
+    return {f"eval/{key}": value for key, value in {"greedy": greedy, "pass@1": sampled, "prompts": 8, **ends}.items()}
 
 
 @pytest.fixture
@@ -68,3 +66,12 @@ def test_the_page_shows_what_is_stored():
     page = (recipes.DOCS / "recipes.md").read_text(encoding="utf-8")
     stored = json.loads((recipes.DOCS / "recipes.json").read_text(encoding="utf-8"))
     assert recipes.table(stored) in page
+
+
+def test_what_is_recorded_is_of_the_recipes_as_they_are():
+    stale = [
+        each["recipe"]
+        for each in json.loads((Path(recipes.__file__).parents[1] / "docs" / "recipes.json").read_text())
+        if each["version"] != recipes.version(each["recipe"])
+    ]
+    assert sorted(set(stale)) == [], "run: python scripts/recipes.py"

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from chat_policies import chatting
+from chat_policies import chatting, scripted
 from grouprl.policy import Tokens
 from grouprl.serve import BatchedSampling, SampleJob, Service
 
@@ -235,26 +235,6 @@ def test_a_malformed_call_is_text(served, policy, monkeypatch):
         assert (answer.message.content, answer.message.tool_calls, answer.finish_reason) == (text, None, "stop")
 
 
-def scripted(policy, texts):
-    """A sampler that writes given texts, for one request at a time."""
-    from grouprl.rollout.decoding import Written
-
-    written = {}
-
-    def decode(_, requests, **settings):
-        (request,) = requests
-        prompt, budget = request.prompt, request.budget
-        start = next((key for key in written if prompt[: len(key)] == key and prompt != key), None)
-        if start is None or not written[start]:
-            start = prompt
-            written[start] = [*policy.encode(next(texts)), policy.eos_ids[0]]
-        ids, written[start] = written[start][:budget], written[start][budget:]
-        zeros = torch.zeros(1, len(ids))
-        return Written((tuple(ids),), zeros, zeros, torch.zeros(1, dtype=torch.bool))
-
-    return decode
-
-
 @pytest.mark.parametrize(
     ("settings", "status", "message"),
     [
@@ -266,7 +246,7 @@ def scripted(policy, texts):
         ({"stop": [""]}, 400, "empty text"),
         ({"frequency_penalty": 1}, 400, "frequency_penalty = 1 is not supported"),
         ({"presence_penalty": 0.5}, 400, "presence_penalty = 0.5 is not supported"),
-        ({"top_logprobs": 3}, 400, "top_logprobs = 3 is not supported"),
+        ({"top_logprobs": 3}, 400, "with logprobs: true only"),
         ({"extra_body": {"max_token": 3}}, 400, "no parameter 'max_token'.*Did you mean 'max_tokens'"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"content": "x"}]}, 400, "has no role"),

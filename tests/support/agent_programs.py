@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+import urllib.request
 
 import openai
 
@@ -142,3 +144,91 @@ def boss_and_clerk(prompt, base_url, api_key):
         answer = request("clerk", [{"role": "user", "content": order}])
         said += [{"role": "assistant", "content": order}, {"role": "user", "content": answer}]
     return answer
+
+
+def through_responses(prompt, base_url, api_key):
+    """A loop over tools by the responses' protocol, streamed."""
+    client = client_of(base_url, api_key)
+    tools = [{"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}]
+    items = [{"role": "user", "content": prompt}]
+    while True:
+        *_, last = client.responses.create(model="policy", input=items, tools=tools, stream=True)
+        reply = last.response
+        items += [item.model_dump() for item in reply.output]
+        calls = [item for item in reply.output if item.type == "function_call"]
+        if not calls:
+            return reply.output_text
+        for call in calls:
+            total = str(sum(json.loads(call.arguments).values()))
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": total})
+
+
+def post_json(url, given, api_key):
+    request = urllib.request.Request(url, json.dumps(given).encode(), {"x-api-key": api_key})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        return json.loads(reply.read())
+
+
+def through_messages(prompt, anthropic_base_url, api_key):
+    """A loop over tools by Anthropic's messages, without its client."""
+    tools = [{"name": "add", "input_schema": {"type": "object", "properties": {}}}]
+    messages = [{"role": "user", "content": prompt}]
+    while True:
+        given = {"model": "policy", "max_tokens": 50, "messages": messages, "tools": tools}
+        reply = post_json(f"{anthropic_base_url}/v1/messages", given, api_key)
+        messages.append({"role": "assistant", "content": reply["content"]})
+        if reply["stop_reason"] != "tool_use":
+            return reply["content"][0]["text"]
+        results = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": str(sum(block["input"].values()))}
+            for block in reply["content"]
+            if block["type"] == "tool_use"
+        ]
+        messages.append({"role": "user", "content": results})
+
+
+def wants_json(prompt, base_url, api_key):
+    """Its first request cannot be served, and it does not notice."""
+    client = client_of(base_url, api_key)
+    messages = [{"role": "user", "content": prompt}]
+    client.chat.completions.create(model="policy", messages=messages, response_format={"type": "json_object"})
+
+
+def hides_refusals(prompt, base_url, api_key):
+    """What it requests is refused, at an address that is not there, and it says nothing of it."""
+    with contextlib.suppress(openai.NotFoundError):
+        client_of(base_url, api_key).embeddings.create(model="policy", input=prompt)
+
+
+def asks_then_hides(prompt, base_url, api_key):
+    """It is answered once, then refused, and goes on as if nothing had been."""
+    text = answer_once(prompt, base_url, api_key)
+    with contextlib.suppress(openai.BadRequestError):
+        wants_json(prompt, base_url, api_key)
+    return text
+
+
+def sulks(prompt, base_url, api_key):
+    """After a refusal it neither asks again nor ends."""
+    answer_once(prompt, base_url, api_key)
+    with contextlib.suppress(openai.BadRequestError):
+        wants_json(prompt, base_url, api_key)
+    time.sleep(3)
+
+
+def with_variable(prompt, base_url, api_key, name):
+    """Two turns with a variable of the chat template."""
+    client, messages = client_of(base_url, api_key), [{"role": "user", "content": prompt}]
+    for _ in range(2):
+        given = {"chat_template_kwargs": {name: True}}
+        reply = client.chat.completions.create(model="policy", messages=messages, extra_body=given)
+        messages += [reply.choices[0].message, {"role": "user", "content": "Sure?"}]
+    return messages[-2].content
+
+
+def set_variable_quiet(prompt, base_url, api_key):
+    return with_variable(prompt, base_url, api_key, "quiet")
+
+
+def set_variable_quite(prompt, base_url, api_key):
+    return with_variable(prompt, base_url, api_key, "quite")

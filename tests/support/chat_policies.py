@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+import torch
 
 from grouprl.policy import load_policy
 
@@ -33,3 +36,23 @@ FORGETFUL = CHATML.replace(
     "{{ m['content'] }}",
     "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' and not loop.last else m['content'] }}",
 )
+
+
+def scripted(policy: Any, texts: Iterator[str]) -> Any:
+    """A sampler that writes given texts, for one request at a time."""
+    from grouprl.rollout.decoding import Written
+
+    written = {}
+
+    def decode(_, requests, **settings):
+        (request,) = requests
+        prompt, budget = request.prompt, request.budget
+        start = next((key for key in written if prompt[: len(key)] == key and prompt != key), None)
+        if start is None or not written[start]:
+            start = prompt
+            written[start] = [*policy.encode(next(texts)), policy.eos_ids[0]]
+        ids, written[start] = written[start][:budget], written[start][budget:]
+        zeros = torch.zeros(1, len(ids))
+        return Written((tuple(ids),), zeros, zeros, torch.zeros(1, dtype=torch.bool))
+
+    return decode

@@ -258,12 +258,10 @@ def check_account(folder: Path, steps: int) -> dict[str, float]:
     assert [record["step"] for record in train] == list(range(1, steps + 1))
     sums: Counter[str] = Counter()
     for record in train:
-        sums.update({name: n for name, n in record.items() if name.startswith(("rows_", "questions_"))})
-    lost = {
-        kind: sum(sums[f"{kind}_lost/{why}"] for why in (*REASONS, NOT_COMPLETED)) for kind in ("rows", "questions")
-    }
+        sums.update({name: n for name, n in record.items() if name.startswith(("rows_", "prompts_"))})
+    lost = {kind: sum(sums[f"{kind}_lost/{why}"] for why in (*REASONS, NOT_COMPLETED)) for kind in ("rows", "prompts")}
     assert sums["rows_sampled"] + sums["rows_stored"] == sums["rows_used"] + lost["rows"]
-    assert sums["prompts_sampled"] == sums["prompts_trained"] + lost["questions"]
+    assert sums["prompts_sampled"] == sums["prompts_trained"] + lost["prompts"]
     state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())
     warmup = sum(record["phase"] == "warmup" for record in records)
     assert state["source"]["sampled"] == sums["prompts_sampled"] + warmup * 16

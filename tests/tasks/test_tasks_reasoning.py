@@ -1,10 +1,16 @@
 """The adapter to reasoning-gym."""
 
+import ast
+import os
+import subprocess
+import sys
+
 import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.rewards import check_reward, library, score
 from grouprl.rewards.isolated import Apart, Spoiled
+from grouprl.rewards.library import Entries, dataset_maker
 from grouprl.tasks import load_task
 
 pytest.importorskip("reasoning_gym")
@@ -91,16 +97,38 @@ def test_a_dataset_with_too_few_questions_says_so():
         task.example("eval", 0)
 
 
-def test_datasets_that_depend_on_the_hash_seed_warn(monkeypatch):
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    with pytest.warns(UserWarning, match="PYTHONHASHSEED=0"):
-        load("ransom_note")
+UNSTEADY = ("codeio", "intermediate_integration", "isomorphic_strings", "knight_swap", "list_functions")
+UNSTEADY += ("polynomial_multiplication", "ransom_note", "word_ladder")
+"""Datasets that iterate over sets of texts, or sample from a common generator (version 0.1.25)."""
+PRINTED = """
+from grouprl.tasks import load_task
+tasks = [load_task({"name": f"reasoning_gym:{name}", "seed": 3}) for name in NAMES]
+print([(task.example(split, i).prompt, task.solution(task.example(split, i))) for task in tasks for split, i in PLACES])
+"""
 
 
-def test_no_warning_with_a_fixed_hash_seed(monkeypatch, recwarn):
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-    load("ransom_note")
-    assert not [w for w in recwarn if "PYTHONHASHSEED" in str(w.message)]
+def test_prompts_are_the_same_whatever_the_hash_seed_of_python():
+    names = f"NAMES = {UNSTEADY}\nPLACES = [('train', 0), ('train', 21), ('eval', 1)]"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", f"{names}\n{PRINTED}"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "random")
+    ]
+    assert len(set(said)) == 1
+    assert len(set(ast.literal_eval(said[0]))) == 3 * len(UNSTEADY)
+
+
+def test_entries_made_elsewhere_are_those_of_the_library():
+    assert list(map(Entries("chain_sum", 2, {}, 5).__getitem__, range(3))) == [
+        dataset_maker("chain_sum", 2, {})(5)[place] for place in range(3)
+    ]
+    with pytest.raises(InputError, match=r"cannot sample a prompt.*IndexError"):
+        Entries("spell_backward", None, {"min_word_len": 22, "max_word_len": 22}, 0)[0]
 
 
 HACKS = {

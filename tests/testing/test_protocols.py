@@ -25,6 +25,7 @@ from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFli
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.orchestrator.asynchronous.worker import WorkerSampler as ChildSampler
 from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import gather
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
@@ -351,7 +352,7 @@ def test_the_sampler_process_draws_nothing_past_its_sampler(rows_drawn: list[int
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
     for task in ("addition", "guess"):
         config = small(task, run={"threads": 1, "async_steps": 1})
-        policy = build_policy(config, load_task(config.task, config.seed))
+        policy = build_policy(resolve(config))
         shared = SharedWeights.create(policy.trainable_state())
         shared.publish(0, policy.trainable_state())
         hello = {"config": config.model_dump(mode="json"), "places": shared.places, "threads": 1, "weights": shared.fd}

@@ -6,9 +6,9 @@ import torch
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.storage.checkpoint import save_checkpoint
 from grouprl.storage.run_folder import RunFolder
-from grouprl.tasks import load_task
 from grouprl.train.export import export, load_trained
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}}
@@ -16,7 +16,7 @@ TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "interme
 
 def shifted(config, amount):
     """The configured policy with every weight moved by `amount`."""
-    policy = build_policy(config, load_task(config.task))
+    policy = build_policy(resolve(config))
     policy.load_trainable_state({name: w + amount for name, w in policy.trainable_state().items()})
     return policy
 

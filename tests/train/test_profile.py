@@ -1,17 +1,22 @@
 """The profile of a step: exclusive times, counted arithmetic, and that it changes nothing."""
 
+import ast
 import io
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+import grouprl
 from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.core.spans import hearing, listening, span, spanned
 from grouprl.policy import Tokens, build_tiny
 from grouprl.policy.arithmetic import RATES, Matrices, backward, operations, rate, timed
 from grouprl.train import loop, profile
-from grouprl.train.profile import PARTS, Clock, Work, replaced
+from grouprl.train.profile import INSIDE_SAMPLING, PARTS, STEP, Clock, Profile, Work
 from grouprl.train.profile_table import WORDS, profile_rows
 
 
@@ -23,30 +28,42 @@ def ticking(monkeypatch):
     return now
 
 
-def test_times_are_exclusive_and_inner_parts_take_their_place(ticking):
-    clock = Clock(torch.device("cpu"))
+class Timed:
+    """A listener that hands spans to a clock."""
 
+    def __init__(self):
+        self.clock = Clock(torch.device("cpu"))
+
+    def enter(self, name):
+        self.clock.enter(name)
+
+    def leave(self, name):
+        self.clock.leave()
+
+    def note(self, what, facts):
+        raise AssertionError
+
+
+def test_times_are_exclusive_and_inner_parts_take_their_place(ticking):
     def wait(seconds):
         ticking[0] += seconds
 
-    product = clock.wrap(lambda: wait(2), "products")
-    write = clock.wrap(lambda: (wait(1), product(), wait(3)), "decode: other")
-    prefill = clock.wrap(lambda: (wait(5), product()), "prefill")
-    clock.wrap(lambda: (wait(10), write(), prefill(), product()), "other")()
-    assert clock.seconds == {"other": 12.0, "decode: other": 4.0, "decode: products": 2.0, "prefill": 7.0}
+    product = spanned("products")(lambda: wait(2))
+    write = spanned("decode: other")(lambda: (wait(1), product(), wait(3)))
+    prefill = spanned("prefill")(lambda: (wait(5), product()))
+    timed = Timed()
+    with listening(timed):
+        spanned("step")(lambda: (wait(10), write(), prefill(), product()))()
+    assert timed.clock.seconds == {"other": 12.0, "decode: other": 4.0, "decode: products": 2.0, "prefill": 7.0}
 
 
 def test_a_part_that_raises_is_closed(ticking):
-    clock = Clock(torch.device("cpu"))
-
-    def fail():
+    timed = Timed()
+    with pytest.raises(ValueError), listening(timed), span("score"):
         ticking[0] += 1
         raise ValueError
-
-    with pytest.raises(ValueError):
-        clock.wrap(fail, "score")()
-    assert clock.seconds == {"score": 1.0}
-    assert clock._stack == []
+    assert timed.clock.seconds == {"score": 1.0}
+    assert not timed.clock.inside("score")
 
 
 def tiny():
@@ -115,9 +132,8 @@ def launch(folder, **options):
 
 
 def test_a_profiled_run_has_the_same_results_and_leaves_a_table(tmp_path):
-    step = loop._reinforce_step
     plain, text = launch(tmp_path / "plain"), launch(tmp_path / "profiled", profile=2)
-    assert loop._reinforce_step is step
+    assert hearing() is None
     assert "Where" not in plain
     assert "Where 2 steps went" in text
     assert "decode: attention" in text
@@ -144,15 +160,22 @@ def test_too_short_a_run_says_so(tmp_path):
     assert "No step was profiled" in launch(tmp_path / "run", profile=3, settings={"steps": 2})
 
 
-def test_what_is_replaced_comes_back():
-    class Owner:
-        own = 1
+def test_only_a_language_model_is_profiled():
+    with pytest.raises(InputError, match="--profile with object"):
+        Profile(object(), 1)
 
-    owner = Owner()
-    with replaced(owner, "own", 2):
-        assert owner.own == 2
-    assert "own" not in vars(owner)
-    assert owner.own == 1
+
+def spans_in_code():
+    """Every name that hot code gives a span."""
+    files = Path(grouprl.__file__).parent.rglob("*.py")
+    calls = (node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    names = [c.args[0] for c in calls if getattr(c.func, "id", "") in ("span", "spanned")]
+    return {name.value for name in names if isinstance(name, ast.Constant)}
+
+
+def test_every_span_is_a_part_of_the_profile():
+    inside = {f"decode: {name}" for name in INSIDE_SAMPLING}
+    assert spans_in_code() - set(INSIDE_SAMPLING) - {STEP} == set(PARTS) - inside - {"other"}
 
 
 def test_every_part_is_explained():

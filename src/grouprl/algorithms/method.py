@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # only names of types: what composes a method does not load w
     from grouprl.algorithms.data_part import Allocation, Augmentation, Curriculum, Pretraining, Replay, SamplingRule
     from grouprl.algorithms.filters.prune import Prune
     from grouprl.algorithms.filters.selection import Selection
+    from grouprl.algorithms.gates.gate import Gate
     from grouprl.algorithms.prompts.refill import Refill
     from grouprl.algorithms.regularizers.regularize import Regularizer
     from grouprl.algorithms.rewards.shaping import RewardTransform
@@ -46,7 +47,7 @@ class Method:
     """A composition of parts, in the order in which they act.
 
     `prepare` runs reward_transform, filter, advantage, advantage_transform, prune, token_weight and aggregate; `loss`
-    runs objective and regularize.
+    runs objective, token_gate and regularize.
     """
 
     objective: Objective
@@ -57,6 +58,7 @@ class Method:
     advantage_transform: tuple[Normalize, ...] = ()
     prune: tuple[Prune, ...] = ()
     token_weight: tuple[Weighting, ...] = ()
+    token_gate: tuple[Gate, ...] = ()
     regularize: tuple[Regularizer, ...] = ()
     critic: Critic | None = None
     curriculum: Curriculum | None = None
@@ -91,6 +93,7 @@ class Method:
             *self.advantage_transform,
             *self.prune,
             *self.token_weight,
+            *self.token_gate,
         )
         yield self.objective
         yield self.aggregate
@@ -98,11 +101,15 @@ class Method:
         data = (self.curriculum, self.allocation, self.sampling, *self.augment, self.refill, self.buffer)
         yield from (p for p in (self.critic, *data, *self.pretrain, self.update) if p is not None)
 
+    def _in_loss(self) -> tuple[Part, ...]:
+        """Parts that see the policy's current log-probs."""
+        return (self.objective, *self.token_gate, *self.regularize)
+
     @property
     def couples(self) -> str:
         """Which rows the loss must see together: 'sequence', 'group' or 'batch'."""
         order = ("sequence", "group", "batch")
-        return max((p.couples for p in (self.objective, *self.regularize)), key=order.index)
+        return max((p.couples for p in self._in_loss()), key=order.index)
 
     @property
     def phases(self) -> int:
@@ -111,13 +118,13 @@ class Method:
 
     @property
     def needs_entropy(self) -> bool:
-        """Whether `loss` must be given differentiable entropies."""
-        return any(p.entropy for p in (self.objective, *self.regularize))
+        """Whether `loss` must be given entropies (differentiable ones, unless only gates read them)."""
+        return any(p.entropy for p in self._in_loss())
 
     @property
     def cross(self) -> float | None:
         """Temperature of the differentiable cross-entropies that `loss` must be given; None: none."""
-        wanted = {p.cross for p in (self.objective, *self.regularize) if p.cross is not None}
+        wanted = {p.cross for p in self._in_loss() if p.cross is not None}
         if len(wanted) > 1:
             raise InputError(f"cross-entropies at the temperatures {sorted(wanted)}", "one method can use one")
         return next(iter(wanted), None)
@@ -201,8 +208,13 @@ class Method:
         policy_bt = weight_bt * surrogate.loss_bt
         if batch.multiplier_bt is not None:
             policy_bt = policy_bt * batch.multiplier_bt
+        gate_bts = self._gates(logp_bt.detach(), batch, entropy_bt)
+        for gate_bt in gate_bts.values():
+            policy_bt = policy_bt * gate_bt
         value = policy_bt.sum()
-        metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
+        left_out = {f"gated/{name}": (gate_bt == 0).to(batch.dtype) for name, gate_bt in gate_bts.items()}
+        averages = _averages({**surrogate.metrics, **left_out}, batch)
+        metrics = {"policy_loss": value.detach(), **averages, **_drift(logp_bt, batch)}
         for term in self.regularize:
             extra = token_loss(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)
             term_value = (unmasked(term.weights(batch), batch) * extra.loss_bt).sum()
@@ -210,6 +222,13 @@ class Method:
             name = term.name.removesuffix("_loss")
             metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
         return Loss(value, metrics)
+
+    def _gates(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None) -> dict[str, Tensor]:
+        """Factors [B,T] of each gate, without gradient."""
+        given_bt = None if entropy_bt is None else entropy_bt.detach()
+        return {
+            gate.name: token_values(gate, batch.active_bt, gate, logp_bt, batch, given_bt) for gate in self.token_gate
+        }
 
     def value_loss(self, value_bt: Tensor, batch: Batch) -> Loss:
         """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""

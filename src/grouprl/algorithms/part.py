@@ -17,6 +17,7 @@ Where the sentence itself depends on the settings, the part overrides `words`, `
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import string
@@ -32,7 +33,7 @@ from typing_extensions import dataclass_transform
 from grouprl.core.discovery import Discovered
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
-from grouprl.core.renamed import note_renamed
+from grouprl.core.renamed import note_renamed, with_new_names
 
 KINDS: dict[str, str] = {
     "reward_transform": "Batch -> Batch: changes rewards",
@@ -41,6 +42,7 @@ KINDS: dict[str, str] = {
     "advantage_transform": "(advantage_bt, Batch) -> advantage_bt",
     "prune": "Batch -> Batch: takes rows out of the loss once they have advantages",
     "token_weight": "Batch -> multiplier_bt: detached factors of the policy loss",
+    "token_gate": "(logp_bt, Batch) -> factors [B,T] of the policy loss, anew at each optimiser step",
     "objective": "(logp_bt, Batch) -> token losses [B,T]",
     "aggregate": "Batch -> weight_bt: how token losses become one number",
     "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",
@@ -111,6 +113,8 @@ class Part:
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     also: ClassVar[Mapping[str, str]] = {}
     """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """What settings were called in the version before; understood with a note, in specifications and in calls."""
     metrics: ClassVar[Mapping[str, Metric]] = {}
     """What the part logs that is not in the glossary yet, by name; it is added as the part is registered."""
     own_policies: ClassVar[bool] = False
@@ -186,6 +190,7 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
         made.kind, made.name = kind, name or snake_case(cls.__name__)
+        _accept_old_names(made)
         _check_templates(made)
         _check_free(made)
         declare(f"the {kind} part '{made.name}'", made.metrics)
@@ -193,6 +198,19 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
         return made
 
     return decorate
+
+
+def _accept_old_names(made: Any) -> None:
+    """Let calls of a part's class name its settings as the version before did, with a note."""
+    if not made.renamed:
+        return
+    init = made.__init__
+
+    @functools.wraps(init)
+    def by_new_names(self: Part, *args: Any, **settings: Any) -> None:
+        init(self, *args, **with_new_names(settings, made.renamed, f"{made.name}."))
+
+    made.__init__ = by_new_names
 
 
 def _check_class(kind: str, cls: type) -> None:
@@ -266,7 +284,7 @@ def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
 def own_names(cls: type[Part], settings: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return `settings` by the part's own names for them; InputError where one is given by two names."""
     made: dict[str, Any] = {}
-    for key, value in settings.items():
+    for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
         name = cls.also.get(key, key)
         if name in made:
             raise InputError(f"{where}: '{name}' is set twice", f"'{key}' is another name for it", "Keep one")

@@ -1,4 +1,4 @@
-"""The chat completions protocol: requests, replies, tool calls, and a server that speaks it."""
+"""The protocols that programs speak to models: requests, replies, tool calls, and a server."""
 
 from grouprl.chat.limits import Access, ChatLimits
 from grouprl.chat.refusal import Refusal

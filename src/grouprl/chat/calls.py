@@ -1,124 +1,141 @@
-"""Tool calls in a model's text, in two forms: JSON in tags, as chat models do, and a compact one for tiny models."""
+"""How tool calls are written in a model's text: the form of each family, and a compact one for tiny models."""
 
 from __future__ import annotations
 
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from grouprl.chat.said import Call, Malformed, Result, Said, Spoken, Status, split_thinking, thinking_span
+
+__all__ = [
+    "Call",
+    "CompactForm",
+    "Form",
+    "JsonForm",
+    "Malformed",
+    "Result",
+    "Said",
+    "Spoken",
+    "Status",
+    "call_of",
+    "joined",
+    "read_json",
+]
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 COMPACT = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)\((.*)\);?", re.DOTALL)
 ANSWER = "="
-Status = Literal["ok", "malformed", "error", "timeout"]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call as it was written: arguments by name, or their text in order."""
-
-    name: str
-    arguments: Mapping[str, Any] | str
-
-
-@dataclass(frozen=True)
-class Malformed:
-    """Something that was meant as a call, and what is wrong with it."""
-
-    what: str
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a turn holds: calls, in order, or the final answer."""
-
-    calls: tuple[Call | Malformed, ...] = ()
-    answer: str | None = None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a call: the text that the model reads."""
-
-    name: str
-    text: str
-    status: Status = "ok"
+LONGEST_WHAT = 200
 
 
 class Form(ABC):
-    """How calls are written, and how results are shown."""
+    """How calls are written, and how results are shown. A form of your own overrides `read_calls` and `write_all`."""
+
+    announces = True
+    """Whether tools are announced to the model, by its template or in the prompt."""
+    plain = True
+    """Whether an answer is the sampled text itself, but for thinking in front."""
+
+    def read(self, text: str, opened: bool = False) -> Said:
+        """Return what a turn holds; never raises. `opened`: the prompt ends where thinking begins."""
+        thinking, rest = split_thinking(text, opened)
+        calls, beside = self.read_calls(rest)
+        if calls:
+            return Said(tuple(calls), None, thinking, beside.strip())
+        return Said((), rest.strip(), thinking)
+
+    def thinking_ends(self, text: str, opened: bool = False) -> int:
+        """Return at which character thinking in front ends, its signs included; 0 where there is none."""
+        return thinking_span(text, opened)[1]
 
     @abstractmethod
-    def read(self, text: str) -> Said:
-        """Return what a turn holds; never raises."""
+    def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
+        """Return the calls of a turn without its thinking, in order, and the text beside them; never raises."""
 
     @abstractmethod
-    def show(self, results: Sequence[Result]) -> str:
-        """Return the observation that follows calls."""
+    def write_all(self, calls: Sequence[Call]) -> str:
+        """Return calls of one turn as a model writes them."""
 
-    @abstractmethod
     def write(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return a call as a model writes it; strings in the compact form hold no comma but in the last argument."""
+        return self.write_all([Call(name, arguments)])
 
-    @abstractmethod
+    def think(self, text: str) -> str:
+        """Return thinking as a model writes it in front of the rest."""
+        return f"<think>\n{text}\n</think>\n\n"
+
     def answer(self, text: str) -> str:
         """Return a final answer as a model writes it."""
+        return text
 
-    @abstractmethod
+    def show(self, results: Sequence[Result]) -> str:
+        """Return the observation that follows calls where results have no place of their own: each in tags."""
+        return "".join(f"\n<tool_response>\n{result.text}\n</tool_response>" for result in results) + "\n"
+
     def introduce(self, schemas: Sequence[Mapping[str, Any]], prompt: str) -> str:
-        """Return the prompt of a model without a chat template, with the tools where the form announces them."""
+        """Return the prompt of a model that is not told of tools otherwise: their schemas, how to call, the prompt."""
+        return f"{self.announce(schemas)}\n\n{prompt}"
+
+    def announce(self, schemas: Sequence[Mapping[str, Any]]) -> str:
+        """Return the tools' schemas, and how a call is written."""
+        listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
+        how = self.write("NAME", {"ARGUMENT": "VALUE"})
+        return f"Tools:\n{listed}\n\nA call: {how}\nAnything without a call is the final answer."
 
 
 class JsonForm(Form):
-    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number in a turn; without one it is the answer."""
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number in a turn: Hermes, Qwen, SmolLM, Granite 4."""
 
-    def read(self, text: str) -> Said:
-        """Return the calls in tags; text besides them is thought."""
+    def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
+        """Return the calls in tags."""
         before, *pieces = text.split(OPEN)
-        if not pieces and CLOSE not in before:
-            return Said(answer=text.strip())
-        calls = [Malformed(f"{CLOSE} without {OPEN}")] if CLOSE in before else []
-        return Said((*calls, *map(_tagged, pieces)))
+        calls: list[Call | Malformed] = [Malformed(f"{CLOSE} without {OPEN}")] if CLOSE in before else []
+        calls += map(_tagged, pieces)
+        return calls, before + "".join(piece.partition(CLOSE)[2] for piece in pieces)
 
-    def show(self, results: Sequence[Result]) -> str:
-        """Return every result in tags of its own."""
-        return "".join(f"\n<tool_response>\n{result.text}\n</tool_response>" for result in results) + "\n"
+    def write_all(self, calls: Sequence[Call]) -> str:
+        """Return calls in tags, each on one line."""
+        written = (json.dumps({"name": call.name, "arguments": named(call)}, ensure_ascii=False) for call in calls)
+        return "\n".join(f"{OPEN}{each}{CLOSE}" for each in written)
 
-    def write(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return a call in tags, on one line."""
-        return OPEN + json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False) + CLOSE
-
-    def answer(self, text: str) -> str:
-        """Return the text itself."""
-        return text
-
-    def introduce(self, schemas: Sequence[Mapping[str, Any]], prompt: str) -> str:
-        """Return the tools' schemas, how a call is written, and the prompt."""
+    def announce(self, schemas: Sequence[Mapping[str, Any]]) -> str:
+        """Return the tools' schemas, and how a call is written."""
         listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
         how = f'{OPEN}{{"name": <tool>, "arguments": {{<argument>: <value>}}}}{CLOSE}'
-        return f"Tools:\n{listed}\n\nA call: {how}\nAnything without a call is the final answer.\n\n{prompt}"
+        return f"Tools:\n{listed}\n\nA call: {how}\nAnything without a call is the final answer."
 
 
 class CompactForm(Form):
     """`name(first,second)` calls, `=text` answers; results end with '>', and what failed is '!'."""
 
-    def read(self, text: str) -> Said:
+    announces = False
+
+    def read(self, text: str, opened: bool = False) -> Said:
         """Return the one call, or the answer."""
         text = text.strip()
         if text.startswith(ANSWER):
             return Said(answer=text[len(ANSWER) :].strip())
-        call = COMPACT.fullmatch(text)
-        return Said((Call(call[1], call[2]) if call else Malformed("neither name(…) nor =answer"),))
+        return Said(tuple(self.read_calls(text)[0]))
+
+    def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
+        """Return the one call."""
+        call = COMPACT.fullmatch(text.strip())
+        return [Call(call[1], call[2]) if call else Malformed("neither name(…) nor =answer")], ""
 
     def show(self, results: Sequence[Result]) -> str:
         """Return the results, or '!' where there is none."""
         return "".join(result.text if result.status == "ok" else "!" for result in results) + ">"
 
-    def write(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def write_all(self, calls: Sequence[Call]) -> str:
         """Return the call."""
-        return f"{name}({','.join(str(value) for value in arguments.values())})"
+        return "".join(f"{call.name}({','.join(str(value) for value in named(call).values())})" for call in calls)
+
+    def think(self, text: str) -> str:
+        """Return nothing: tiny models do not think aloud."""
+        return ""
 
     def answer(self, text: str) -> str:
         """Return the text behind the sign."""
@@ -129,23 +146,66 @@ class CompactForm(Form):
         return prompt
 
 
-FORMS: Mapping[str, Form] = {"json": JsonForm(), "compact": CompactForm()}
-FormName = Literal["json", "compact"]
+def named(call: Call) -> dict[str, Any]:
+    """Return the arguments of a call by name; those of a text in order stand under their numbers."""
+    return dict(call.arguments) if not isinstance(call.arguments, str) else {"0": call.arguments}
+
+
+def read_json(text: str) -> Any | Malformed:
+    """Return what a text says as JSON, or what is wrong with it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT])
+
+
+def call_of(found: Any) -> Call | Malformed:
+    """Return the call that an object with a name and arguments (or parameters) is, or what is wrong with it."""
+    if isinstance(found, Malformed):
+        return found
+    if isinstance(found, dict) and isinstance(found.get("function"), dict):
+        found = found["function"]
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        return Malformed('the call is no object with a "name"')
+    key = "arguments" if "arguments" in found or "parameters" not in found else "parameters"
+    arguments = found.get(key, {})
+    if isinstance(arguments, str):  # as OpenAI's protocol nests them
+        arguments = read_json(arguments)
+    if isinstance(arguments, Malformed):
+        return arguments
+    if not isinstance(arguments, dict):
+        return Malformed(f'the "{key}" of the call are no object')
+    return Call(found["name"], arguments, id=found["id"] if isinstance(found.get("id"), str) else "")
+
+
+def calls_of(found: Any) -> list[Call | Malformed]:
+    """Return the calls that a list of objects is, in order, or a single one."""
+    if isinstance(found, list):
+        return [call_of(each) for each in found] or [Malformed("the list of calls is empty")]
+    return [call_of(found)]
+
+
+def joined(pieces: Sequence[str]) -> str:
+    """Return the text beside calls as one."""
+    return "\n".join(piece.strip() for piece in pieces if piece.strip())
+
+
+def objects(text: str) -> Iterator[tuple[Any | Malformed, int]]:
+    """Yield the JSON values that stand one after another, with where each ends; the first flaw ends it."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            yield Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT]), at
+            return
+        yield found, at
+        rest = text[at:].lstrip(" \t\r\n;,")
+        at = len(text) - len(rest)
+        if not rest.startswith(("{", "[")):
+            return
 
 
 def _tagged(piece: str) -> Call | Malformed:
     written, close, _ = piece.partition(CLOSE)
-    if not close:
-        return Malformed(f"{OPEN} without {CLOSE}")
-    try:
-        found = json.loads(written)
-        if isinstance(found, dict) and isinstance(found.get("arguments"), str):
-            found["arguments"] = json.loads(found["arguments"])  # as OpenAI's protocol nests them
-    except (ValueError, RecursionError) as error:
-        return Malformed(f"the call is no JSON: {error}"[:200])
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        return Malformed('the call is no object with a "name"')
-    arguments = found.get("arguments", {})
-    if not isinstance(arguments, dict):
-        return Malformed('the "arguments" of the call are no object')
-    return Call(found["name"], arguments)
+    return call_of(read_json(written)) if close else Malformed(f"{OPEN} without {CLOSE}")

@@ -21,7 +21,7 @@ def make_protocol(limits: ChatLimits) -> Any:
     try:
         from uvicorn.protocols.http.h11_impl import H11Protocol
     except ImportError as error:
-        raise MissingExtra("uvicorn", "serve", "A chat completions server") from error
+        raise MissingExtra("uvicorn", "serve", "A server of completions") from error
     every = min(1.0, limits.header_seconds / 4, limits.stall_seconds / 4)
 
     class Bounded(H11Protocol):

@@ -7,12 +7,16 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from grouprl.chat.limits import Access, ChatLimits
+from grouprl.chat.limits import Access, ChatLimits, key_of
 from grouprl.chat.refusal import Refusal
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Told = Callable[[str, Refusal], dict[str, Any]]
+"""(path, refusal) -> what its body says."""
+Heard = Callable[[str, Refusal], None]
+"""(API key, refusal): somebody hears of it."""
 PATIENCE = 8
 """A body of up to so many times the limit is read and discarded, so that the client sees why; of a larger
 one nothing is read."""
@@ -21,8 +25,8 @@ one nothing is read."""
 class Guard:
     """An ASGI application around another one, which gets only requests that are let in, each with its whole body."""
 
-    def __init__(self, app: Any, limits: ChatLimits, access: Access) -> None:
-        self.app, self.limits, self.access = app, limits, access
+    def __init__(self, app: Any, limits: ChatLimits, access: Access, told: Told, heard: Heard) -> None:
+        self.app, self.limits, self.access, self.told, self.heard = app, limits, access, told, heard
         self.held = 0
         """Bytes of the bodies of all requests that are being read or answered."""
 
@@ -37,7 +41,8 @@ class Guard:
             whole = await body.read(headers)
             await self.app(scope, _again(whole, receive), send)
         except Refusal as error:
-            await _refuse(error, send)
+            self.heard(key_of(headers), error)
+            await _refuse(error.status, self.told(scope["path"], error), send)
         except _ClientGone:
             pass
         finally:
@@ -108,14 +113,14 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return given
 
 
-async def _refuse(error: Refusal, send: Send) -> None:
+async def _refuse(status: int, told: dict[str, Any], send: Send) -> None:
     """Send an error and close the connection: what is left of the request is not read."""
-    body = json.dumps(error.body()).encode()
+    body = json.dumps(told).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
-        *([(b"www-authenticate", b"Bearer")] if error.status == 401 else []),
+        *([(b"www-authenticate", b"Bearer")] if status == 401 else []),
     ]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""The limits of a server of the chat completions protocol, and whom it serves."""
+"""The limits of a server of completions, and whom it serves."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ def host_name(host: str) -> str:
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """Return the API key of a request; '' without one."""
+    """Return the API key of a request, in the header of either provider's clients; '' without one."""
     kind, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if kind.lower() == "bearer" else ""
+    return key.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "").strip()

@@ -1,7 +1,9 @@
-"""A request that cannot be served, as clients of the protocol expect to be told."""
+"""A request that cannot be served, as clients of the protocols expect to be told."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 600
@@ -16,7 +18,14 @@ class Refusal(Exception):
         super().__init__(message)
         self.message, self.param, self.status = message, None if param is None else param[:64], status
 
+    def renamed(self, names: Mapping[str, str]) -> Refusal:
+        """Return the same with the names that another protocol has for parameters."""
+        message = self.message
+        for ours, theirs in names.items():
+            message = re.sub(rf"(?<![\w.]){ours}(?= = |' is missing)", theirs, message)
+        return Refusal(message, names.get(self.param or "", self.param), self.status)
+
     def body(self) -> dict[str, Any]:
-        """Return the error as clients of the protocol expect it."""
+        """Return the error as clients of OpenAI's protocols expect it."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}

@@ -1,22 +1,24 @@
-"""Completions as the protocol's JSON, whole and in pieces."""
+"""Completions as what answers a request gives them, before a protocol writes them down."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grouprl.chat.request import ChatRequest, normal
-from grouprl.chat.tool_calls import split_calls
+from grouprl.chat.tool_calls import protocol_calls, said_in
 
 
 @dataclass(frozen=True)
 class Token:
-    """A sampled token, and its log-prob under the distribution that it was sampled from."""
+    """A sampled token, and its log-prob at the temperature that it was sampled at."""
 
     text: str
     logp: float
+    id: int = -1
+    top: tuple[tuple[str, float], ...] = ()
+    """The likeliest tokens in its place with their log-probs, the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Choice:
     text: str
     finish: str
     tokens: tuple[Token, ...] = ()
+    stop: str | None = None
+    """The stop text that ended it."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,24 @@ class Completion:
     """The answers to a request."""
 
     choices: tuple[Choice, ...]
-    prompt_tokens: int = 0
-    """Tokens of the prompt; 0 where text is all that is known, and then `usage` is 0 throughout."""
+    prompt_ids: tuple[int, ...] = ()
+    """Tokens of the prompt; none where text is all that is known, and then `usage` is 0 throughout."""
+
+    @property
+    def sampled(self) -> int:
+        """Tokens of all answers."""
+        return sum(len(choice.tokens) for choice in self.choices)
 
 
 def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """Return an answer as the message that a client gets, and sends back with its next request."""
-    text, calls = split_calls(choice.text, request.told) if request.tools else (choice.text, [])
-    message: dict[str, Any] = {"role": "assistant", "content": (text or None) if calls else text}
+    found = said_in(choice.text)
+    calls = protocol_calls(found, choice.text, request.told) if request.tools else []
+    same = found.calls or (not found.thinking and found.answer == choice.text.strip())
+    content = (found.beside or None) if calls else str(choice.text) if same else found.answer
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if found.thinking and (calls or not same):
+        message["reasoning_content"] = found.thinking
     return {**message, "tool_calls": calls} if calls else message
 
 
@@ -49,68 +63,13 @@ def said(request: ChatRequest, choice: Choice) -> tuple[dict[str, Any], ...]:
     return (*request.messages, normal(assistant_message(request, choice)))
 
 
-def as_json(request: ChatRequest, completion: Completion, model: str) -> dict[str, Any]:
-    """Return a `chat.completion` object."""
-    choices = [
-        {
-            "index": index,
-            "message": assistant_message(request, choice),
-            "finish_reason": _finish(request, choice),
-            "logprobs": _logprobs(choice.tokens) if request.logprobs else None,
-        }
-        for index, choice in enumerate(completion.choices)
+def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
+    """Return tokens with their log-probs as both of OpenAI's protocols write them."""
+    return [
+        {**_logprob(token.text, token.logp), "top_logprobs": [_logprob(text, logp) for text, logp in token.top]}
+        for token in tokens
     ]
-    head = _head(request, model, "chat.completion")
-    return {**head, "choices": choices, "usage": _usage(completion)}
 
 
-def piece(request: ChatRequest, model: str, index: int, text: str) -> dict[str, Any]:
-    """Return a `chat.completion.chunk` with more of an answer's text."""
-    delta = {"role": "assistant", "content": text}
-    return _chunk(request, model, [{"index": index, "delta": delta, "finish_reason": None}])
-
-
-def last_pieces(
-    request: ChatRequest, completion: Completion, model: str, sent: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    """Yield the chunks that end a stream; `sent` characters of each answer went before.
-
-    Answers that may hold tool calls come whole, here.
-    """
-    for index, choice in enumerate(completion.choices):
-        message = assistant_message(request, choice)
-        calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", ()))]
-        rest = (message["content"] or "")[sent[index] :]
-        delta = {"role": "assistant", "content": rest or None, **({"tool_calls": calls} if calls else {})}
-        logprobs = _logprobs(choice.tokens) if request.logprobs else None
-        yield _chunk(request, model, [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}])
-        end = {"index": index, "delta": {}, "finish_reason": _finish(request, choice)}
-        yield _chunk(request, model, [end])
-    if request.stream_options.include_usage:
-        yield {**_chunk(request, model, []), "usage": _usage(completion)}
-
-
-def _chunk(request: ChatRequest, model: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**_head(request, model, "chat.completion.chunk"), "choices": choices}
-
-
-def _head(request: ChatRequest, model: str, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{request.mark}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def _finish(request: ChatRequest, choice: Choice) -> str:
-    return "tool_calls" if "tool_calls" in assistant_message(request, choice) else choice.finish
-
-
-def _usage(completion: Completion) -> dict[str, int]:
-    asked, drawn = completion.prompt_tokens, sum(len(choice.tokens) for choice in completion.choices)
-    return {"prompt_tokens": asked, "completion_tokens": drawn, "total_tokens": asked + drawn}
-
-
-def _logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
-    return {
-        "content": [
-            {"token": t.text, "logprob": t.logp, "bytes": list(t.text.encode()), "top_logprobs": []} for t in tokens
-        ],
-        "refusal": None,
-    }
+def _logprob(text: str, logp: float) -> dict[str, Any]:
+    return {"token": text, "logprob": logp, "bytes": list(text.encode())}

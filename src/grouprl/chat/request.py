@@ -1,11 +1,11 @@
-"""What a client may request of /v1/chat/completions, and what is refused with a message."""
+"""A request for completions, as all protocols here share it; its JSON is that of /v1/chat/completions."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from grouprl.core.errors import shortened, suggest
 MOST_COMPLETIONS = 64
 MOST_TOKENS = 2**20
 MOST_MESSAGES = 4096
+MOST_ALTERNATIVES = 20
 COOLEST, HOTTEST = 1e-4, 100.0
 """Temperatures above 0: below, logits divided by it are no numbers any more."""
 
@@ -26,7 +27,6 @@ NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
     "logit_bias": {},
-    "top_logprobs": 0,
 }
 """Settings that are understood at these values only."""
 IGNORED = (
@@ -40,8 +40,8 @@ IGNORED = (
     "verbosity",
 )
 """Settings that change nothing here."""
-WISHES = ("parallel_tool_calls", "response_format", "tool_choice")
-"""Settings that request a form of answer. They are accepted and not enforced: a policy writes what it writes."""
+WISHES = ("parallel_tool_calls", "tool_choice")
+"""Settings that request a kind of answer. They are accepted and not enforced: a policy writes what it writes."""
 
 
 class StreamOptions(pydantic.BaseModel):
@@ -65,6 +65,12 @@ class ChatRequest(pydantic.BaseModel):
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, strict=True)
     stop: tuple[Annotated[str, Field(max_length=256)], ...] = Field((), max_length=16)
     logprobs: bool = Field(False, strict=True)
+    top_logprobs: int = Field(0, ge=0, le=MOST_ALTERNATIVES, strict=True)
+    """Likeliest tokens told with each sampled one."""
+    return_token_ids: bool = Field(False, strict=True)
+    """Whether the ids of the prompt's tokens and of those sampled are told."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    """Variables of the chat template, such as `enable_thinking`."""
     stream: bool = Field(False, strict=True)
     stream_options: StreamOptions = StreamOptions()
 
@@ -79,16 +85,22 @@ class ChatRequest(pydantic.BaseModel):
         return hashlib.blake2b(self.told.encode(), digest_size=9).hexdigest()
 
 
-def read_request(body: bytes) -> ChatRequest:
-    """Return the request in a body. Raises Refusal, naming the parameter and what it may be."""
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body. Raises Refusal for anything else."""
     given = read_json(body)
     if not isinstance(given, dict):
         raise Refusal("The body is not a JSON object")
+    return given
+
+
+def read_request(given: Mapping[str, Any]) -> ChatRequest:
+    """Return the request in an object. Raises Refusal, naming the parameter and what it may be."""
     wanted = {name: value for name, value in given.items() if value is not None and name not in (*IGNORED, *WISHES)}
     for name, neutral in NEUTRAL.items():
         value = wanted.pop(name, neutral)
         if value != neutral:
             raise Refusal(f"{name} = {json.dumps(value)[:200]} is not supported; leave it out", name)
+    check_format(wanted.pop("response_format", None))
     if "max_completion_tokens" in wanted:
         wanted["max_tokens"] = wanted.pop("max_completion_tokens")
     if isinstance(wanted.get("stop"), str):
@@ -102,9 +114,28 @@ def read_request(body: bytes) -> ChatRequest:
     if 0 < request.temperature < COOLEST:
         rule = f"at least {COOLEST:g}, or 0 for the most probable token each time"
         raise Refusal(f"temperature = {request.temperature:g}; {rule}", "temperature")
+    if request.top_logprobs and not request.logprobs:
+        raise Refusal("top_logprobs are told with logprobs: true only", "top_logprobs")
     for tool in request.tools:
         _check_tool(tool)
     return request.model_copy(update={"messages": tuple(normal(message) for message in request.messages)})
+
+
+def check_format(given: Any) -> None:
+    """Raise Refusal for a form of answer other than text: nothing here holds a policy to a grammar while it writes."""
+    kind = given.get("type") if isinstance(given, dict) else given
+    if kind not in (None, "text"):
+        remedy = "Describe the form in the messages and check the reply, or announce a tool whose arguments have it"
+        what = shortened(kind, 40)
+        raise Refusal(f"response_format = {what}: sampling is not held to a form. {remedy}", "response_format")
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise Refusal for a parameter that is not known, with the nearest one that is."""
+    for name in given:
+        if name not in known:
+            short = name[:64]
+            raise Refusal(f"There is no parameter '{short}'. {suggest(short, sorted(known))}", short)
 
 
 def normal(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""A server of the chat completions protocol, in a thread of this process."""
+"""A server of the protocols that programs speak to models, in a thread of this process.
+
+Chat completions, responses and messages (`APIS`) are read into one `ChatRequest` and answered by one handler.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
+from grouprl.chat.api import Api
+from grouprl.chat.completions_api import CompletionsApi
 from grouprl.chat.connection import make_protocol
 from grouprl.chat.guard import Guard
 from grouprl.chat.limits import Access, ChatLimits, key_of
+from grouprl.chat.messages_api import MessagesApi
 from grouprl.chat.refusal import Refusal
-from grouprl.chat.reply import Completion, as_json, last_pieces, piece
-from grouprl.chat.request import ChatRequest, read_request
+from grouprl.chat.reply import Completion
+from grouprl.chat.request import ChatRequest
+from grouprl.chat.responses_api import ResponsesApi
+from grouprl.chat.said import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
 START_SECONDS = 20.0
+APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi())
+KNOWN = f"there is {', '.join(api.path for api in APIS)} (POST) and /v1/models (GET)"
 
 
 class Backend(Protocol):
@@ -43,6 +53,15 @@ class Backend(Protocol):
         """Return the rows kept for the client with this key; None if that is nothing. Called from any thread."""
         ...
 
+    def refused(self, key: str, error: Refusal) -> None:
+        """Hear that a request with this key was refused, whoever refused it."""
+        ...
+
+
+def api_at(path: str) -> Api:
+    """Return the protocol that is spoken at a path; errors of any other path are told as OpenAI's are."""
+    return next((api for api in APIS if path.startswith(api.path)), APIS[0])
+
 
 def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> Any:
     """Return the ASGI application.
@@ -57,7 +76,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
         from starlette.responses import JSONResponse, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
-        raise MissingExtra("starlette", "serve", "A chat completions server") from error
+        raise MissingExtra("starlette", "serve", "A server of completions") from error
     limits = limits or ChatLimits()
     work = _Work()
 
@@ -74,41 +93,52 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
             raise Refusal("Nothing is kept for this API key", status=404)
         return StreamingResponse(_listed(found, work), media_type="application/json")
 
-    async def chat(request: Request) -> Any:
-        asked, key = await work.off(read_request, await request.body()), key_of(request.headers)
-        others = [name for name in backend.others(key) if name]
-        if asked.model not in ("", backend.model, *others):
-            known = f"this is '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
-            raise Refusal(f"There is no model {shortened(asked.model, 80)}; {known}", "model", 404)
-        if asked.stream:
-            events = _events(backend, asked, key, limits.answer_seconds)
-            return StreamingResponse(events, media_type="text/event-stream")
-        answer = backend.answer(asked, key, None)
-        completion = await _while_connected(answer, request.receive, limits.answer_seconds)
-        return JSONResponse(await work.off(as_json, asked, completion, backend.model))
+    def completed(api: Api) -> Any:
+        async def answer(request: Request) -> Any:
+            asked, key = await work.off(api.read, await request.body()), key_of(request.headers)
+            _check_model(backend, asked.model, key)
+            if asked.stream:
+                events = _events(api, backend, asked, key, limits.answer_seconds)
+                return StreamingResponse(events, media_type="text/event-stream")
+            waiting = backend.answer(asked, key, None)
+            completion = await _while_connected(waiting, request.receive, limits.answer_seconds)
+            return JSONResponse(await work.off(api.whole, asked, completion, backend.model))
 
-    async def refused(_: Request, error: Exception) -> Any:
+        return answer
+
+    def told(request: Request, error: Refusal, status: int) -> Any:
+        backend.refused(key_of(request.headers), error)
+        return JSONResponse(api_at(request.url.path).refusal(error), status)
+
+    async def refused(request: Request, error: Exception) -> Any:
         assert isinstance(error, Refusal)
-        return JSONResponse(error.body(), error.status)
+        return told(request, error, error.status)
 
     async def lost(request: Request, error: Exception) -> Any:
         assert isinstance(error, HTTPException)
-        known = "there is /v1/chat/completions (POST) and /v1/models (GET)"
         what = f"{request.method} {shortened(request.url.path, 80)[1:-1]}"
-        return JSONResponse(Refusal(f"There is no {what}; {known}", status=404).body(), error.status_code)
+        return told(request, Refusal(f"There is no {what}; {KNOWN}", status=404), error.status_code)
 
-    async def failed(_: Request, error: Exception) -> Any:
-        return JSONResponse(_failure(error).body(), 500)
+    async def failed(request: Request, error: Exception) -> Any:
+        return told(request, _failure(error), 500)
 
     app = Starlette(
         routes=[
             Route("/v1/models", models),
             Route("/v1/rows", rows),
-            Route("/v1/chat/completions", chat, methods=["POST"]),
+            *(Route(api.path, completed(api), methods=["POST"]) for api in APIS),
         ],
         exception_handlers={Refusal: refused, HTTPException: lost, Exception: failed},
     )
-    return Guard(app, limits, access or Access())
+    return Guard(app, limits, access or Access(), lambda path, error: api_at(path).refusal(error), backend.refused)
+
+
+def _check_model(backend: Backend, model: str, key: str) -> None:
+    """Raise Refusal for a model of another name."""
+    others = [name for name in backend.others(key) if name]
+    if model not in ("", backend.model, *others):
+        known = f"this is '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
+        raise Refusal(f"There is no model {shortened(model, 80)}; {known}", "model", 404)
 
 
 class _Work:
@@ -158,10 +188,12 @@ def _too_slow(seconds: float | None) -> Refusal:
     return Refusal(f"The answer was not ready within {seconds:g} seconds", status=504)
 
 
-async def _events(backend: Backend, request: ChatRequest, key: str, seconds: float | None) -> AsyncIterator[str]:
+async def _events(
+    api: Api, backend: Backend, request: ChatRequest, key: str, seconds: float | None
+) -> AsyncIterator[str]:
     """Yield the events of a stream: text as it is sampled (whole where it may hold tool calls), then the end."""
-    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
-    sent = [0] * request.n
+    loop, queue, stream = asyncio.get_running_loop(), asyncio.Queue[Any](), api.stream(request, backend.model)
+    sent, thought, texts = [0] * request.n, [0] * request.n, [""] * request.n
     end = None if seconds is None else loop.time() + seconds
 
     def pieces(index: int, text: str) -> None:
@@ -169,26 +201,34 @@ async def _events(backend: Backend, request: ChatRequest, key: str, seconds: flo
 
     task = asyncio.ensure_future(backend.answer(request, key, None if request.tools else pieces))
     task.add_done_callback(lambda _: queue.put_nowait(None))
+    wrong: Refusal | None = None
     try:
+        for event in stream.begin():
+            yield api.written(event)
         while (found := await asyncio.wait_for(queue.get(), None if end is None else end - loop.time())) is not None:
             index, text = found
-            sent[index] += len(text)
-            yield _event(piece(request, backend.model, index, text))
-        for chunk in last_pieces(request, task.result(), backend.model, sent):
-            yield _event(chunk)
+            texts[index] += text
+            thinking, answer = told_apart(texts[index])
+            parts = (thinking[thought[index] :], True), (answer[sent[index] :], False)
+            sent[index], thought[index] = len(answer), len(thinking)
+            for event in (event for part, inside in parts if part for event in stream.piece(index, part, inside)):
+                yield api.written(event)
+        for event in stream.end(task.result()):
+            yield api.written(event)
     except Refusal as error:
-        yield _event(error.body())
+        wrong = error
     except asyncio.TimeoutError:
-        yield _event(_too_slow(seconds).body())
+        wrong = _too_slow(seconds)
     except Exception as error:
-        yield _event(_failure(error).body())
+        wrong = _failure(error)
     finally:
         task.cancel()
-    yield "data: [DONE]\n\n"
-
-
-def _event(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps(data)}\n\n"
+    if wrong is not None:
+        backend.refused(key, wrong)
+        for event in stream.refuse(wrong):
+            yield api.written(event)
+    if api.end:
+        yield api.end
 
 
 class Endpoint:
@@ -214,7 +254,7 @@ class Endpoint:
         try:
             import uvicorn
         except ImportError as error:
-            raise MissingExtra("uvicorn", "serve", "A chat completions server") from error
+            raise MissingExtra("uvicorn", "serve", "A server of completions") from error
         config = uvicorn.Config(
             app,
             host=host,

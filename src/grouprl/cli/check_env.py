@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,7 +52,8 @@ def check_env_command(
     grouprl check-env gym:FrozenLake-v1
     grouprl check-env my_envs.py:Shop --action buy --action leave
     grouprl check-env my_pkg.envs:Shop --json
-    grouprl check-env run.yaml      the task of a run, with its options
+    grouprl check-env run.yaml      the task of a run, with its options, and what
+                                    the chat template of its model does to it
 
     [bold]Exit codes[/] 0 no problems, 1 problems, 2 not found.
     """
@@ -68,6 +70,8 @@ def check_env_command(
         seconds=seconds,
         agents=agents,
     )
+    if name.endswith((".yaml", ".yml")):
+        report = replace(report, findings=(*report.findings, *_template_findings(name)))
     if as_json:
         print(json.dumps({"environment": name, **report.data()}, indent=2, default=str))
     else:
@@ -86,9 +90,9 @@ def _target(name: str) -> Target:
 
     if name.endswith((".yaml", ".yml")):
         from grouprl.config.run import load_config
+        from grouprl.orchestrator.resolve import task_of
 
-        config = load_config(name)
-        return _of_task(load_task(config.task, config.seed))
+        return _of_task(task_of(load_config(name)))
     prefixes = {each.partition(":")[0] for each in task_names()}
     if ":" not in name or name.partition(":")[0] in prefixes:
         return _of_task(load_task(name))
@@ -103,6 +107,35 @@ def _target(name: str) -> Target:
         lambda example, episode: int(example.columns["seed"]),
         tuple(getattr(found, "agents", ("",))),
     )
+
+
+def _template_findings(path: str) -> list[EnvironmentFinding]:
+    """Return what the chat template of a run's model cannot show of its episodes, and what it rewrites."""
+    from grouprl.config.run import load_config
+    from grouprl.envs.findings import EnvironmentFinding
+    from grouprl.orchestrator.resolve import resolve
+    from grouprl.plan.checks import PromptEncoder
+    from grouprl.plan.memory import read_model
+    from grouprl.rollout.episodes import Start, demonstrate
+    from grouprl.rollout.template_check import check_template
+
+    run = resolve(load_config(path))
+    config, task = run.config, run.task
+    _, tokenizer = read_model(run)
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+        return []
+    sampling, encoder = config.sampling, PromptEncoder(tokenizer)
+    starts = [Start(task.example("train", 0), 0)]
+    begun = demonstrate(encoder, task.environment, starts, max_turns=0, max_new_tokens=1, agents=task.agents)
+    found = check_template(encoder, begun.prompts, sampling.history, turns=True, calls=sampling.tool_calls)
+    rule = "what an episode shows reaches the policy, and what the policy says stays as it said it"
+    said = [*((True, what) for what in found.refusals), *((False, what) for what in found.notes)]
+    return [
+        EnvironmentFinding(
+            "chat template", serious, what[:1].upper() + what[1:], rule, "See docs/chat_templates.md.", ""
+        )
+        for serious, what in said
+    ]
 
 
 def _of_task(task: Task) -> Target:
@@ -169,7 +202,10 @@ def _show_finding(finding: EnvironmentFinding, console: Console) -> None:
     from grouprl.cli.wording import in_one_line
 
     style, mark = ("bold red", "✗") if finding.serious else ("bold yellow", "!")
-    console.print(Text(f"{mark} {finding.name}", style=style), Text(f"({finding.where}; {finding.episodes}×)"))
+    console.print(
+        Text(f"{mark} {finding.name}", style=style),
+        Text(f"({finding.where}; {finding.episodes}×)" if finding.where else ""),
+    )
     console.print(Text("  " + in_one_line(InputError(finding.what, finding.rule, finding.remedy))))
 
 

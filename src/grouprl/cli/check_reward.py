@@ -102,9 +102,10 @@ def _task(name: str) -> tuple[Task, Any]:
 
     if name.endswith((".yaml", ".yml")):
         from grouprl.config.run import load_config
+        from grouprl.orchestrator.resolve import task_of
 
         config = load_config(name)
-        return load_task(config.task, config.seed), config.reward.function
+        return task_of(config), config.reward.function
     return load_task(name), None
 
 

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from grouprl.evaluation.evaluate import Evaluation
     from grouprl.evaluation.pass_at_k import Estimate
     from grouprl.protocols import Policy
+    from grouprl.rollout.sampler import MakeEngine
     from grouprl.tasks import Task
 
 
 def eval_command(
     source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
+        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
     ],
     task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
     prompts: Annotated[
@@ -107,6 +108,7 @@ def eval_command(
             stop=subject.sampling.stop,
             history=subject.sampling.history,
             stage=stage,
+            sampler=None if subject.engine is None else subject.engine(subject.policy),
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:
@@ -131,6 +133,8 @@ class Subject:
     reward: Reward
     sampling: Sampling
     acting: dict[str, Any]
+    engine: MakeEngine | None = None
+    """What makes the sampler; None: the one of this process."""
 
 
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str) -> Subject:
@@ -167,6 +171,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
 
 def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     from grouprl.policy.team import TeamPolicy
+    from grouprl.rollout.engines import chosen_engine
     from grouprl.tasks import load_task
     from grouprl.train.export import load_trained
 
@@ -184,7 +189,8 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
     policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
-    return Subject(policy, requested, title, defaults, reward, config.sampling, acting)
+    engine = chosen_engine(config.sampling.engine, config.sampling.engine_settings)
+    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:

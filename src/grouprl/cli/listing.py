@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -16,6 +18,7 @@ from rich.text import Text
 from grouprl.core.errors import InputError, suggest
 
 FILE, TASKS = "methods/listing.json", "tasks/listing.json"
+ENTRY = re.compile(r'^@(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -37,7 +40,18 @@ class Listed:
 @cache
 def listed() -> tuple[Listed, ...]:
     """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
-    return tuple(Listed(**each) for each in json.loads((files("grouprl") / FILE).read_text(encoding="utf-8")))
+    found = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
+    if {each["name"] for each in found} != registered():
+        from grouprl.methods.describe import listing  # a method came or went since the file was made
+
+        found = listing()
+    return tuple(Listed(**each) for each in found)
+
+
+def registered() -> set[str]:
+    """Return the names that the files of the catalogue register, read off them without loading them."""
+    folder = Path(str(files("grouprl"))) / "methods"
+    return {name for path in folder.rglob("*.py") for name in ENTRY.findall(path.read_text(encoding="utf-8"))}
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     _heading(console, "Task and model")
     console.print(_facts(_subject(plan)))
     _heading(console, "Batch arithmetic")
-    console.print(_facts(_arithmetic(plan)))
+    console.print(_facts((name, plan.worded(words)) for name, words in _arithmetic(plan)))
     if plan.pass_choices:
         _heading(console, "Passes through the model (no result depends on this)")
         console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.pass_choices))
@@ -74,8 +74,8 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     _heading(console, "Run settings" if everything else "Run settings that were set (--all shows the defaults too)")
     shown = [s for s in plan.settings if everything or s.origin != "default"]
     console.print(_table(shown) if shown else Padding("none: everything is at its default", (0, 2)))
-    _sentences(console, "Without effect", plan.idle, "yellow")
-    _sentences(console, "Notes", plan.notes, "cyan")
+    _sentences(console, "Without effect", map(plan.worded, plan.idle), "yellow")
+    _sentences(console, "Notes", map(plan.worded, plan.notes), "cyan")
     _sentences(console, "Refused: this run cannot work", plan.refusals, "bold red")
     if not plan.refusals:
         console.print(Text("\nNothing rules out this run.", style="green"))
@@ -88,7 +88,7 @@ def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "a correct completion", repr(plan.answer)
     model = plan.model
     if model is None:
-        yield "model", f"{plan.config.model.name} (not on this machine)"
+        yield "model", plan.config.model.name + ("" if plan.actions else " (not on this machine)")
         return
     yield (
         "model",
@@ -119,6 +119,9 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
         cut += f" × {b.phases} phases"
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
     yield "an update", f"{b.completions} / {b.minibatches} = {b.rows_per_update} completions"
+    if plan.actions:
+        yield "actions", f"an episode ≤ {b.max_new_tokens}; ≤ {b.completions * b.max_new_tokens:,} per rollout"
+        return
     if not b.prompt_tokens:
         yield "tokens", f"completion ≤ {b.max_new_tokens}; prompts cannot be counted without the model's tokenizer"
         return
@@ -149,7 +152,7 @@ def _memory(plan: Plan) -> Table:
 def _stages(plan: Plan) -> Table:
     table = _plain_table("stage", "in words, and in symbols")
     for stage in plan.stages:
-        text = Text(stage.words)
+        text = Text(plan.worded(stage.words))
         if stage.formula:
             text.append(f"\n{stage.formula}", style="dim")
         table.add_row(Text(f"{stage.kind}\n{stage.part}", style="cyan"), text)

@@ -14,7 +14,7 @@ from grouprl.core.errors import InputError
 
 def serve_command(
     source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
+        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
     ],
     checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
@@ -47,6 +47,10 @@ def serve_command(
     ] = None,
     keep_minutes: Annotated[float, typer.Option(min=0, help="Rows are kept so long after their last use.")] = 60.0,
     keep_mb: Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")] = 256.0,
+    tool_calls: Annotated[
+        str | None,
+        typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's chat completions.
@@ -83,7 +87,10 @@ def serve_command(
         prompt_chars=prompt_chars,
         keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
+        tool_calls=tool_calls or "auto",
     )
+    for note in service.notes:
+        Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
     limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
     try:

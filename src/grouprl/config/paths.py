@@ -16,6 +16,8 @@ CODE_TASKS = ("env:", "tools:", "program:")
 """Prefixes of tasks whose argument may be the user's own code."""
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 """Names that no file has on Windows."""
+GGUF = ".gguf"
+"""How the name of a model ends that is a file, and never an id of the Hub."""
 LONGEST_NAME = 120
 """Characters of a folder's name; file systems allow 255 bytes, and a suffix follows."""
 
@@ -38,6 +40,7 @@ def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
     if "plugins" in found:
         found["plugins"] = _plugins(found["plugins"], base)
     found = _below(found, "reward", "function", lambda value: _code(value, base))
+    found = _below(found, "sampling", "engine", lambda value: _code(value, base))
     return _below(found, "run", "folder", lambda value: _at(value, base))
 
 
@@ -126,11 +129,11 @@ def _model_folder(name: Any, base: Path) -> Any:
         return _at(name, base)
     if not Path(name).is_absolute() and _exists(Path(name)):
         raise InputError(
-            f"there is no folder {base / name}",
+            f"there is no {'file' if Path(name).is_file() else 'folder'} {base / name}",
             "paths in a configuration are relative to its file",
             f"There is one in the working directory: {Path(name).resolve()}",
         )
-    return name
+    return _at(name, base) if name.lower().endswith(GGUF) else name
 
 
 def _below(data: dict[str, Any], section: str, key: str, change: Any) -> dict[str, Any]:

@@ -123,6 +123,10 @@ class Config(Section):
         plain = self.model_dump(mode="json", exclude={"run": True, "eval": True, "environment": True})
         if not self.plugins:
             del plain["plugins"]
+        if self.sampling.engine == "local":
+            del plain["sampling"]["engine"], plain["sampling"]["engine_settings"]
+        if self.model.precision == "float32":  # as it was before there was a choice
+            del plain["model"]["precision"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -173,7 +177,7 @@ def _recipes() -> Any:
 
 
 def _read(source: str) -> dict[str, Any]:
-    path = Path(source)
+    path = Path(source).expanduser() if source.startswith("~") else Path(source)
     if is_file(path):
         text, where = read_text(path), str(path)
         base = Path.cwd() if (path.parent / "run.json").is_file() else path.absolute().parent
@@ -182,13 +186,29 @@ def _read(source: str) -> dict[str, Any]:
         base = Path.cwd()
     else:
         rule = "it is neither a file nor an embedded recipe"
-        raise InputError(f"cannot find the configuration {shortened(source)}", rule, suggest(source, recipe_names()))
+        raise InputError(f"cannot find the configuration {shortened(source)}", rule, _meant(path))
     data = read_yaml(text, where)
     if data is None:
         raise InputError(f"{where} is empty", "a configuration names at least its task", "See: grouprl recipes")
     if not isinstance(data, dict):
         raise InputError(f"{where} holds {type(data).__name__}", "a configuration is a mapping of keys to values")
     return absolute_paths(data, base)
+
+
+def _meant(path: Path) -> str:
+    """Return a remedy: the file, run or recipe that may have been meant by what is none of them."""
+    try:
+        beside = sorted(path.parent.iterdir())
+    except OSError:
+        beside = []
+    files = [str(each) for each in beside if each.suffix in (".yaml", ".yml")]
+    if path.is_dir():
+        inside = [str(each) for each in sorted(path.iterdir()) if each.suffix in (".yaml", ".yml")]
+        return f"It is a folder. {'It has ' + ', '.join(inside[:5]) if inside else 'Give a YAML file'}."
+    if path.suffix in (".yaml", ".yml"):
+        return suggest(str(path), files) if files else f"There is no YAML file in {path.parent.absolute()}."
+    runs = [str(each) for each in beside if (each / "config.yaml").is_file()]
+    return suggest(str(path), runs if runs and path.parent != Path() else recipe_names())
 
 
 def _apply(data: dict[str, Any], change: str) -> None:
@@ -231,6 +251,8 @@ def _value(text: str) -> Any:
 
 UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
 """What pydantic appends to a key that may have several types: the type it tried."""
+PLAIN_TYPES = ("str", "int", "float", "bool")
+"""The same for types without a mark; no key of a configuration is called so."""
 
 
 def _in_words(error: pydantic.ValidationError) -> InputError:
@@ -251,7 +273,8 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
 
 
 def _path(error: Any) -> list[str]:
-    return [name for name in map(str, error["loc"]) if not UNION_TAG.fullmatch(name)]
+    path = [name for name in map(str, error["loc"]) if not UNION_TAG.fullmatch(name)]
+    return path[:-1] if len(path) > 1 and path[-1] in PLAIN_TYPES else path
 
 
 def _keys(path: Sequence[str]) -> list[str]:

@@ -97,7 +97,8 @@ class Lora(Section):
 
 
 class Model(Section):
-    """What is trained: `tiny`, a folder, the id of any causal language model of `transformers`, or another policy.
+    """What is trained: `tiny`, a folder or the id of any causal language model of `transformers`, a GGUF file (extra
+    `gguf`), or another policy.
 
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
     """
@@ -114,6 +115,10 @@ class Model(Section):
     """`auto`: a GPU where torch sees one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """Type of the weights; `auto`: bfloat16 on a GPU that has it, else float32."""
+    precision: Literal["auto", "float32", "mixed"] = "float32"
+    """How products are computed. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
+    and losses stay float32 (lean engine). `auto`: mixed where a probe finds that at least 1.25 times as fast, which the
+    run then keeps. `float32`: in the type of the weights."""
     engine: Literal["auto", "lean", "transformers"] = "auto"
     """Which code runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it fits."""
     packing: Switch = "auto"
@@ -185,8 +190,16 @@ class Sampling(Section):
     stop: tuple[str, ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
-    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written
-    or continue in a new row with the rewritten history as its prompt."""
+    """Where the chat template rewrites what was said in earlier turns, judged per episode: count the episode as failed,
+    keep what was written, or continue in a new row with the rewritten history as its prompt."""
+    tool_calls: str = "auto"
+    """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
+    your own (file.py:name)."""
+    engine: str = "local"
+    """What samples: `local`, the decoder of this process; a name that a plugin registers; or a class or function of
+    yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    engine_settings: dict[str, Any] = {}
+    """Further arguments of that engine."""
 
 
 class Optim(Section):
@@ -283,6 +296,9 @@ class Run(Section):
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1
     """Rollouts are stored every so many steps; 0: never."""
+    memory_check: bool = True
+    """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
+    for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
     threads: WrittenCount | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0

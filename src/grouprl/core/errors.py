@@ -53,8 +53,8 @@ def shortened(value: object, limit: int = 200) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Return an exception as messages show it, with the line of code that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Return an exception as messages show it, with the line of code that raised it (a SyntaxError names its own)."""
+    frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if len(frames) > 1 else ""
     return f"{type(error).__name__}: {error}{place}"
 

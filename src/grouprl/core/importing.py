@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.alarm import imported_in_time
+from grouprl.core.errors import InputError, raised, suggest
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,16 @@ def module_from_source(name: str, source: Source) -> ModuleType:
     return module
 
 
+def import_from_beside(path: Path) -> None:
+    """Look for modules in the folder of a Python file, too, after all others: a script can import what lies beside it.
+
+    From now on, as functions import when they are called.
+    """
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 @contextmanager
 def working_directory_importable() -> Iterator[None]:
     """Look for modules in the working directory, too, as a script that lies there does."""
@@ -100,7 +111,7 @@ def working_directory_importable() -> Iterator[None]:
 
 
 def _module(name: str, what: str) -> ModuleType:
-    with working_directory_importable():
+    with working_directory_importable(), imported_in_time(name):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -118,11 +129,13 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
-    try:
-        return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
-    except (Exception, SystemExit) as error:
-        raise _broken(str(path), what, error) from error
+    import_from_beside(path)
+    with imported_in_time(str(path)):
+        try:
+            return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
+        except (Exception, SystemExit) as error:
+            raise _broken(str(path), what, error) from error
 
 
 def _broken(where: str, what: str, error: BaseException) -> InputError:
-    return InputError(f"Importing '{where}' for a {what} failed: {type(error).__name__}: {error}")
+    return InputError(f"Importing '{where}' for a {what} failed: {raised(error)}")

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from grouprl.core.errors import InputError
+from grouprl.core.alarm import imported_in_time
+from grouprl.core.errors import InputError, raised
+from grouprl.core.importing import import_from_beside
 
 ENTRY_POINTS = "grouprl.plugins"
 """Group of entry points under which an installed package announces modules that register parts, methods, metrics."""
@@ -41,6 +43,7 @@ def load_file(where: str, rule: str) -> ModuleType:
     made = importlib.util.spec_from_file_location(module_name, path)
     if made is None or made.loader is None:
         raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
+    import_from_beside(path)
     module = sys.modules[module_name] = importlib.util.module_from_spec(made)
     try:
         with _importing(where, rule):
@@ -70,7 +73,8 @@ def load_announced() -> None:
     _announced.append(ENTRY_POINTS)
     for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
-            each.load()
+            with imported_in_time(each.value):
+                each.load()
         except Exception as error:
             warnings.warn(f"the plugin {each.name} ({each.value}) is left out: {error!r}", stacklevel=2)
         else:
@@ -80,8 +84,8 @@ def load_announced() -> None:
 @contextmanager
 def _importing(where: str, rule: str) -> Iterator[None]:
     """Say in words what went wrong when a user's code was imported."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"cannot import '{where}': {reason}", rule) from error
+    with imported_in_time(where):
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise InputError(f"cannot import '{where}': {raised(error)}", rule) from error

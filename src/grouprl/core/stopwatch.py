@@ -42,7 +42,7 @@ class Timer:
         self.taken = time.perf_counter() - self._start
 
 
-class RunClock:
+class TrainingClock:
     """Seconds of a run, `before` of them past, without pauses; `step` holds those of the current step."""
 
     def __init__(self, before: float) -> None:

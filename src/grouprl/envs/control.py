@@ -26,7 +26,7 @@ class ControlEnvironment:
 
         Args:
             make: returns the Gymnasium environment.
-            success: total reward from which an episode is correct; None: any above 0.
+            success: total reward from which an episode is correct; None: rewards are graded.
         """
         self._make, self._success = make, success
         self._env: Any = None
@@ -56,9 +56,8 @@ class ControlEnvironment:
         return Step(_flat(found), float(reward), bool(terminated), late)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
-        """Return `correct`: whether the total reward is a success."""
-        good = self._total > 0 if self._success is None else self._total >= self._success
-        return {"correct": float(good)}
+        """Return `correct`, whether the total reward is a success; nothing where no number says so."""
+        return {} if self._success is None else {"correct": float(self._total >= self._success)}
 
     def close(self) -> None:
         """Close the Gymnasium environment."""

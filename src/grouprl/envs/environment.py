@@ -33,6 +33,8 @@ class Observation:
     """The same as chat messages, any roles, for policies that have a chat template; they go before `text` there."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """JSON schemas of tools that the chat template announces, with a first or fresh observation of `messages`."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Variables of the chat template, such as `enable_thinking`, for all observations of a context alike."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, raised
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -28,6 +28,8 @@ class Finished:
     """The program has ended, with a result."""
 
     result: Any
+    printed: str = ""
+    """What it said last besides its result, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,24 @@ class Launch(Protocol):
 class FunctionLaunch:
     """A program that is a function, plain or async: `function(prompt, base_url=…, api_key=…, **columns) -> result`.
 
-    It gets what its signature names. It runs in a thread, which cannot be stopped from outside: what it asks after the
-    episode's end is refused, which ends most programs.
+    It gets what its signature names; `anthropic_base_url` is the same for Anthropic's clients, which add "/v1". It
+    runs in a thread, which cannot be stopped from outside: what it asks after the episode's end is refused, which ends
+    most programs.
     """
 
     function: Callable[..., Any]
 
     def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
         """Start the function."""
-        given = {**example.columns, "base_url": url, "api_key": key}
+        where = {"base_url": url, "anthropic_base_url": without_version(url), "api_key": key}
+        given = {**example.columns, **where}
 
         def run() -> None:
             try:
                 found = self.function(example.prompt, **accepted(self.function, given))
                 told(Finished(asyncio.run(found) if inspect.iscoroutine(found) else found))
             except (Exception, SystemExit) as error:
-                told(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_COMPLAINT]))
+                told(Crashed(raised(error)[:LONGEST_COMPLAINT]))
 
         threading.Thread(target=run, name="program", daemon=True).start()
         return _nothing
@@ -77,8 +81,8 @@ class FunctionLaunch:
 class CommandLaunch:
     """A program that is a command: `{prompt}` in it is the prompt, which is its standard input, too.
 
-    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is. Its result is what it prints; it has a
-    process group of its own, which is killed at the end of the episode.
+    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is, and the same three of ANTHROPIC. Its
+    result is what it prints; it has a process group of its own, which is killed at the end of the episode.
     """
 
     command: tuple[str, ...]
@@ -86,7 +90,9 @@ class CommandLaunch:
     def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
         """Start the command. Raises InputError if it cannot be started."""
         prompt = example.prompt if isinstance(example.prompt, str) else json.dumps(example.prompt)
-        where = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "OPENAI_MODEL": MODEL}
+        where = {"OPENAI_BASE_URL": url, "ANTHROPIC_BASE_URL": without_version(url)}
+        for provider in ("OPENAI", "ANTHROPIC"):
+            where |= {f"{provider}_API_KEY": key, f"{provider}_MODEL": MODEL}
         words = [word.replace("{prompt}", prompt) for word in self.command]
         pipe = subprocess.PIPE
         try:
@@ -98,14 +104,23 @@ class CommandLaunch:
 
         def run() -> None:
             out, complaint = process.communicate(prompt.encode())
+            result, printed = out.decode(errors="replace").strip(), _last(complaint)
             if process.returncode:
-                last = complaint.decode(errors="replace")[-LONGEST_COMPLAINT:].strip()
-                told(Crashed(f"exit code {process.returncode}: {last}"))
+                told(Crashed(f"exit code {process.returncode}: {printed or _last(out) or 'it printed nothing'}"))
             else:
-                told(Finished(out.decode(errors="replace").strip()))
+                told(Finished(result, printed))
 
         threading.Thread(target=run, name="program", daemon=True).start()
         return lambda: _kill(process)
+
+
+def without_version(url: str) -> str:
+    """Return an address without the version at its end."""
+    return url.removesuffix("/v1")
+
+
+def _last(output: bytes) -> str:
+    return output.decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
 
 
 def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

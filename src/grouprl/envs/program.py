@@ -1,20 +1,22 @@
 """Agent programs as environments: a program runs against an endpoint of ours, and the policy writes the completions.
 
-A program is whatever speaks the chat completions protocol. Each of its requests is an observation; the policy's turn is
-the answer. A request whose messages begin with all that was said before, the last answer included, continues the same
-row, token for token; any other begins a row. Where a program has several agents, the request's `model` names it.
+A program is whatever speaks chat completions, responses or Anthropic's messages. Each of its requests is an
+observation; the policy's turn is the answer. A request whose messages begin with all that was said before, the last
+answer included, continues the same row, token for token; any other begins a row. Where a program has several agents,
+the request's `model` names it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from grouprl.chat.limits import ChatLimits
@@ -23,7 +25,7 @@ from grouprl.chat.request import ChatRequest, Refusal, continues
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.launch import MODEL, Crashed, Finished, Launch
+from grouprl.envs.launch import LONGEST_COMPLAINT, MODEL, Crashed, Finished, Launch
 
 if TYPE_CHECKING:
     import random
@@ -40,6 +42,9 @@ class Asked:
 
 
 Event = Asked | Finished | Crashed
+LAST_WORDS_SECONDS = 1.0
+"""A program that was stopped has so long to be heard of."""
+MOST_REFUSED = 1000
 
 
 class ProgramEnvironment:
@@ -74,6 +79,8 @@ class ProgramEnvironment:
         self._acting = self._agents[0]
         self._contexts: dict[str, _Context] = {}
         self._end: Finished | Crashed | None = None
+        self._refused: list[Refusal] = []
+        """Requests of the program that were refused, in order."""
 
     def reset(self, example: Example, seed: int) -> Observation:
         """Start the program; its first request is the first observation.
@@ -86,8 +93,8 @@ class ProgramEnvironment:
         self._begun = False
         shown = self._wait()
         if shown is None:
-            why = f" ({self._end.what})" if isinstance(self._end, Crashed) else ""
-            raise InputError(f"The program ended without asking the model{why}", "it is trained on its requests")
+            what = self._account("The program ended without asking the model")
+            raise InputError(what, "it is trained on its requests")
         return shown
 
     def step(self, action: str) -> Step:
@@ -97,9 +104,11 @@ class ProgramEnvironment:
         self._begun = False
         shown = self._wait()
         if isinstance(self._end, Crashed) and self._crash_is_failure:
-            raise RuntimeError(f"the program failed: {self._end.what}")
+            raise RuntimeError(self._account("the program failed"))
         over = Observation("", agent=self._acting)
-        return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed))
+        refused = tuple(error.message for error in self._refused)
+        info = {"refused": refused} if refused and shown is None else {}
+        return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed), info=info)
 
     def begin_call(self, method: str, *arguments: Any) -> None:
         """Start the program, or answer it, without waiting for its next request."""
@@ -128,14 +137,14 @@ class ProgramEnvironment:
             waiting = self._asked or self._events.get()
             self._asked = None
             if isinstance(waiting, Asked) and not waiting.reply.done():
-                waiting.reply.set_exception(Refusal("The episode is over", status=410))
+                waiting.reply.set_exception(over())
 
     def _start(self, example: Example) -> None:
         if self._stop is not None:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = example.columns
         context = ProcessEndpoint.here()
-        context.sessions[self._key] = _Session(self._events, self._agents)
+        context.sessions[self._key] = _Session(self._events, self._agents, self._refused)
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
@@ -150,21 +159,46 @@ class ProgramEnvironment:
         try:
             event = self._events.get(timeout=self._timeout)
         except queue.Empty:
-            raise TimeoutError(
-                f"the program neither sent a request nor ended within {self._timeout:g} seconds"
-            ) from None
+            self._end = self._last_words()
+            what = f"the program neither sent a request nor ended within {self._timeout:g} seconds"
+            raise TimeoutError(self._account(what)) from None
         if not isinstance(event, Asked):
             self._end = event
             return None
         self._asked, request = event, event.request
         self._acting = request.model if request.model in self._agents else self._agents[0]
         before = self._contexts.get(self._acting, _Context())
-        goes_on = bool(before.said) and request.tools == before.tools and continues(before.said, request.messages)
+        variables = request.chat_template_kwargs
+        announced = request.tools == before.tools and variables == before.variables
+        goes_on = bool(before.said) and announced and continues(before.said, request.messages)
         fresh = self._acting in self._contexts and not goes_on
-        self._contexts[self._acting] = _Context(before.said, request.tools)
+        self._contexts[self._acting] = _Context(before.said, request.tools, variables)
         new = request.messages[len(before.said) if goes_on else 0 :]
         text, tools = "".join(message["content"] for message in new), () if goes_on else request.tools
-        return Observation(text, agent=self._acting, fresh=fresh, messages=new, tools=tools)
+        return Observation(text, agent=self._acting, fresh=fresh, messages=new, tools=tools, variables=variables)
+
+    def _account(self, what: str) -> str:
+        """Return what happened, with how the program ended, what it said, and its last request that was refused."""
+        end, told = self._end, what
+        if isinstance(end, Crashed):
+            told += f": {end.what}"
+        elif end is not None and (end.printed or end.result):
+            told += f": it printed: {end.printed or str(end.result)[-LONGEST_COMPLAINT:]}"
+        last = self._refused[-1].message if self._refused else ""
+        return told if not last or last in told else f"{told}; its last request was refused: {last}"
+
+    def _last_words(self) -> Crashed | Finished | None:
+        """Stop the program, and return how it ended, where it can be stopped."""
+        if self._stop is None:
+            return None
+        self._stop()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                event = self._events.get(timeout=LAST_WORDS_SECONDS)
+                if not isinstance(event, Asked):
+                    return event
+                event.reply.set_exception(over())
+        return None
 
 
 @dataclass
@@ -173,14 +207,16 @@ class _Context:
 
     said: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Session:
-    """Where the requests of an episode go, and whom they may name."""
+    """Where the requests of an episode go, whom they may name, and which were refused."""
 
     events: queue.Queue[Event]
     agents: tuple[str, ...]
+    refused: list[Refusal]
 
 
 class DemonstratedProgram(ProgramEnvironment):
@@ -228,6 +264,11 @@ class ProcessEndpoint:
         """Return None: rows are the trainer's."""
         return None
 
+    def refused(self, key: str, error: Refusal) -> None:
+        """Tell the episode with this key that one of its requests was refused."""
+        if (session := self.sessions.get(key)) is not None and len(session.refused) < MOST_REFUSED:
+            session.refused.append(error)
+
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Let the policy answer. Raises Refusal for what cannot be trained, and for keys of episodes that are over."""
         session = self.sessions.get(key)
@@ -235,15 +276,25 @@ class ProcessEndpoint:
             raise Refusal("No episode has this API key; the one that the program was given ends with it", status=401)
         if request.n > 1:
             raise Refusal("n is 1 while the policy is trained: an episode is one path", "n")
-        if request.logprobs:
-            raise Refusal("logprobs are the trainer's while the policy is trained", "logprobs")
+        for name in ("logprobs", "return_token_ids"):
+            if getattr(request, name):
+                raise Refusal(f"{name} are the trainer's while the policy is trained", name)
         reply: Future[str] = Future()
         session.events.put(Asked(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not
-        return Completion((Choice(before_stop(text, request.stop), "stop"),))
+        shown, stop = before_stop(text, request.stop)
+        return Completion((Choice(shown, "stop", stop=stop),))
 
 
-def before_stop(text: str, stops: Sequence[str]) -> str:
-    """Return the text up to the first of the stop texts."""
-    found = [at for at in map(text.find, stops) if at >= 0]
-    return text[: min(found)] if found else text
+def over() -> Refusal:
+    """Return the refusal of a request that comes too late."""
+    return Refusal("The episode is over", status=410)
+
+
+def before_stop(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
+    """Return the text up to the first of the stop texts, and which that is."""
+    found = [(text.find(stop), stop) for stop in stops if stop in text]
+    if not found:
+        return text, None
+    at, stop = min(found, key=lambda each: each[0])
+    return text[:at], stop

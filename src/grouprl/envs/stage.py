@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from grouprl.core.hashing import generator
+from grouprl.core.spans import span
 from grouprl.envs.awaiting import BackgroundLoop
 from grouprl.envs.call_times import CallTimes
 from grouprl.envs.environment import Patient, unwritable
@@ -24,6 +25,7 @@ Call = tuple[int, tuple[Any, ...]]
 
 TIMED = ("step", "reset")
 """Calls whose time is noted."""
+WAITING_SPAN = "waiting for environments"
 WAITING = object()
 """Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
 LONGEST_TEXT = 1_000_000
@@ -82,7 +84,8 @@ class AnsweringStage(ABC):
 
     def receive(self, seconds: float | None = None) -> list[tuple[int, Any | Failure]]:
         """Return the answers that have come, in the order of their episodes."""
-        self._pump(0.0 if self._answers else seconds)
+        with span(WAITING_SPAN):
+            self._pump(0.0 if self._answers else seconds)
         found = sorted(self._answers.items())
         self._answers.clear()
         return found
@@ -90,8 +93,9 @@ class AnsweringStage(ABC):
     def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
         """Return the answers to these calls; those of other episodes stay for `receive`."""
         self.send(method, calls)
-        while any(number not in self._answers for number, _ in calls):
-            self._pump(None)
+        with span(WAITING_SPAN):
+            while any(number not in self._answers for number, _ in calls):
+                self._pump(None)
         return [self._answers.pop(number) for number, _ in calls]
 
 

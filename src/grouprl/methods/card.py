@@ -65,6 +65,7 @@ Condition = Literal[
     "known_worth",
     "format_alone",
     "accuracy_alone",
+    "one_agent",
 ]
 
 

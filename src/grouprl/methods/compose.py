@@ -31,6 +31,7 @@ LISTS = (
     "advantage_transform",
     "prune",
     "token_weight",
+    "token_gate",
     "regularize",
     "augment",
     "pretrain",
@@ -59,7 +60,7 @@ OF_PART = "default of the part"
 class Resolved:
     """A method made from a specification, and where each of its numbers comes from.
 
-    `provenance` maps every entry setting (`clip_high`), stage (`objective`) and part setting (`objective.high`,
+    `provenance` maps every entry setting (`clip_high`), stage (`objective`) and part setting (`objective.clip_high`,
     `regularize.0.coef`) to its origin in words. `warnings` are combinations that work but are probably not meant.
     """
 
@@ -285,7 +286,7 @@ def _part_marks(key: str, given: Any, part: Part) -> dict[str, str]:
 
 
 def _flat(method: Method) -> dict[str, Any]:
-    """Every part's name and settings by provenance key: {'objective': 'clipped', 'objective.high': 0.2, …}."""
+    """Every part's name and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
     flat: dict[str, Any] = {}
     for stage in STAGES:
         value = getattr(method, stage)
@@ -297,7 +298,7 @@ def _flat(method: Method) -> dict[str, Any]:
 
 
 def _touched(base: Entry, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Which provenance keys each given entry setting changes: {'objective.high': 'clip_high'}."""
+    """Which provenance keys each given entry setting changes: {'objective.clip_high': 'clip_high'}."""
     required = {k: v for k, v in settings.items() if base.settings[k] is inspect.Parameter.empty}
     plain = _flat(base.build(**required))
     touched: dict[str, str] = {}

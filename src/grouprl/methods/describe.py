@@ -131,6 +131,23 @@ def year(entry: Entry) -> int:
     return next((p.year for p in entry.card.papers), 0)
 
 
+def listing() -> list[dict[str, Any]]:
+    """Return the catalogue's line on each method, family by family, as `grouprl methods` lists them."""
+    return [
+        {
+            "name": entry.name,
+            "family": entry.family,
+            "family_words": family_words(entry),
+            "title": entry.card.title,
+            "summary": entry.card.summary,
+            "year": year(entry),
+            "confidence": entry.card.confidence,
+        }
+        for members in families(CATALOGUE.values()).values()
+        for entry in members
+    ]
+
+
 def parts_of(method: Method) -> list[dict[str, Any]]:
     """Return stage, name, words, formula and settings of each part, in the order in which they act."""
     rows = []
@@ -203,6 +220,7 @@ _WHEN = {
     "known_worth": "Q is the reward and V is 0",
     "format_alone": "one agent acts and is paid for its format alone",
     "accuracy_alone": "the reward is the accuracy",
+    "one_agent": "one agent acts",
 }
 
 

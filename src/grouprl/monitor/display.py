@@ -39,12 +39,15 @@ class Display:
         console: Console | None = None,
         live: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        actions: bool = False,
     ) -> None:
+        """`actions`: the policy takes actions, and writes no tokens."""
         self.console = console or Terminal()
         self.total_steps = total_steps
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self._clock = clock
-        self._screen = RunScreen(clock)
+        self._screen = RunScreen(clock, actions=actions)
         self._live: Live | None = None
         self._told: dict[str, str] = {}
         self._last_shown = float("-inf")

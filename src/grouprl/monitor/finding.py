@@ -68,6 +68,8 @@ class HealthFacts:
     """Names of the selection rules that drop completions."""
     max_tokens: int = 0
     """Token limit of a completion; 0 if unknown."""
+    actions: bool = False
+    """Whether the policy takes actions rather than writes tokens, which findings then speak of."""
     reach: float = 0.0
     """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
     unknown."""

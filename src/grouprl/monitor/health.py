@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grouprl.core.units import worded
 from grouprl.monitor.finding import ORDER, Finding, HealthFacts, History, Severity
 from grouprl.monitor.symptoms import SYMPTOMS
 
@@ -48,7 +49,8 @@ class Health:
                 self._findings[key] = replace(old, persists=False)
         for key, new in now.items():
             old_first = self._findings[key].first_step if key in self._findings else step
-            self._findings[key] = replace(new, first_step=old_first, last_step=step)
+            words, remedy = (worded(text, actions=self.facts.actions) for text in (new.words, new.remedy))
+            self._findings[key] = replace(new, first_step=old_first, last_step=step, words=words, remedy=remedy)
 
     def findings(self) -> list[Finding]:
         """All findings so far: those that persist first, then by severity, then by first step."""

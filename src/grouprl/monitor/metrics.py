@@ -136,8 +136,11 @@ TURN = [
     ("reward", pa.float64()),
     ("valid", pa.bool_()),
     ("seen", pa.string()),
+    ("thinking", pa.string()),
+    ("thought", pa.int32()),
 ]
-"""A turn: its number in the episode, the key of its state, the action, its reward, the observation that followed."""
+"""A turn: its number in the episode, the key of its state, the action, its reward, the observation that followed, what
+of the action is thinking, and how many of its tokens."""
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),

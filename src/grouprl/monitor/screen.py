@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.units import worded
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.finding import Finding, percent
 
@@ -44,6 +45,8 @@ class RunScreen:
     findings: tuple[Finding, ...] = ()
     marks: list[tuple[int, float]] = field(default_factory=list)
     lock: RLock = field(default_factory=RLock)
+    actions: bool = False
+    """Whether the policy takes actions, and writes no tokens."""
 
     @property
     def title(self) -> str:
@@ -101,14 +104,14 @@ class RunScreen:
         rows += self._curves(width)
         if self.evaluation:
             rows.append(_labelled("eval", Text(_evaluation(self.evaluation, self.first_evaluation)), width))
-        numbers = _numbers(self.record)
+        numbers = [(worded(label, actions=self.actions), value) for label, value in _numbers(self.record)]
         if numbers:
             rows += [Text(""), *_columns(numbers, width)]
         room = height - 2 - len(rows)
         health = _findings(self.findings, width, min(8, room - 2 - (5 if self.samples else 0)))
         room -= (len(health) + 2 if health else 0) + 2
         if self.samples and room > 0:
-            rows += [Text(""), Text("completions", style="bold")]
+            rows += [Text(""), Text(worded("completions", actions=self.actions), style="bold")]
             rows += [sample_line(s, width) for s in self.samples[: min(room, 6)]]
         if health:
             rows += [Text(""), Text("health", style="bold"), *health]
@@ -211,7 +214,8 @@ def line(screen: RunScreen, record: Mapping[str, Any]) -> Text:
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "pretraining":
         names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
-    parts = [form.format(record[name]) for name, form in names.items() if record.get(name) is not None]
+    found = {name: form for name, form in names.items() if record.get(name) is not None}
+    parts = [worded(form.format(record[name]), actions=screen.actions) for name, form in found.items()]
     step = f"{screen.title} {screen.done}/{screen.total}"
     return Text("  ".join([step, *parts, *([f"{clock_text(left)} left"] if left is not None else [])]))
 

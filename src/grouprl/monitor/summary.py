@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.units import worded
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 
@@ -19,8 +20,11 @@ RISING = ("eval/greedy", "eval/pass@", "eval/reward")
 """Beginnings of the rows where more is better: their change is coloured."""
 
 
-def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length."""
+def summary_table(before: Mapping[str, Any], after: Mapping[str, Any], *, actions: bool = False) -> Table:
+    """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length.
+
+    `actions`: the policy takes actions, and writes no tokens.
+    """
     examples = after.get("eval/prompts")
     caption = f"{examples:.0f} held-out prompts, " if examples else ""
     table = Table(box=box.SIMPLE_HEAD, caption=f"{caption}95 % intervals in brackets", caption_style="dim")
@@ -32,15 +36,16 @@ def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
         gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
         better = 0 if old is None or not name.startswith(RISING) else new - old
         style = "green" if better > 0 else "red" if better < 0 else ""
+        label = worded(label, actions=actions)
         table.add_row(label, _number(before, name), Text(_number(after, name), style="bold"), Text(gain, style=style))
     return table
 
 
-def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6) -> Table:
+def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6, *, actions: bool = False) -> Table:
     """Tabulate completions of the same prompts before and after training; prompts that are in both, in order."""
     table = Table(box=box.SIMPLE_HEAD, expand=False)
     for column in ("prompt", "completion before", "completion after"):
-        table.add_column(column, overflow="fold")
+        table.add_column(worded(column, actions=actions), overflow="fold")
     later = {sample.prompt: sample for sample in after}
     pairs = [(old, later[old.prompt]) for old in before if old.prompt in later]
     for old, new in pairs[:limit]:

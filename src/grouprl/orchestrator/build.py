@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 
-from grouprl.algorithms.data_part import alphabet_of
-from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.config.sections import Model
-from grouprl.methods.compose import compose
 from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
@@ -20,27 +19,28 @@ from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Policy
-from grouprl.tasks import Task
 
 
-def build_policy(config: Config, task: Task) -> Policy:
+def build_policy(run: ResolvedRun) -> Policy:
     """Load or build the policy that the configuration asks for; one for each agent where they have their own.
 
     Raises:
         InputError: there is no such model or policy, its settings do not fit it, or it does not fit the task.
     """
     keep_freed_memory()
+    config = run.config
     if policy_kind(config.model.name) is not None:
-        return build_kind(config, task)
-    names = model_names(config, task)
+        return build_kind(run)
+    names = model_names(config, run.task)
     if len(names) == 1:
-        return _build_one(config, task, config.model.name, config.seed)
-    members = {agent: _build_one(config, task, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
+        return _build_one(run, config.model.name, config.seed)
+    members = {agent: _build_one(run, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
     return TeamPolicy(members)
 
 
-def build_kind(config: Config, task: Task) -> Policy:
+def build_kind(run: ResolvedRun) -> Policy:
     """Build a policy that is no language model; `dtype: auto` is float32 everywhere."""
+    config, task = run.config, run.task
     model = config.model
     place = resolve_device(model.device)
     build = Build(
@@ -48,7 +48,7 @@ def build_kind(config: Config, task: Task) -> Policy:
         task=task,
         seed=config.seed,
         temperature=config.sampling.temperature,
-        values=compose(config.method).method.critic is not None,
+        values=run.needs_values,
         device=str(place),
         dtype=torch.float32 if model.dtype == "auto" else resolve_dtype(model.dtype, place),
         positions=config.batch.tokens_per_microbatch,
@@ -56,27 +56,30 @@ def build_kind(config: Config, task: Task) -> Policy:
     return make_policy(model.name, build, model.settings)
 
 
-def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy:
-    model = config.model
+def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
+    config, model = run.config, run.config.model
     options: dict[str, Any] = {}
     if name == "tiny":
         options = model.tiny.model_dump()
-        if task.alphabet:
-            options["alphabet"] = alphabet_of(task, compose(config.method).method.parts())
+        if run.alphabet:
+            options["alphabet"] = run.alphabet
     if model.lora is not None:
         options["lora"] = model.lora.model_dump()
-    return load_policy(
+    policy = load_policy(
         name,
         device=model.device,
         dtype=model.dtype,
+        precision=model.precision,
         engine=model.engine,
         passes=pass_settings(model),
         temperature=config.sampling.temperature,
-        value_head=compose(config.method).method.critic is not None,
+        value_head=run.needs_values,
         token_budget=config.batch.tokens_per_microbatch,
         seed=seed,
         **options,
     )
+    call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policy
 
 
 def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
@@ -84,11 +87,6 @@ def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Op
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
     return build_optimizer(optim, policy.parameters(), lr=rate, weight_decay=decay)
-
-
-def needs_reference(config: Config, method: Method) -> bool:
-    """Whether a frozen reference policy must be kept."""
-    return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
 
 
 def pass_settings(model: Model) -> PassSettings:

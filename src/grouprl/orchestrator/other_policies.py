@@ -10,6 +10,7 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.build import build_kind
+from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.policy.kinds import policy_kind
 from grouprl.protocols import Policy, PolicyStatistics
@@ -17,31 +18,33 @@ from grouprl.tasks.task import Task
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
 """Keys of `model` that mean nothing to other policies."""
-OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history")
+OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
 """Keys of `sampling` that mean nothing to actions that are not text."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
 """Beginnings of the Batch fields that are read off texts."""
 
 
-def kind_refusals(config: Config, method: Method, task: Task) -> list[str]:
+def kind_refusals(run: ResolvedRun) -> list[str]:
     """Say, one sentence each, why the policy does not fit the task, the method or the settings."""
+    config, task = run.config, run.task
     name, spaces = config.model.name, task.spaces
     if policy_kind(name) is None:
         return list(_language_model(config, task))
     if spaces is None:
         return [f"the policy {name} acts on vectors, and the task '{task.name}' is made of text. Set model: tiny"]
     try:
-        policy = build_kind(config, task)
+        policy = build_kind(run)
     except InputError as error:
         return [str(error)]
-    return [*_settings(config), *_parts(name, method, policy)]
+    return [*_settings(config), *_parts(name, run.method, policy)]
 
 
-def kind_notes(config: Config, task: Task) -> Iterator[str]:
+def kind_notes(run: ResolvedRun) -> Iterator[str]:
     """Say how big the policy is."""
-    if policy_kind(config.model.name) is not None and task.spaces is not None:
-        size = sum(parameter.numel() for parameter in build_kind(config, task).parameters())
-        yield f"the policy {config.model.name} has {size:,} trainable parameters"
+    name = run.config.model.name
+    if policy_kind(name) is not None and run.task.spaces is not None:
+        size = sum(parameter.numel() for parameter in build_kind(run).parameters())
+        yield f"the policy {name} has {size:,} trainable parameters"
 
 
 def _language_model(config: Config, task: Task) -> Iterator[str]:

@@ -18,13 +18,15 @@ from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
 
 
-def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
+def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[Any, list[str]]:
     """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
+
+    `reward` is the chosen one where it has been looked up already.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
     """
-    reward = chosen_reward(settings, task)
+    reward = chosen_reward(settings, task) if reward is None else reward
     scorer, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     if settings.self_test:
         examples = None if settings.function else task.reward_examples() or None

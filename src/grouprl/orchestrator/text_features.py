@@ -34,7 +34,7 @@ def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, 
         phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
         marks["plan"] = marked(batch, samples.rollout.response_ids, windows(policy, phrases))
     if "marks.thought" in needs:
-        marks["thought"] = thoughts(batch, samples.rollout.response_ids, windows(policy, [task.thought_end]))
+        marks["thought"] = all_thoughts(batch, samples, windows(policy, [task.thought_end]))
     for begin, end in (part.signs for part in method.parts() if hasattr(part, "signs")):
         found = spans(batch, samples.rollout.response_ids, windows(policy, [begin]), windows(policy, [end]))
         marks["span"] = found | marks.get("span", torch.zeros_like(found))
@@ -93,6 +93,22 @@ def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequenc
                 if whole[start : start + len(phrase)] == phrase:
                     mark_bt[row, start : start + len(phrase)] = True
     return mark_bt & batch.mask_bt
+
+
+def all_thoughts(batch: Batch, samples: ScoredSamples, signs: Sequence[tuple[int, ...]]) -> Tensor:
+    """[B,T] bool: the policy's tokens of thinking: in every turn of an episode, what its chat template marks as such.
+
+    Elsewhere what stands up to the end of the first of `signs`.
+    """
+    found_bt = thoughts(batch, samples.rollout.response_ids, signs)
+    for row, record in enumerate(samples.records or ()):
+        if record is None or not any(turn.thought for turn in record.turns):
+            continue
+        turn_t = torch.from_numpy(samples.extras["turn_bt"][row, : batch.size[1]])
+        found_bt[row] = False
+        for place, turn in enumerate(record.turns):
+            found_bt[row, (turn_t == place).nonzero()[: turn.thought, 0]] = True
+    return found_bt & batch.mask_bt
 
 
 def thoughts(batch: Batch, response_ids: Sequence[Sequence[int]], signs: Sequence[tuple[int, ...]]) -> Tensor:

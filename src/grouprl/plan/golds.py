@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grouprl.config.sections import Reward
+from typing import Any
+
 from grouprl.core.errors import GrouprlError
 from grouprl.records.examples import Split
-from grouprl.rewards import Columns, load_reward
+from grouprl.rewards import Columns
 from grouprl.rewards.golds import own_answer, refused_golds
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks import Example, Task
@@ -16,11 +17,10 @@ SAMPLED = 32
 SHOWN = 5
 
 
-def gold_refusals(settings: Reward, task: Task) -> list[str]:
+def gold_refusals(reward: Any, task: Task) -> list[str]:
     """Return a sentence for each of the first rows whose gold the reward cannot grade, and how many more there are."""
     if task.max_turns > 1 or task.environment() is not None:
         return []
-    reward = load_reward(settings.function) if settings.function else task.reward
     examples: list[Columns] = []
     labels: list[str] = []
     for example, label in _requested(task):

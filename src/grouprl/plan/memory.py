@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from grouprl.algorithms.data_part import alphabet_of
 from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
-from grouprl.methods.compose import compose
 from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.fit import check_config, check_files, check_state
+from grouprl.policy.gguf import as_folder
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
@@ -28,7 +28,6 @@ from grouprl.policy.logprobs import CHUNK_ELEMENTS
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
-from grouprl.tasks.task import Task
 
 SAMPLER = "sampler's copy"
 """Name of the cost of the second process that samples."""
@@ -91,7 +90,7 @@ class Cost:
     how: str
 
 
-def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
+def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
 
     (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
@@ -99,14 +98,14 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
     Raises:
         InputError: a folder that is not there or is not a model.
     """
+    config, task = run.config, run.task
     if policy_kind(config.model.name) is not None:
         return None, None
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
     models = []
     for name in model_names(config, task).values():
         if name == "tiny":
-            alphabet = alphabet_of(task, compose(config.method).method.parts())
-            models.append(build_tiny(alphabet or PRINTABLE, **config.model.tiny.model_dump()))
+            models.append(build_tiny(run.alphabet or PRINTABLE, **config.model.tiny.model_dump()))
         elif (found := _read_pretrained(name)) is not None:
             models.append(found)
         else:
@@ -258,7 +257,7 @@ def human(count: float, unit: str = "B") -> str:
 def _read_pretrained(name: str) -> tuple[Any, Any] | None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    folder = Path(name).expanduser()
+    folder = Path(as_folder(name)).expanduser()
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
         raise InputError(
             f"The folder {name} does not exist", "a model is 'tiny', a folder or a Hub id", "Check the path"

@@ -11,9 +11,11 @@ from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.build import pass_settings
 from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
-from grouprl.policy.choose_engine import engine_name
+from grouprl.policy.choose_engine import engine_name, other_engine
 from grouprl.policy.lean import AUTO_LIMIT
+from grouprl.policy.load import DTYPES
 from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, free_bytes, kept_tokens
+from grouprl.policy.precision import Choice, choose_precision, told
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
     settings = pass_settings(config.model)
     try:
         engine = engine_name(config.model.engine, model.lean or None, model.parameters, settings)
+        precision_of(config, model)
     except InputError as error:
         yield str(error)
         return
@@ -49,6 +52,26 @@ def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
             "model.shared_prefix = on and model.checkpointing = on: through transformers, shared prompts live in a "
             "cache, which must not be written twice. Switch one of them off"
         )
+
+
+def precision_of(config: Config, model: ModelFacts) -> Choice:
+    """Return how the model's products will be computed, and why.
+
+    Raises:
+        InputError: as it is requested it cannot be.
+    """
+    engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+    sizes = (torch.device(model.device), model.hidden, model.intermediate)
+    return choose_precision(config.model.precision, DTYPES[model.dtype], *sizes, other_engine(engine))
+
+
+def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterator[str]:
+    """Say what the precision of products costs or would bring on this machine, as far as it is worth a look."""
+    if list(pass_refusals(config, model)):
+        return
+    engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+    mixed = other_engine(engine) is None
+    yield from told(requested, DTYPES[model.dtype], torch.device(model.device), model.hidden, model.intermediate, mixed)
 
 
 def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:

@@ -15,19 +15,17 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.second_model import SecondModel
+from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
-from grouprl.core.plugins import load_plugins
+from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
-from grouprl.methods.compose import Resolved, compose
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import words_ahead
-from grouprl.orchestrator.build import needs_reference
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
-from grouprl.orchestrator.reward import chosen_reward
+from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import (
     PromptEncoder,
     prompt_lengths,
@@ -39,17 +37,26 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
+from grouprl.plan.passes import (
+    PassChoice,
+    computed_anew,
+    pass_choices,
+    pass_refusals,
+    precision_notes,
+    precision_of,
+)
 from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.load import resolve_device
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.policy.passes import free_bytes
 from grouprl.records.examples import Split
+from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.rollout.episode_rows import environments, measured
-from grouprl.rollout.sampler import exact_in
 from grouprl.rollout.stored import stored_refusals
-from grouprl.tasks import Example, Task, load_task
+from grouprl.rollout.template_check import check_template
+from grouprl.tasks import Example, Task
 
 LOOKED_AT = 32
 """Training examples whose prompts are measured."""
@@ -93,6 +100,8 @@ class Plan:
     refusals: tuple[str, ...]
     idle: tuple[str, ...]
     notes: tuple[str, ...]
+    actions: bool = False
+    """Whether the policy takes actions, and writes no tokens."""
 
     @property
     def peak(self) -> int | None:
@@ -116,7 +125,12 @@ class Plan:
             f"{batch.completions} completions, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
-        return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+        lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
+        return [self.worded(line) for line in lines]
+
+    def worded(self, text: str) -> str:
+        """Return a text of this plan in the words of its policy: completions and tokens, or episodes and actions."""
+        return worded(text, actions=self.actions)
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -125,49 +139,58 @@ class Plan:
         return data | {"config": self.config.model_dump(mode="json"), "method": self.method.name, "peak": self.peak}
 
 
-def plan(config: Config) -> Plan:
-    """Resolve `config` and check it.
+def plan(run: Config | ResolvedRun) -> Plan:
+    """Resolve a configuration, where it is not resolved yet, and check it.
 
     Raises:
         InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
-    load_plugins(config.plugins)
-    resolved = compose(config.method)
-    task = load_task(config.task, config.seed)
-    chosen_reward(config.reward, task)
+    run = resolve(run)
+    config, task, method, max_new_tokens = run.config, run.task, run.method, run.max_new_tokens
+    reward, engine = run.reward, run.engine  # what is missing is said before models are looked at
     check_optimizer(config.optim)
-    method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
-    facts = run_facts(config, method, max_new_tokens, task)
-    model, tokenizer = read_model(config, task)
+    model, tokenizer = read_model(run)
+    requested_precision = config.model.precision
+    if model is not None and not list(pass_refusals(config, model)):
+        run = run.with_precision(precision_of(config, model).precision)
+        config = run.config
+    facts = run_facts(run)
+    if tokenizer is not None:
+        call_syntax(tokenizer, config.sampling.tool_calls)
     requested = _first_examples(task)
     looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, config)]
     prompts = prompts_of(looked_at, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
-    answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
+    answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
+    notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
-        encoder, history = tokenizer and PromptEncoder(tokenizer), config.sampling.history
+        encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
         acting = config.environment
         workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
         stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
         with closing(stage):
-            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, history, stage)
+            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, config.sampling.history, stage)
         longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
         notes += found.notes
         notes += _cut_off_episodes(model, longest, answer, task.max_turns)
+    elif tokenizer is not None:
+        told = check_template(PromptEncoder(tokenizer), prompts, task=task)
+        complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
     second = sum(isinstance(part, SecondModel) for part in method.pretrain)
-    reference = needs_reference(config, method)
     extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
     anew = model is not None and computed_anew(config, model, batch)
-    costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
+    costs = memory(model, batch, reference=run.needs_reference, anew=anew, **extra) if model is not None else ()
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
     too_much = too_large(costs, free_bytes(device), str(device))
+    if not config.run.memory_check:
+        notes, too_much = [*notes, *(f"{said}. It is tried: run.memory_check is false" for said in too_much)], []
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -175,7 +198,7 @@ def plan(config: Config) -> Plan:
         example=example_text(first) if first else "",
         answer=(task.solution(first) or "") if first else "",
         method=method,
-        base=resolved.base,
+        base=run.resolved.base,
         model=model,
         batch=batch,
         further=tuple(_extra_sampling(method, facts)),
@@ -184,19 +207,20 @@ def plan(config: Config) -> Plan:
         stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
-        method_settings=tuple(method_settings(resolved)),
+        method_settings=tuple(method_settings(run.resolved)),
         refusals=(
-            *kind_refusals(config, method, task),
+            *kind_refusals(run),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
-            *gold_refusals(config.reward, task),
+            *gold_refusals(reward, task),
             *complaints,
             *no_room,
-            *too_much,
+            *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
             *pass_refusals(config, model),
         ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
+        actions=task.spaces is not None,
     )
 
 
@@ -209,19 +233,19 @@ def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
             yield f"{part.name}: {said}"
 
 
-def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -> RunFacts:
-    """Return what the parts of `method` may know of the run."""
+def run_facts(run: ResolvedRun) -> RunFacts:
+    """Return what the parts of the run's method may know of it."""
+    config, task, method = run.config, run.task, run.method
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group_size,
-        has_reference=needs_reference(config, method),
-        exact_sampler=exact_in(dtype) and not config.run.async_steps,
+        has_reference=run.needs_reference,
+        exact_sampler=run.exact and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
-        max_length=max_new_tokens * task.max_turns,
+        max_length=run.max_new_tokens * task.max_turns,
         prompts=config.batch.prompts,
         steps=config.steps,
         examples=count,
@@ -247,7 +271,7 @@ def _kinds(task: Task, count: int | None) -> dict[str, int]:
 def objective(method: Method) -> str:
     """Combine the parts' formulas into the loss that is minimised."""
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
-    weight = "w_t · " * bool(method.token_weight)
+    weight = "w_t · " * bool(method.token_weight) + "".join(f"{gate.formula()} · " for gate in method.token_gate)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
@@ -296,22 +320,20 @@ def _repeats(config: Config, task: Task) -> Iterator[str]:
     )
 
 
-def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
-    method = resolved.method
+def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
+    config, task, method, resolved = run.config, run.task, run.method, run.resolved
     yield from resolved.warnings
     yield from resolved.notes
     yield from _repeats(config, task)
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
-    yield from kind_notes(config, task)
+    yield from kind_notes(run)
     if model is None and policy_kind(config.model.name) is None:
         yield (
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
         )
-    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
-        yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
             "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "
@@ -331,6 +353,17 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
         yield f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
     if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
         yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run starts over"
+
+
+def _engine_notes(engine: ChosenEngine) -> Iterator[str]:
+    """Say what another engine than that of this process does to the run."""
+    if engine.name == LOCAL:
+        return
+    if engine.exact:
+        old = "its log-probs are taken as those of the policy at the start of the update"
+    else:
+        old = "where it does not say that its log-probs are exact, old log-probs are computed by the trainer"
+    yield f"completions are sampled by the engine {engine.name}; {old}"
 
 
 def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:

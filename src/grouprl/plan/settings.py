@@ -86,7 +86,7 @@ def _decides(base: str, setting: str) -> set[str]:
 
 
 def _method_values(method: Method) -> Mapping[str, Any]:
-    """Part names and settings by provenance key: {'objective': 'clipped', 'objective.high': 0.2, …}."""
+    """Part names and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
     values: dict[str, Any] = {}
     for kind, given in as_data(method).items():
         parts = {f"{kind}.{i}": p for i, p in enumerate(given)} if isinstance(given, list) else {kind: given}

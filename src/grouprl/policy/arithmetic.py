@@ -19,18 +19,23 @@ PASS_TOKENS = 2048
 SERIES, SERIES_OPERATIONS = 15, 2e8
 Shape = tuple[int, int, int]
 """(M, K, N) of [M,K] x [K,N]."""
-RATES: dict[tuple[Shape, str, int], float] = {}
+RATES: dict[tuple[Shape, str, int, torch.dtype], float] = {}
 
 
-def rate(shape: Shape, device: str = "cpu", clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return operations per second of a float32 product of this shape: the best of several short series.
+def rate(
+    shape: Shape,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
+    dtype: torch.dtype = torch.float32,
+) -> float:
+    """Return operations per second of a product of this shape and type: the best of several short series.
 
-    Measured once per shape, device and number of threads. `clock` may be the processor's time on one thread.
+    Measured once per shape, device, number of threads and type. `clock` may be the processor's time on one thread.
     """
-    key = (shape, device, torch.get_num_threads())
+    key = (shape, device, torch.get_num_threads(), dtype)
     if key not in RATES:
         m, k, n = shape
-        a, b, out = (torch.randn(size, device=device) for size in ((m, k), (k, n), (m, n)))
+        a, b, out = (torch.randn(size, device=device).to(dtype) for size in ((m, k), (k, n), (m, n)))
         repeat = min(2000, max(3, int(SERIES_OPERATIONS / (2 * m * k * n))))
         best = min(_series(a, b, out, repeat, clock) for _ in range(SERIES))
         RATES[key] = 2 * m * k * n * repeat / best

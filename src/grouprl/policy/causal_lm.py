@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from grouprl.core.errors import InputError
+from grouprl.core.spans import note, span, spanned
 from grouprl.policy import gradient_norms, statistics
 from grouprl.policy.choose_engine import choose_engine
 from grouprl.policy.engine import ModelEngine, Readout
@@ -21,6 +22,7 @@ from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
+from grouprl.policy.precision import Precision
 from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from grouprl.policy.trainable import Trainable, check_cotangents
 from grouprl.protocols import PolicyOutput
@@ -45,6 +47,8 @@ class CausalPolicy(Trainable):
         passes: whether rows are packed, prompts shared, layers computed anew; results do not depend on it.
         value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
         token_budget: tokens per pass; results do not depend on it.
+        precision: "float32" (products in the type of the weights), "mixed" (in bfloat16, of float32 weights, where the
+            engine is lean), or "auto" (mixed where that is measured to be faster on this machine).
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class CausalPolicy(Trainable):
         passes: PassSettings = AUTO,
         value_head: bool = False,
         token_budget: int | None = None,
+        precision: str = "float32",
     ) -> None:
         if not temperature > 0:
             raise InputError(f"temperature={temperature}", "A policy's temperature is positive", "Use 1.0")
@@ -69,13 +74,18 @@ class CausalPolicy(Trainable):
         per_token = bytes_per_token(text, self.dtype.itemsize)
         self._cached_tokens = cached_tokens(text, self.device)
         kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: ModelEngine = choose_engine(model, engine, passes, kept)
+        self._engine: ModelEngine = choose_engine(model, engine, passes, kept, precision)
         self.value_head = self._build_value_head() if value_head else None
 
     @property
     def engine(self) -> str:
         """The engine in use: "lean" or "transformers"."""
         return self._engine.name
+
+    @property
+    def precision(self) -> Precision:
+        """How products are computed: "float32" is in the type of the weights, "mixed" in bfloat16."""
+        return "mixed" if self.lean is not None and self.lean.mixed else "float32"
 
     @property
     def lean(self) -> LeanModel | None:
@@ -250,12 +260,15 @@ class CausalPolicy(Trainable):
             for out, c in zip(outputs, cotangents_bt, strict=True)
             if out is not None and c is not None
         ]
-        torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
+        with span("backward"):
+            torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
 
+    @spanned("forward")
     def _run(
         self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
+            note("read", tokens)
             read = self._engine.read(tokens)
         scores = read.score(temperature=self.temperature, entropy=entropy, cross=cross)
         value_m = read.each(self._value(read.hidden_nd)) if values else None
@@ -327,6 +340,7 @@ class CausalPolicy(Trainable):
             passes=self.pass_settings,
             value_head=value_head,
             token_budget=self.token_budget,
+            precision=self.precision,
         )
 
     def reference(self) -> FrozenPolicy:

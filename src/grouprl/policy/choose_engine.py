@@ -8,26 +8,38 @@ from typing import Any
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.engine import ModelEngine
 from grouprl.policy.lean import AUTO_LIMIT, LeanEngine, why_not_lean
-from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.policy.passes import AUTO, PassSettings, sizes_of
+from grouprl.policy.precision import choose_precision
 from grouprl.policy.transformers_engine import TransformersEngine
 
 ENGINES = ("auto", "lean", "transformers")
 
 
-def choose_engine(model: Any, engine: str, settings: PassSettings = AUTO, kept: float = math.inf) -> ModelEngine:
+def choose_engine(
+    model: Any, engine: str, settings: PassSettings = AUTO, kept: float = math.inf, precision: str = "float32"
+) -> ModelEngine:
     """Return the engine called `engine`; "auto" is lean where that is exact, allowed and the model is not large.
 
-    In passes of more than `kept` tokens layers are computed anew in the backward pass.
+    In passes of more than `kept` tokens layers are computed anew in the backward pass. `precision` is that of products
+    (`grouprl.policy.precision.choose_precision`).
 
     Raises:
-        InputError: an unknown name, "lean" for a model it does not compute exactly or without packing, or settings
-            that the engine cannot follow.
+        InputError: an unknown name, "lean" for a model it does not compute exactly or without packing, settings
+            that the engine cannot follow, or a precision that it does not have.
     """
     parameters = sum(p.numel() for p in model.parameters())
     name = engine_name(engine, why_not_lean(model), parameters, settings)
+    weight = next(model.parameters())
+    _, hidden, intermediate, _ = sizes_of(model.config.get_text_config())
+    chosen = choose_precision(precision, weight.dtype, weight.device, hidden, intermediate, other_engine(name))
     if name == "lean":
-        return LeanEngine(model, settings.shared_prefix, kept)
+        return LeanEngine(model, settings.shared_prefix, kept, mixed=chosen.precision == "mixed")
     return TransformersEngine(model, settings, kept)
+
+
+def other_engine(name: str) -> str | None:
+    """Return why the engine `name` has no mixed precision; None for the lean one, which has."""
+    return None if name == "lean" else "the model runs through the engine transformers"
 
 
 def engine_name(engine: str, obstacle: str | None, parameters: int, settings: PassSettings) -> str:

@@ -22,6 +22,7 @@ from grouprl.policy.logprobs import (
     softened,
     token_logprobs,
 )
+from grouprl.policy.precision import wide_sums
 from grouprl.records.tokens import Tokens
 
 
@@ -31,6 +32,8 @@ class Head:
 
     weight_vd: torch.Tensor
     bias_v: torch.Tensor | None
+    mixed: bool = False
+    """Whether the product is in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,8 @@ class Readout:
     def _score(self, temperature: float, entropy: bool, cross: float | None) -> TokenScores:
         if self.head is not None:
             weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
-            return token_logprobs(
-                self.hidden_nd, weight_vd, bias_v, self.target_n, temperature=temperature, entropy=entropy, cross=cross
-            )
+            how: dict[str, Any] = {"temperature": temperature, "entropy": entropy, "cross": cross}
+            return token_logprobs(self.hidden_nd, weight_vd, bias_v, self.target_n, mixed=self.head.mixed, **how)
         assert self.logits_nv is not None
         logp_nv = log_softmax_of(self.logits_nv, temperature)
         logp_n = logp_nv.gather(1, self.target_n[:, None])[:, 0]
@@ -95,7 +97,9 @@ class Readout:
             if logits_mv is not None:
                 yield part, logits_mv[part]
             elif self.head is not None:
-                yield part, F.linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v)
+                with wide_sums(self.head.mixed, self.hidden_md.device):
+                    logits_cv = F.linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v)
+                yield part, logits_cv
 
 
 class ModelEngine(Protocol):

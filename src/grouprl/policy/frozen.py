@@ -33,6 +33,7 @@ class FrozenPolicy:
             engine=policy.engine,
             passes=policy.pass_settings,
             token_budget=policy.token_budget,
+            precision=policy.precision,
         )
 
     def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:

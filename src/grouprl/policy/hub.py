@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
 
-RULE = "A model is 'tiny', a folder or a Hub id"
+RULE = "A model is 'tiny', a folder, a GGUF file or a Hub id"
 ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 RUN_MARK = "config.yaml"
 MARKS = ("config.json", RUN_MARK)
 """What lies in the folder of a model, or of a run."""
-SECONDS = 10.0
-"""How long the Hub has to say whether it knows a model."""
+SECONDS = 4.0
+"""How long the Hub has to say whether it knows a model, finding its address included."""
 MOST = 2000
 """Entries of folders that are looked at for what may have been meant."""
 
@@ -31,7 +33,7 @@ def check_on_hub(spec: str) -> None:
     """
     if Path(spec).is_absolute() or spec.startswith((".", "~")) or not ID.fullmatch(spec):
         raise InputError(f"The folder {spec} does not exist", RULE, folder_meant(spec) or "Check the path")
-    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     if isinstance(try_to_load_from_cache(spec, "config.json"), str):
@@ -44,15 +46,56 @@ def check_on_hub(spec: str) -> None:
             folder_meant(spec) or f"It has {', '.join(each.name for each in _inside(beside)[:5])}",
         )
     try:
-        HfApi().model_info(spec, timeout=SECONDS)
-        return
+        answered(SECONDS, lambda: _ask(spec))
     except RepositoryNotFoundError:
-        why = "the Hub knows no such model"
-    except HfHubHTTPError:
-        return  # the loader asks the Hub in another way, and reports its answer
+        why = "the Hub knows no such model, or shows it only to those who have logged in"
+    except HfHubHTTPError as error:
+        why = f"the Hub answers with an error ({shortened(str(error))})"
     except Exception as error:  # every version of the Hub's client has its own errors of the network
         why = f"the Hub cannot be reached ({str(error) or type(error).__name__})"
+    else:
+        return
     raise InputError(f"{spec} is not a folder here, and {why}", RULE, folder_meant(spec) or "Check the name")
+
+
+def _ask(spec: str) -> None:
+    """Ask the Hub for a model; a mirror that has files and no index is asked for a file."""
+    from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(spec, timeout=SECONDS)
+    except RepositoryNotFoundError:
+        raise
+    except HfHubHTTPError:
+        get_hf_file_metadata(hf_hub_url(spec, "config.json"), timeout=SECONDS)
+
+
+def answered(seconds: float, call: Callable[[], None]) -> None:
+    """Return when `call` has; what it raises is raised here. It goes on in a thread of its own if it takes too long.
+
+    The network's own limits are for each try, and finding an address has none.
+
+    Raises:
+        TimeoutError: it has not returned after `seconds`.
+    """
+    outcomes: SimpleQueue[Exception | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            outcomes.put(error)
+        else:
+            outcomes.put(None)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        error = outcomes.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"it has not answered within {seconds:g} seconds") from None
+    if error is not None:
+        raise error
 
 
 def folder_meant(spec: str) -> str:

@@ -23,6 +23,7 @@ from grouprl.policy.lean_projection import EXACT, Projection, gated, project
 from grouprl.policy.lora import is_linear, linear_weight
 from grouprl.policy.microbatch import split_tree
 from grouprl.policy.passes import Choice, anew, pays
+from grouprl.policy.precision import product
 from grouprl.records.tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -74,10 +75,13 @@ def _projections(core: Any) -> list[tuple[str, nn.Module]]:
 
 
 class LeanModel:
-    """The parameters and sizes of a Llama-like model as the lean forward and the lean decoder read them."""
+    """The parameters and sizes of a Llama-like model as the lean forward and the lean decoder read them.
 
-    def __init__(self, model: Any) -> None:
-        self.core = base_model(model)
+    With `mixed` the parameters are float32 and products are in bfloat16 (`grouprl.policy.precision`).
+    """
+
+    def __init__(self, model: Any, mixed: bool = False) -> None:
+        self.core, self.mixed = base_model(model), mixed
         config = self.core.config
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
@@ -148,7 +152,7 @@ class LeanModel:
         out = attention(heads, stream.layout, scaled=scaled)
         if kept_u is not None:
             x, out = x.index_select(0, kept_u), out.index_select(0, kept_u)
-        return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj))
+        return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.mixed))
 
     def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
@@ -159,15 +163,21 @@ class LeanModel:
             index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
         if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
             return self._heads_apart(layer, x, stream), False
-        how = Projection(self.eps, self._query_scale(weight), stream.turn_s, turning, self.size, index_s)
+        how = Projection(self.eps, self._query_scale(weight), stream.turn_s, turning, self.size, index_s, self.mixed)
         return project(rows, norm, weight, bias, how).view(len(x), -1, self.size), True
 
     def _heads_apart(self, layer: Any, x: torch.Tensor, stream: Stream) -> torch.Tensor:
         """The same in single steps, for models that normalise heads and for half precision."""
         weight, bias = self.qkv(layer)
         normed = rms_norm(x, layer.input_layernorm.weight, self.eps)
-        heads = self.normed_heads(layer, F.linear(normed, weight, bias).view(len(x), -1, self.size))
+        heads = self.normed_heads(layer, self._linear(normed, weight, bias).view(len(x), -1, self.size))
         return rotate(heads, stream.turn_s, self.heads + self.kv_heads)
+
+    def _linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if not self.mixed:
+            return F.linear(x, weight, bias)
+        found = product(x, weight)
+        return found if bias is None else found + bias
 
     def _embeds_fewer_rows(self, stream: Stream) -> bool:
         """Whether the vocabulary is so small that the first layer's projection of all of it costs less."""
@@ -184,7 +194,8 @@ class LeanModel:
         mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
         if self.dtype in EXACT:
             weight, bias = joined([mlp.gate_proj, mlp.up_proj])
-            return add_linear(x, gated(project(x, norm, weight, bias, Projection(self.eps))), mlp.down_proj)
+            how = Projection(self.eps, mixed=self.mixed)
+            return add_linear(x, gated(project(x, norm, weight, bias, how)), mlp.down_proj, self.mixed)
         normed = rms_norm(x, norm, self.eps)
         return add_linear(x, swiglu(linear(normed, mlp.gate_proj), linear(normed, mlp.up_proj)), mlp.down_proj)
 
@@ -209,9 +220,10 @@ def linear(x: torch.Tensor, module: Any) -> torch.Tensor:
     return F.linear(x, linear_weight(module), module.bias)
 
 
-def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any) -> torch.Tensor:
-    """Return x + module(y) in one product."""
-    out = torch.addmm(x, y, linear_weight(module).T)
+def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any, mixed: bool = False) -> torch.Tensor:
+    """Return x + module(y) in one product, with `mixed` in bfloat16."""
+    weight = linear_weight(module)
+    out = x + product(y, weight) if mixed else torch.addmm(x, y, weight.T)
     return out if module.bias is None else out + module.bias
 
 
@@ -222,12 +234,15 @@ class LeanEngine:
         model: a model for which `why_not_lean` is None.
         shared_prefix: whether rows of one pass that begin alike run their common beginning once.
         kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
+        mixed: whether products are in bfloat16, of float32 weights.
     """
 
     name = "lean"
 
-    def __init__(self, model: Any, shared_prefix: Choice = "auto", kept: float = math.inf) -> None:
-        self.lean, self.kept = LeanModel(model), kept
+    def __init__(
+        self, model: Any, shared_prefix: Choice = "auto", kept: float = math.inf, *, mixed: bool = False
+    ) -> None:
+        self.lean, self.kept = LeanModel(model, mixed), kept
         self._pays = pays(shared_prefix)
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
@@ -239,4 +254,6 @@ class LeanEngine:
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
         states_nd = self.lean.states(plan, len(plan.ids_s) > self.kept)
-        return Readout(states_nd, plan.target_n, Head(linear_weight(head), head.bias), place_m=plan.place_m)
+        return Readout(
+            states_nd, plan.target_n, Head(linear_weight(head), head.bias, self.lean.mixed), place_m=plan.place_m
+        )

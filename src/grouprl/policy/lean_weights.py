@@ -9,8 +9,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from grouprl.core.spans import spanned
 from grouprl.policy.lean import LeanModel, joined
 from grouprl.policy.lora import linear_weight
+from grouprl.policy.precision import wide_sums
 
 LAID_OUT = 2**22
 """Numbers of a weight that is copied into the layout in which it is multiplied."""
@@ -40,14 +42,44 @@ class Affine:
     weight: torch.Tensor
     bias: torch.Tensor | None
 
+    @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to rows of x."""
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
+    @spanned("products")
     def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Add to `out` in place."""
         out = out.addmm_(x, self.weight)
         return out if self.bias is None else out.add_(self.bias)
+
+
+@dataclass(frozen=True)
+class RoundedAffine(Affine):
+    """The same with a weight that was rounded to bfloat16, and x rounded to it; the result is float32."""
+
+    @spanned("products")
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to rows of x."""
+        out = (x.bfloat16() @ self.weight).float()
+        return out if self.bias is None else out.add_(self.bias)
+
+    @spanned("products")
+    def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Add to `out` in place."""
+        out = out.add_(x.bfloat16() @ self.weight)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+@dataclass(frozen=True)
+class WideAffine(Affine):
+    """The same as the trainer's output layer in mixed precision: rounded as it is multiplied, sums in float32."""
+
+    @spanned("products")
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to rows of x."""
+        with wide_sums(True, x.device):
+            return F.linear(x, self.weight.T, self.bias)
 
 
 @dataclass(frozen=True)
@@ -80,7 +112,8 @@ def decoding_weights(lean: LeanModel) -> DecodingWeights:
     layers = tuple(_layer(lean, layer) for layer in lean.layers)
     head = lean.core.get_output_embeddings()
     norm, weight = _folded(lean, lean.core.model.norm, linear_weight(head))
-    return DecodingWeights(lean.core.model.embed_tokens.weight, layers, norm, Affine(_stored(weight), head.bias))
+    kind = WideAffine if lean.mixed else Affine
+    return DecodingWeights(lean.core.model.embed_tokens.weight, layers, norm, kind(_stored(weight), head.bias))
 
 
 def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
@@ -95,13 +128,13 @@ def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
     feed_norm, gate_up = _folded(lean, layer.post_attention_layernorm, gate_up)
     return LayerWeights(
         attention_norm=attention_norm,
-        qkv=Affine(_stored(weight), bias),
+        qkv=_affine(lean, weight, bias),
         q_norm=Norm(lean.eps, lean.paired(attention.q_norm.weight) / math.sqrt(lean.size)) if normed else None,
         k_norm=Norm(lean.eps, lean.paired(attention.k_norm.weight)) if normed else None,
-        output=_affine(attention.o_proj),
+        output=_affine(lean, linear_weight(attention.o_proj), attention.o_proj.bias),
         feed_norm=feed_norm,
-        gate_up=Affine(_stored(gate_up), gate_up_bias),
-        down=_affine(mlp.down_proj),
+        gate_up=_affine(lean, gate_up, gate_up_bias),
+        down=_affine(lean, linear_weight(mlp.down_proj), mlp.down_proj.bias),
     )
 
 
@@ -116,8 +149,8 @@ def _scaled(x: torch.Tensor, queries: int, size: int) -> torch.Tensor:
     return torch.cat([x[:queries] / math.sqrt(size), x[queries:]])
 
 
-def _affine(module: Any) -> Affine:
-    return Affine(_stored(linear_weight(module)), module.bias)
+def _affine(lean: LeanModel, weight: torch.Tensor, bias: torch.Tensor | None) -> Affine:
+    return RoundedAffine(weight.bfloat16().T, bias) if lean.mixed else Affine(_stored(weight), bias)
 
 
 def _stored(weight: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Loading a policy: a tiny one built on the spot, a local folder, or a Hub id."""
+"""Loading a policy: a tiny one built on the spot, a local folder, a GGUF file, or a Hub id."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.fit import check_config, check_files, check_state
+from grouprl.policy.gguf import as_folder
 from grouprl.policy.hub import check_on_hub
 from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import AUTO, PassSettings
@@ -35,6 +36,7 @@ def load_policy(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    precision: str = "float32",
     lora: Mapping[str, Any] | None = None,
     temperature: float = 1.0,
     engine: str = "auto",
@@ -48,10 +50,12 @@ def load_policy(
     """Load the policy named by `spec`.
 
     Args:
-        spec: "tiny" (built from `alphabet`, `seed` and the sizes of `build_tiny`), a local folder, or a Hub id.
+        spec: "tiny" (built from `alphabet`, `seed` and the sizes of `build_tiny`), a local folder, a GGUF file (extra
+            `gguf`), or a Hub id.
         device: "auto" is CUDA where there is one, else the CPU.
         dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
             updates much smaller than 1/256 of a weight: for full training with a small learning rate choose float32.
+        precision: of products, see `CausalPolicy`; mixed makes `dtype: auto` float32.
         lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
         temperature: of the policy's log-probs.
         engine: see `CausalPolicy`.
@@ -63,18 +67,19 @@ def load_policy(
         tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
 
     Raises:
-        InputError: an unknown dtype or device, a folder that is not a model, a tokenizer without an end token, tiny
-            sizes for another model.
+        InputError: an unknown dtype or device, a folder or file that is not a model, a tokenizer without an end token,
+            tiny sizes for another model.
+        MissingExtra: a GGUF file without the extra `gguf`, adapters without the extra `lora`.
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place)
+    kind = resolve_dtype(dtype, place, precision)
     if str(spec) == "tiny":
         model, tokenizer = build_tiny(alphabet, seed=seed, **tiny)
         model = model.to(kind)
     else:
         if tiny:
             raise InputError(f"{sorted(tiny)} given for {spec}", "Sizes belong to the tiny model only", "Remove them")
-        model, tokenizer = _load_pretrained(str(spec), kind)
+        model, tokenizer = _load_pretrained(as_folder(spec), kind)
     _check_special_tokens(tokenizer, str(spec))
     model = model.to(place)
     policy = CausalPolicy(
@@ -85,6 +90,7 @@ def load_policy(
         passes=passes,
         value_head=value_head,
         token_budget=token_budget,
+        precision=precision,
     )
     policy.load_value_head(Path(spec))
     return policy
@@ -105,8 +111,10 @@ def resolve_device(device: str) -> torch.device:
     return place
 
 
-def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """Return the torch type meant by `dtype` on `device`."""
+def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") -> torch.dtype:
+    """Return the torch type of weights meant by `dtype` on `device`; mixed precision has float32 weights."""
+    if dtype == "auto" and precision == "mixed":
+        return torch.float32
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
     if dtype not in DTYPES:

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from grouprl.policy.precision import wide_sums
+
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
 """Logits held at a time: what fits the fast cache of a CPU, and what keeps a GPU's matrix units busy."""
 
@@ -31,11 +33,13 @@ def token_logprobs(
     entropy: bool = False,
     cross: float | None = None,
     chunk_elements: int | None = None,
+    mixed: bool = False,
 ) -> TokenScores:
     """Score `target_m` under π = softmax(z / temperature), z = hidden @ weight.T + bias.
 
     Positions are taken in chunks of at most `chunk_elements` logits (at least one position); the backward pass
-    computes each chunk anew. No tensor grows with the vocabulary times the positions.
+    computes each chunk anew. No tensor grows with the vocabulary times the positions. With `mixed` products are in
+    bfloat16 where the CPU multiplies so, their sums in float32.
 
     Returns:
         logp_m and, if requested, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
@@ -43,7 +47,7 @@ def token_logprobs(
     """
     rows = chunk_rows(hidden_md.device, weight_vd.shape[0], chunk_elements)
     logp_m, entropy_m, cross_m = _TokenLogprobs.apply(
-        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows
+        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, mixed
     )
     return TokenScores(logp_m, entropy_m if entropy else None, cross_m if cross is not None else None)
 
@@ -91,12 +95,14 @@ class _TokenLogprobs(torch.autograd.Function):
         entropy: bool,
         cross: float | None,
         rows: int,
+        mixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dtype = torch.float64 if hidden_md.dtype == torch.float64 else torch.float32
         logp_m = torch.empty(len(hidden_md), dtype=dtype, device=hidden_md.device)
         entropy_m, cross_m = torch.zeros_like(logp_m), torch.zeros_like(logp_m)
         for part in chunks(len(hidden_md), rows):
-            logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
+            with wide_sums(mixed, hidden_md.device):
+                logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
             logp_cv = log_softmax_of(logits_cv, temperature)
             logp_m[part] = logp_cv.gather(1, target_m[part, None])[:, 0]
             if entropy:
@@ -104,7 +110,8 @@ class _TokenLogprobs(torch.autograd.Function):
             if cross is not None:
                 cross_m[part] = (softened(logits_cv, logp_cv, temperature, cross) * logp_cv).sum(-1)
         ctx.save_for_backward(hidden_md, weight_vd, bias_v, target_m)
-        ctx.temperature, ctx.entropy, ctx.cross, ctx.rows = temperature, entropy, cross, rows
+        ctx.temperature, ctx.entropy, ctx.cross = temperature, entropy, cross
+        ctx.rows, ctx.mixed = rows, mixed
         return logp_m, entropy_m, cross_m
 
     @staticmethod
@@ -118,7 +125,8 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_vd) if wants_weight else None
         grad_bias = torch.zeros_like(bias_v) if wants_bias else None
         for part in chunks(len(hidden_md), ctx.rows):
-            logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
+            with wide_sums(ctx.mixed, hidden_md.device):
+                logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
             logp_cv = log_softmax_of(logits_cv, ctx.temperature)
             pull_cv = None
             if ctx.cross is not None:
@@ -130,13 +138,14 @@ class _TokenLogprobs(torch.autograd.Function):
             if pull_cv is not None:
                 grad_cv += pull_cv
             grad_cv = grad_cv.div_(ctx.temperature).to(weight_vd.dtype)
-            if grad_hidden is not None:
-                torch.mm(grad_cv, weight_vd, out=grad_hidden[part])
-            if grad_weight is not None:
-                grad_weight.addmm_(grad_cv.T, hidden_md[part])
+            with wide_sums(ctx.mixed, hidden_md.device):
+                if grad_hidden is not None:
+                    torch.mm(grad_cv, weight_vd, out=grad_hidden[part])
+                if grad_weight is not None:
+                    grad_weight.addmm_(grad_cv.T, hidden_md[part])
             if grad_bias is not None:
                 grad_bias += grad_cv.sum(0)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None, None
 
 
 def _grad_logits(

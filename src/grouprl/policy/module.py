@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from grouprl.core.errors import InputError
+from grouprl.core.spans import span
 from grouprl.policy.trainable import Trainable, check_cotangents
 from grouprl.protocols import PolicyInputs, PolicyOutput
 
@@ -113,7 +114,8 @@ class ModulePolicy(Trainable, ABC):
                 for x, c in zip(outputs, given, strict=True)
                 if x is not None and c is not None and x.requires_grad  # an entropy can be a constant
             ]
-            torch.autograd.backward([x for x, _ in pairs], [c for _, c in pairs])
+            with span("backward"):
+                torch.autograd.backward([x for x, _ in pairs], [c for _, c in pairs])
 
     def passes(self, inputs: PolicyInputs, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` in their order into passes of at most `positions` positions; a longer row is one of its own."""

@@ -90,6 +90,11 @@ class TeamPolicy(Trainable):
         return min((member.dtype for member in self._by_number), key=lambda kind: torch.finfo(kind).bits)
 
     @property
+    def precision(self) -> str:
+        """How products are computed: "mixed" where any member's are."""
+        return "mixed" if any(member.precision == "mixed" for member in self._by_number) else "float32"
+
+    @property
     def score_dtype(self) -> torch.dtype:
         """The type of log-probs, entropies and values."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32

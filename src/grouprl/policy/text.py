@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from grouprl.core.errors import InputError
+from grouprl.policy.chat_template import template_of
 
 Message = Mapping[str, Any]
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
@@ -50,7 +51,7 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
         bos = tokenizer.bos_token_id
         ids = ([] if bos is None else [bos]) + encode(tokenizer, prompt)
     else:
-        ids = encode(tokenizer, _render_chat(tokenizer, prompt))
+        ids = encode(tokenizer, render_chat(tokenizer, prompt))
     if not ids:
         raise InputError(f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something")
     return ids
@@ -75,18 +76,13 @@ def decode_all(tokenizer: Any, rows: Sequence[Sequence[int]], eos_ids: Collectio
     return list(tokenizer.batch_decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
-    if not tokenizer.chat_template:
-        raise InputError(
-            "The data holds chat messages and the tokenizer has no chat template",
-            "Messages become a prompt through the template of an instruct model",
-            "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
-        )
-    return render_chat(tokenizer, messages)
-
-
 def render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
-    """Return what the chat template makes of messages, up to where the assistant begins to write."""
-    chat, tools = [dict(message) for message in messages], getattr(messages, "tools", ())
-    announced = {"tools": [dict(tool) for tool in tools]} if tools else {}
-    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **announced))
+    """Return what the chat template makes of messages, up to where the assistant begins to write.
+
+    What the template does not show (tools, their results, roles) is carried in the prompt (`ChatTemplate`).
+
+    Raises:
+        InputError: without a chat template, and for messages that it cannot render in any form.
+    """
+    tools, variables = getattr(messages, "tools", ()), getattr(messages, "variables", {})
+    return template_of(tokenizer).render(messages, tools, variables=variables)

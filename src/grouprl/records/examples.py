@@ -34,12 +34,21 @@ class Example:
 
 
 class Chat(tuple[Mapping[str, Any], ...]):
-    """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces."""
+    """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces.
+
+    `variables` are set in the template.
+    """
 
     tools: tuple[Mapping[str, Any], ...]
+    variables: Mapping[str, Any]
 
-    def __new__(cls, messages: Iterable[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-        """Return the messages with their tools."""
+    def __new__(
+        cls,
+        messages: Iterable[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] | None = None,
+    ) -> Chat:
+        """Return the messages with their tools and variables."""
         made = super().__new__(cls, messages)
-        made.tools = tuple(tools)
+        made.tools, made.variables = tuple(tools), dict(variables or {})
         return made

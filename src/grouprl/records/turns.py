@@ -19,6 +19,10 @@ class Turn:
     """Text of the observation that followed, whoever it was for."""
     seconds: float = 1.0
     """How long the action took, where the environment says so (`Step.info["seconds"]`)."""
+    thinking: str = ""
+    """What of the action is thinking, by the syntax of the policy's chat template."""
+    thought: int = 0
+    """How many tokens of the action that is, from the first one, its signs included."""
 
 
 @dataclass(frozen=True)

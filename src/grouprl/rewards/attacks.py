@@ -16,6 +16,10 @@ from grouprl.rewards.scoring import score, shorten
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 WRAPPERS = ("{}", r"\boxed{{{}}}", "<answer>{}</answer>", "|{}", "={}", "#### {}", "```python\n{}\n```")
+FORMULA_WRAPPERS = ("{}", r"\boxed{{{}}}", "<answer>{}</answer>", "|{}", "={}", "#### {}", "The answer is ${}$.")
+IN_DOLLARS = re.compile(r"\$([^$]{3,200})\$|\\\((.{3,200}?)\\\)")
+EXPRESSION = re.compile(r"(?<![\w.])[-(]*\d[\d.]*(?:\s?(?:\*\*|[-+*/^()x\u00d7\u00f7])\s?|\d[\d.]*)+(?![\w.])")
+MOST_EXPRESSIONS = 8
 CANARY = "grouprl_attack_canary"
 """Part of the name of a file that some attacks try to write."""
 
@@ -122,8 +126,13 @@ PROGRAMS = (
 )
 
 
-def attacks(prompt: str, right: str | None = None, canary: str = CANARY) -> Iterator[Attack]:
-    """Yield hacks of a prompt; `right` is the bare gold ("395"), from which near misses and hedges are made."""
+def attacks(
+    prompt: str, right: str | None = None, canary: str = CANARY, *, expressions: bool = False
+) -> Iterator[Attack]:
+    """Yield hacks of a prompt; `right` is the bare gold ("395"), from which near misses and hedges are made.
+
+    Where `expressions` are asked for, one of the right value may be right.
+    """
     for text in EMPTY:
         yield Attack("empty or junk", text)
     for text in NUMBERS:
@@ -139,8 +148,43 @@ def attacks(prompt: str, right: str | None = None, canary: str = CANARY) -> Iter
             "a program", text.replace("{canary}", canary), ("{}", r"\boxed{{{}}}", "<answer>{}</answer>")
         )
     yield from _wrapped("the prompt copied", prompt, WRAPPERS)
+    for text in () if expressions else expressions_in(prompt, right):
+        yield from _wrapped("the prompt's expression", text, FORMULA_WRAPPERS)
     if right is not None:
         yield from near_misses(right)
+        for text in () if expressions else formulas_of(right):
+            yield from _wrapped("a formula of the gold", text, FORMULA_WRAPPERS)
+
+
+def expressions_in(prompt: str, right: str | None = None) -> list[str]:
+    """Return what a prompt gives to compute: copied, it has the right value and answers nothing.
+
+    What ends in the gold or is a single number is left out: a grader of last numbers reads it as an answer.
+    """
+    found = [each for groups in IN_DOLLARS.findall(prompt) for each in groups if each] + EXPRESSION.findall(prompt)
+    plain = [text.strip(" .,;:?=<>") for text in found]
+    kept = [text for text in plain if text and not NUMBER.fullmatch(text)]
+    return [text for text in dict.fromkeys(kept) if right is None or not text.endswith(right)][:MOST_EXPRESSIONS]
+
+
+def formulas_of(right: str) -> Iterator[str]:
+    """Yield expressions whose value is a gold that is a whole number, and in which everything is left to compute.
+
+    None of them ends in the gold, as a grader of last numbers would read it as an answer.
+    """
+    if not re.fullmatch(r"-?\d{1,9}", right):
+        return
+    value = int(right)
+    other = next(number for number in (2, 3, 4) if number not in (abs(value), abs(value + 2)))
+    yield from (f"{value - other}+{other}", f"{value + other}-{other}", f"{value}+00", f"{other * value}/{other}")
+    yield from (rf"\frac{{{other * value}}}{{{other}}}", rf"{other * value}\div{other}", rf"{value - other} + {other}")
+    yield from (rf"\sum_{{i=1}}^{{{other}}} \frac{{{value}}}{{{other}}}", rf"\int_0^{{{value}}} dx", f"{value}**01")
+    yield from (
+        rf"\sqrt{{{value * value}}}",
+        rf"{value}\cdot\cos 00",
+        f"{value} if x else {value + 1}",
+    )
+    yield from (f"max({value}, {value - 1})", f"[{value}][00]", rf"\binom{{{value}}}{{01}}", f"{value}e00+00")
 
 
 def near_misses(right: str) -> Iterator[Attack]:
@@ -167,7 +211,11 @@ def _wrapped(kind: str, text: str, wrappers: Sequence[str]) -> Iterator[Attack]:
 
 def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at: float = 1.0) -> AttackReport:
     """Try every hack on every case, then the right completions, so that they show what a hack has changed."""
-    hacks = [(case, each) for case in cases for each in attacks(case.prompt, _bare(case), canary)]
+    hacks = [
+        (case, each)
+        for case in cases
+        for each in attacks(case.prompt, _bare(case), canary, expressions=any(map(_is_expression, case.right)))
+    ]
     rights = [(case, text) for case in cases for text in case.right]
     honest = {case.label: {text.strip() for text in case.right} for case in cases}
     hacks = [(case, each) for case, each in hacks if each.completion.strip() not in honest[case.label]]
@@ -186,6 +234,10 @@ def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at:
         elif tried.correct_b[place] or (each.kind != NEAR and full is not None and paid >= full > 0):
             findings.append(_finding("passes", each.kind, case, each.completion, f"reward {paid:g}"))
     return AttackReport(len(hacks), len(rights), tuple(findings))
+
+
+def _is_expression(text: str) -> bool:
+    return EXPRESSION.fullmatch(text.strip()) is not None and not NUMBER.fullmatch(text.strip())
 
 
 def _bare(case: Case) -> str | None:

@@ -14,19 +14,10 @@ from typing import Any
 from grouprl.core.errors import MissingExtra
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.isolated import Apart
+from grouprl.rewards.last_number import last_number
 from grouprl.rewards.math_answers import read_gold, same_answer
-from grouprl.rewards.math_text import answer_of, negated, tidy
+from grouprl.rewards.math_text import answer_of, tidy
 
-# A sign counts as part of a number only where it cannot be a minus between two operands.
-NUMBER = re.compile(
-    r"(?<![\w^_\u2044])(?<![\w)]\.)(?<!\d:)(?<!\d/)"
-    r"(?P<number>(?:(?<![\w).])[-+])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)"
-    r"(?P<power>[eE][-+]?[0-9]+)?(?:/(?P<below>[0-9]+))?"
-    r"(?![0-9_^/]|[.,:][0-9]|[^\W\d_]{1,9}[0-9])"
-)
-READ = 20_000
-"""Characters at the end of a completion in which its last number is looked for."""
-MOST_DIGITS, MOST_POWER = 600, 4
 ANSWER_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 THINK_THEN_ANSWER = r"\s*<think>(?:(?!</?think>).)*</think>\s*<answer>(?:(?!</?answer>).)*</answer>\s*"
 
@@ -46,24 +37,25 @@ def exact_match(completion: str, answer: Any) -> float:
     ("5-3=2", {"answer": 2}, True),
     ("the answer is 1212 of 1300", {"answer": "1212"}, False),
     ("no number", {"answer": "0"}, False),
+    ("790/2", {"answer": "395"}, False),
 )
 def numeric_match(completion: str, answer: Any, tolerance: float | None = None) -> float:
     """Return 1 iff the last number in the completion is the last number in the answer.
 
-    Thousands separators and fractions like 3/4 are read; digits inside of something else (12:02, 0x2, 2^3, week2) are
-    no number, and neither is one with a negation before it ("not 5"). Without `tolerance` an
+    What counts as a number is stated by `grouprl.rewards.last_number`. A fraction that is not in lowest terms is an
+    answer only where the gold is written so, as 790/2 may be the problem itself. Without `tolerance` an
     integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two
     may differ by so much, absolutely or relative to the larger one.
 
     Raises:
         ValueError: if the answer holds no finite number.
     """
-    expected = _last_number(str(answer))
-    if expected is None:
+    gold, said = last_number(str(answer)), last_number(completion)
+    if gold is None:
         raise ValueError(f"the column 'answer' holds no finite number: {answer!r}")
-    found = _last_number(completion)
-    if found is None:
+    if said is None or not (said.finished or said.written == gold.written):
         return 0.0
+    expected, found = gold.value, said.value
     gap: Fraction = abs(found - expected)
     size: Fraction = max(abs(found), abs(expected))
     if tolerance is None:
@@ -142,19 +134,3 @@ def fullmatch(pattern: str, text: str) -> bool:
 
 
 _fullmatch_apart = Apart("grouprl.rewards.builtin:fullmatch")
-
-
-def _last_number(text: str) -> Fraction | None:
-    """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one."""
-    text = text[-READ:]
-    last = max(NUMBER.finditer(text), key=lambda found: found.start(), default=None)
-    if (
-        last is None
-        or negated(text, last.start())
-        or len(last[0]) > MOST_DIGITS
-        or len(last["power"] or "") > MOST_POWER
-    ):
-        return None
-    number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
-    below = int(last["below"] or 1)
-    return number / below if below else None

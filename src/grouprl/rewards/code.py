@@ -17,18 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import clock
-from grouprl.rewards.contract import known_examples
+from grouprl.rewards.contract import Crowded, known_examples
+from grouprl.rewards.structured import strict_json
 
 if TYPE_CHECKING:
     from grouprl.sandbox import ProgramOutcome, SandboxSettings
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-COMPILED_HERE = 20_000
-"""Most characters that this process compiles: the time grows with the square of the fields of an f-string."""
+COMPILED_HERE = 4_000
+"""Most characters that this process compiles: the time grows with the square of fields or lambdas."""
 LONGEST = 1 << 20
 """Characters of a program; the sandbox runs none that is longer."""
-SPENT = 0.8
-"""The share of the reward's own time that programs may use: the rest is for starting and ending them."""
+SPENT, WAITED = 0.5, 0.9
+"""The share of the reward's own time that programs may use, and may use and wait for a processor: the rest is for
+starting and ending them."""
+PATIENCE = 8.0
+"""Where the reward has no clock: how much longer programs may use and wait than they may use."""
 SHORTEST = 0.05
 """Seconds; with less than that left no further test is begun."""
 WHOLE = 2.0**53
@@ -82,11 +86,13 @@ def passes_tests(
 
     Whole numbers are compared exactly, other finite floats to nine digits; NaN and infinity equal nothing. `seconds` of
     the sandbox hold for each program that reads and prints, and for all calls of a function together; all of them get
-    no more than 80 % of the time that the reward itself has, and what is not done by then has failed.
+    no more than half of the time that the reward itself has, and what is not done by then has failed. What a program
+    waits for a processor does not count as its time.
 
     Raises:
         InputError: on tests of another form, or where this machine cannot contain code.
-        RunError: if the sandbox cannot be built around a program: the machine's fault, never the program's.
+        RunError: if the sandbox cannot be built around a program, or this machine has no processor for it: the
+            machine's fault, never the program's.
     """
     settings = _settings(sandbox)
     found = _plain(json.loads(tests) if isinstance(tests, str) else tests, function)
@@ -167,9 +173,8 @@ def _call_all(code: str, tests: Sequence[Mapping[str, Any]], function: str, sett
     harness = f"import sys\nsys.argv[1:] = [{function!r}]\n{HARNESS}"
     files: dict[str, str | bytes] = {"inputs.json": inputs, "answer.py": code.encode(errors="surrogatepass")}
     # Results get as much room as files: they would be files if they were not read at once.
-    seconds = min(settings.seconds, _Budget(settings.seconds).left())
-    roomy = settings.model_copy(update={"output_kb": min(1 << 14, settings.disk_mb << 10), "seconds": seconds})
-    written = _run(roomy, harness, files=files).stdout
+    roomy = settings.model_copy(update={"output_kb": min(1 << 14, settings.disk_mb << 10)})
+    written = _Budget(settings.seconds).run(roomy, harness, files=files).stdout
     results = [_result(line) for line in written.split("\n")[: len(tests)]]
     results += [NOTHING] * (len(tests) - len(results))
     return [same(found, test["result"]) for found, test in zip(results, tests, strict=True)]
@@ -181,10 +186,9 @@ def _read_and_print(
     """Run the program on every input in turn; unless some passed tests earn something, up to the first failure."""
     budget, passed = _Budget(settings.seconds * len(tests)), []
     for test in tests:
-        seconds = min(settings.seconds, budget.left())
         outcome = None
-        if seconds > SHORTEST:
-            outcome = _run(settings.model_copy(update={"seconds": seconds}), code, stdin=str(test["stdin"]))
+        if budget.left > SHORTEST:
+            outcome = budget.run(settings, code, stdin=str(test["stdin"]))
         good = outcome is not None and outcome.why == "ok" and _lines(outcome.stdout) == _lines(str(test["stdout"]))
         passed.append(good)
         if not good and not partial:
@@ -193,16 +197,31 @@ def _read_and_print(
 
 
 class _Budget:
-    """The time that all programs of one completion may take together: as the settings say, within the reward's own."""
+    """The time that all programs of one completion may take together: as the settings say, within the reward's own.
+
+    What they wait for a processor that others have is not theirs; it only ends with the clock of the reward.
+    """
 
     def __init__(self, wanted: float) -> None:
         own = clock.left()
-        seconds = wanted if own is None else min(wanted, SPENT * own)
-        self._end = time.monotonic() + seconds
+        self.left = wanted if own is None else min(wanted, SPENT * own)
+        self._end = time.monotonic() + (PATIENCE * wanted if own is None else WAITED * own)
 
-    def left(self) -> float:
-        """Return the seconds that are left, at least a hundredth."""
-        return max(0.01, self._end - time.monotonic())
+    def run(self, settings: SandboxSettings, code: str, **given: Any) -> ProgramOutcome:
+        """Run code for as long as the settings and what is left allow, and take what it used from that.
+
+        Raises:
+            Crowded: if this machine had no processor for it in time.
+            RunError: as `_run`.
+        """
+        wanted, wall = min(settings.seconds, self.left), max(0.01, self._end - time.monotonic())
+        wall = min(wall, settings.wall or wall)
+        seconds = min(wanted, wall)
+        outcome = _run(settings.model_copy(update={"seconds": seconds, "wall": wall}), code, **given)
+        if outcome.why == "starved" or (outcome.why == "timeout" and seconds < wanted):
+            raise Crowded(f"this machine gave a program less than its {wanted:g} s within {outcome.seconds:g} s")
+        self.left -= max(0.0, outcome.seconds - outcome.waited)
+        return outcome
 
 
 def _run(settings: SandboxSettings, code: str, **given: Any) -> ProgramOutcome:
@@ -254,18 +273,10 @@ ROUNDED = 1e-12
 def _result(line: str) -> Any:
     """Return what a call returned; NOTHING where the line says something else."""
     try:
-        found = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        found = strict_json(line)
     except (ValueError, RecursionError):
         return NOTHING
     return found["result"] if isinstance(found, dict) and found.keys() == {"result"} else NOTHING
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _finite(text: str) -> float:
-    return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
 def _lines(text: str) -> list[str]:

@@ -32,6 +32,8 @@ TRIES = 3
 START_SECONDS = 120.0
 """Time in which a process must start, import and reply; calls end by their own limits long before."""
 MEMORY = 2 << 30
+HASH_SEED = {"PYTHONHASHSEED": "0"}
+"""Of the process of all calls, whatever this one has: sets of texts have the same order in every run."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Apart:
     target: str
     runs_text: bool = False
     recipe: tuple[Any, ...] | None = None
+    seconds: float | None = None
+    """Processor time of a call; None: as a reward's clock allows."""
 
     def __call__(self, *arguments: Any) -> Any | Spoiled:
         """Return the value of one call, or `Spoiled`.
@@ -81,7 +85,7 @@ class Apart:
             RunError: if the function cannot be imported, or this machine gave it no process.
             Crowded: if this machine gave it too little processor time, several times where there is time for that.
         """
-        cpu, wall = ALLOWANCE.cpu, ALLOWANCE.wall
+        cpu, wall = (ALLOWANCE.cpu, ALLOWANCE.wall) if self.seconds is None else (self.seconds, 4 * self.seconds)
         frame = pickle.dumps((self.target, self.recipe, self.runs_text, (cpu, wall, MEMORY), arguments))
         for _ in range(TRIES):
             kind, said = SERVER.ask(frame)
@@ -130,7 +134,8 @@ class _VerifierProcess:
         if self._process is not None and self._owner == os.getpid():
             return self._process
         try:
-            self._process, self._owner = WorkerProcess(hello_frame({}, MEMORY, []), apart_worker.__file__), os.getpid()
+            hello, script = hello_frame({}, MEMORY, []), apart_worker.__file__
+            self._process, self._owner = WorkerProcess(hello, script, variables=HASH_SEED), os.getpid()
         except OSError as error:
             raise RunError(f"No process for verifiers can be started: {error}") from error
         self._reply(self._process)

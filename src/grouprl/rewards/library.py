@@ -10,20 +10,28 @@ their form (`FORMS`).
 
 from __future__ import annotations
 
-import json
-import math
+import base64
+import contextlib
+import pickle
+import random
 import re
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.rewards.builtin import ANSWER_TAG
 from grouprl.rewards.isolated import Apart, Spoiled
+from grouprl.rewards.structured import strict_json
 
 BLOCK = 1000
 """Entries of a dataset. Some generators prepare as many as their size says, so a stream is cut into such blocks."""
+GENERATION_SECONDS = 20.0
+"""Processor time in which an entry is made."""
 FULL = 0.99
 LONGEST = 20_000
 """Characters of an answer; a longer one is none."""
@@ -113,6 +121,48 @@ def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -
     return lambda text, entry: float(dataset.score_answer(text, entry=entry))
 
 
+def entry_maker(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> Callable[[int], str]:
+    """Return the function from a position to the pickled entry there, as text; called in the process apart."""
+    dataset = dataset_maker(name, level, config)(seed)
+    with contextlib.suppress(Exception):  # an entry that cannot be made is a complaint of whoever asks for it
+        dataset[0]  # what the library keeps with its first entry is then there for all
+
+    def entry(position: int) -> str:
+        random.seed(f"{seed}/{position}")  # of the datasets that sample from Python's or numpy's common generator
+        np.random.seed((seed + position) % 2**32)
+        return base64.b64encode(zlib.compress(pickle.dumps(dataset[position]))).decode("ascii")
+
+    return entry
+
+
+class Entries:
+    """Entries of a dataset, a function of its seed and their position alone.
+
+    Some datasets iterate over sets of texts or sample from a common generator, so that they differ from process to
+    process (observed in version 0.1.25: codeio, intermediate_integration, isomorphic_strings, knight_swap,
+    list_functions, polynomial_multiplication, ransom_note, word_ladder). All are made in the process apart, which has a
+    fixed hash seed, each in a fork with generators of its own.
+    """
+
+    def __init__(self, name: str, level: int | None, config: Mapping[str, Any], seed: int) -> None:
+        self.name = name
+        recipe = (name, level, config, seed)
+        self._make = Apart("grouprl.rewards.library:entry_maker", True, recipe, GENERATION_SECONDS)
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """Return an entry.
+
+        Raises:
+            InputError: if the library cannot make it.
+            RunError, Crowded: if this machine has no process or no time for it.
+        """
+        found = self._make(position)
+        if isinstance(found, Spoiled):
+            raise InputError(f"reasoning-gym's '{self.name}' cannot sample a prompt", found.why)
+        entry: dict[str, Any] = pickle.loads(zlib.decompress(base64.b64decode(found)))  # of this package's own process
+        return entry
+
+
 def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
     """Whether a text may reach the library's scorer at all: not empty, copied or too long, of a safe grammar."""
     own = entry["answer"]
@@ -144,7 +194,7 @@ def hedged(text: str, own: str) -> bool:
     return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
 
-def problems(name: str, score: Callable[[str, Any], float], entries: list[Mapping[str, Any]]) -> list[str]:
+def problems(name: str, score: Callable[[str, Any], float], entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
     found = []
     for entry in entries:
@@ -185,19 +235,10 @@ def _number(text: str) -> Fraction | None:
 def _is_json(text: str) -> bool:
     """Whether a text is a JSON list or object, not nested deeply, of finite numbers."""
     try:
-        found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        found = strict_json(text)
     except (ValueError, RecursionError):
         return False
     return isinstance(found, list | dict) and max(text.count("["), text.count("{")) <= 2000
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(name)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    return value if math.isfinite(value) else _refuse(text)
 
 
 def dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:

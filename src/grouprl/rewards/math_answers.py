@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from grouprl.rewards.isolated import Apart, Spoiled
-from grouprl.rewards.math_text import Several, as_words, elements_of, literal, split_units, tidy, whole_gold
+from grouprl.rewards.math_text import Several, as_words, elements_of, literal, split_units, tidy, unwrapped, whole_gold
 
 MOST_ELEMENTS = 50
 EQUATION = re.compile(r"(?<![\\<>!:=])=(?!=)")
@@ -101,6 +101,7 @@ def _same_leaf(gold: str, said: str, evaluated: bool) -> bool:
     (theirs, unit), (ours, other) = split_units(gold), split_units(said)
     if unit and other and unit.rstrip("s") != other.rstrip("s"):
         return False
+    theirs, ours = unwrapped(theirs), unwrapped(ours)
     wanted, found = literal(theirs), literal(ours)
     if wanted is not None and (found is not None or evaluated):
         return found == wanted

@@ -17,6 +17,13 @@ from grouprl.rewards.math_text import literal
 
 DECIMAL = re.compile(r"(?<![\d_{])(\d*)\.(\d+)")
 FOREIGN = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}|\d\s*_|\d\s+\d|\.\d+\.|[\"'`;#@&$]{2}|__")
+ROOT = r"\\sqrt\s*(?:\{[^{}]*\}|\d)"
+PARTS = (
+    r"\\frac\s*\{\s*(-?\d+)(?![\d.])(?:[^{}+\-]|\{[^{}]*\})*\}\s*\{\s*(\d+)(?![\d.])(?:[^{}+\-]|\{[^{}]*\})*\}",
+    r"(?<![\d.^{])(\d+)\s*(?:\\[a-zA-Z]+|[a-zA-Z])?\s*(?:\{[^{}]*\})?/(\d+)(?![\d.])",
+)
+"""Fractions whose numerator and denominator are products that begin with whole numbers: 2π/8, 4√2/6."""
+TO_BE_DONE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit)
 NAMES = r"\\[a-zA-Z]+"
 COMPUTED = frozenset(
     (
@@ -61,8 +68,9 @@ COMPUTED = frozenset(
     )
 )
 UNDONE = re.compile(
-    r"(?<![\w}.])\d+(?:\.\d+)?\s*(?:[-+*/^]|\\(?:cdot|times|div))\s*\(?-?\d+(?![\w.]|\s*\\[a-zA-Z])|\)\s*[\^(]|!"
+    r"(?<![\w}.^])\d+(?:\.\d+)?\s*(?:[-+*^]|\\(?:cdot|times|div))\s*\(?-?\d+(?![\w.]|\s*\\[a-zA-Z])|\)\s*[\^(]|!"
 )
+PRODUCT = re.compile(r"(?<![\w}.^])\d+(?:\.\d+)?\s*(?:\*|\\(?:cdot|times|div))\s*\(?-?(?!10\^)\d+(?![\d.])")
 WARM = (
     (r"2\sqrt{2}+\frac{\pi}{3}", r"\frac{\pi}{3}+2\sqrt{2}"),
     ("(x+1)^2", "x^2+2x+1"),
@@ -95,7 +103,8 @@ def readable(text: str) -> bool:
 def equal(gold: str, said: str, evaluated: bool) -> bool:
     """Whether two formulas are equal: numbers exactly, relations with their direction, the rest symbolically.
 
-    With `evaluated`, a gold that is a number has to be met by a number in which nothing is left to compute.
+    With `evaluated`, a gold that is a number has to be met by a number in which nothing is left to compute, and one in
+    which nothing is to be summed, derived or integrated by one like that.
     """
     try:
         ours, theirs = _parse(said), _parse(gold)
@@ -106,13 +115,15 @@ def equal(gold: str, said: str, evaluated: bool) -> bool:
         return isinstance(ours, relations) and isinstance(theirs, relations) and _same_relation(theirs, ours)
     if not isinstance(ours, sympy.Expr) or not isinstance(theirs, sympy.Expr):
         return type(ours) is type(theirs) and bool(verify(theirs, ours, timeout_seconds=None, float_rounding=12))
-    if evaluated and not theirs.free_symbols:
+    if evaluated and {symbol.name for symbol in theirs.free_symbols} <= {"i"}:
         value = theirs.doit()
         if value.is_Rational:
             written = literal(said)
             return written is not None and sympy.Rational(written.numerator, written.denominator) == value
         if unfinished(said, gold):
             return False
+    if evaluated and ours.has(*TO_BE_DONE) and not theirs.has(*TO_BE_DONE):
+        return False
     return _same_expression(theirs, ours)
 
 
@@ -123,9 +134,12 @@ def unfinished(said: str, gold: str) -> bool:
         return True
     if any(names.count(name) > max(1, wanted.count(name)) for name in (r"\pi", r"\infty")):
         return True
+    roots, kept_roots = re.findall(ROOT, said), re.findall(ROOT, gold)
     if names.count(r"\sqrt") > wanted.count(r"\sqrt") + 1:
         return True
-    undone = [found.replace(" ", "") for found in UNDONE.findall(said)]
+    if any(roots.count(root) > max(1, kept_roots.count(root)) for root in roots):
+        return True
+    undone = [found.replace(" ", "") for found in (*UNDONE.findall(said), *PRODUCT.findall(said))]
     if any(found not in gold.replace(" ", "") for found in undone):
         return True
     radicands = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", said)
@@ -138,11 +152,11 @@ def _has_square(number: int) -> bool:
 
 
 def _unreduced(said: str, gold: str) -> bool:
-    pattern = r"\\frac\s*\{(-?\d+)\}\s*\{(\d+)\}"
-    return any(
-        int(below) in (0, 1) or sympy.gcd(int(above), int(below)) != 1
-        for above, below in set(re.findall(pattern, said)) - set(re.findall(pattern, gold))
-    )
+    for pattern in PARTS:
+        for above, below in set(re.findall(pattern, said)) - set(re.findall(pattern, gold)):
+            if int(below) in (0, 1) or sympy.gcd(int(above), int(below)) != 1:
+                return True
+    return False
 
 
 def _parse(text: str) -> Any:

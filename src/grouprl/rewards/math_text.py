@@ -33,16 +33,23 @@ FORMULA = re.compile(
 SAID = re.compile(r"(?i:answer)[ \t]{0,9}(?:is|:|=)[ \t]{0,9}\**[ \t]{0,9}:?[ \t]{0,9}([^\s][^\n]{0,199})")
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 LAST_NUMBER = re.compile(
-    rf"(?<![\w.\\])(?:(?<![)\]}}])[-+\u2212])?(?:{NUMBER})(?:/\d+)?(?:\s*\\?%)?(?![\w\\^_({{!/]|\.\d|,\d)"
+    rf"(?<![\w.\\{{^_])(?:(?<![)\]}}])[-+\u2212])?(?:{NUMBER})(?:/\d+)?(?:\s*\\?%)?(?![\w\\^_({{!/]|\.\d|,\d)"
 )
 WORD = re.compile(r"[^\W\d_]{3,}")
 SHORT_WORD = re.compile(r"[^\W\d_]{2,}")
 SPACING = re.compile(
     r"\\[,;:! ]|~|\\(?:left|right|displaystyle|textstyle|bigl?|bigr?|Bigl?|Bigr?|limits|quad|qquad)(?![a-zA-Z])"
 )
-SIGNS = str.maketrans(
-    {"\u2212": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u2264": r"\le ", "\u2265": r"\ge "}
-) | {
+MINUS = dict.fromkeys(map(ord, "\u2212\u2013\ufe63\uff0d"), "-")
+UNSEEN: dict[int, str] = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"), "")
+"""Characters that nobody sees: a text means the same without them."""
+SIGNS = {
+    **MINUS,
+    **UNSEEN,
+    0xD7: r"\times ",
+    0xB7: r"\cdot ",
+    0x2264: r"\le ",
+    0x2265: r"\ge ",
     0x3C0: r"\pi ",
     0x221E: r"\infty ",
     0xB0: r"^\circ",
@@ -51,8 +58,15 @@ SIGNS = str.maketrans(
     0x222A: r"\cup ",
 }
 TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
+FONT = re.compile(r"\\(?:mathbf|textbf|mathrm|text|boldsymbol|mathit|textit|underline)\s*(?=\{.*\}\Z)")
+UNIT = re.compile(
+    r"((?!\\text).*(?:[\d})]|\\pi|[a-z]))\s*\\(?:text|mathrm|mbox|textbf)"
+    r"\s*\{(?!\s*(?:or|and|not)\b)([^{}\d]*)\}(\^(?:\{\d\}|\d))?"
+)
 NEGATION = re.compile(
-    r"(?i:\b(?:not|never|except|unlike|isn't|ain't|wasn't|cannot be|can't be)|\u2260|!=|<>|\\neq?)[\s$(*:|=]*$"
+    r"(?i:\b(?:(?:not|never|isn['\u2019]t|ain['\u2019]t|wasn['\u2019]t|cannot be|can['\u2019]t be)"
+    r"(?: (?:equal(?: to)?|exactly|really))?|except|unlike|neither|nor|anything but)"
+    r"|\u2260|\u2249|!=|<>|\\neq?|\\not ?=)[\s$(*:|=]*$"
 )
 PLAIN = re.compile(r"([-+]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*)(?:\\(?:overline|bar)\{(\d+)\}|\\bar(\d))?)?|\.(\d+))")
 SCIENCE = re.compile(r"([-+]?\d+(?:\.\d+)?)(?:[eE]|(?:\\times|\\cdot|\*)10\^)(?:\{([-+]?\d+)\}|([-+]?\d+))")
@@ -140,6 +154,7 @@ def tidy(text: str) -> str | None:
     text = SPACING.sub(" ", text.translate(SIGNS)).replace("{,}", ",").replace("\\$", "").strip()
     text = re.sub(r"\\(?:geqslant|geq)(?![a-zA-Z])", r"\\ge", re.sub(r"\\(?:leqslant|leq)(?![a-zA-Z])", r"\\le", text))
     text = re.sub(r"\\neq(?![a-zA-Z])", r"\\ne", re.sub(r"\\[dt]frac", r"\\frac", text))
+    text = re.sub(r"\\([lr])brace(?![a-zA-Z]) ?", lambda found: "\\{" if found[1] == "l" else "\\}", text)
     text = re.sub(r"\s+", " ", text.strip("$ \n")).rstrip(". ").strip()
     return text if _depth(text) <= DEEPEST else None
 
@@ -169,11 +184,20 @@ def split_units(text: str) -> tuple[str, str]:
     found = re.fullmatch(r"(.*?)\^\s*(?:\{\s*\\circ\s*\}|\\circ)", text)
     if found:
         return found[1].strip(), "deg"
-    found = re.fullmatch(r"(.*[\d})])\s*\\(?:text|mathrm|mbox|textbf)\s*\{([^{}]*)\}(\^\{?\d\}?)?", text)
+    found = UNIT.fullmatch(text)
     if found:
-        return found[1].strip(), (found[2].strip(" .").casefold() + (found[3] or "").strip("^{}"))
+        unit = found[2].strip(" .").casefold() + (found[3] or "").strip("^{}")
+        return found[1].strip(), "deg" if unit in ("degree", "degrees") else unit
     found = re.fullmatch(r"([-+]?[\d.,/]+)\s+([^\W\d_]{2,}(?: [^\W\d_]{2,})*)", text)
     return (found[1], found[2].casefold()) if found else (text, "")
+
+
+def unwrapped(text: str) -> str:
+    """Return a value without what stands around all of it: brackets or braces of a group, and a command for a font."""
+    text = FONT.sub("", text, count=1) if FONT.match(text) and _stays_open(FONT.sub("", text)[1:-1]) else text
+    while text[:1] + text[-1:] in ("()", "{}") and _stays_open(text[1:-1]):
+        text = text[1:-1].strip()
+    return text
 
 
 def elements_of(text: str) -> Several | None:

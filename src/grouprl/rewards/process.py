@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +29,7 @@ STACK_SECONDS = 0.5
 """How long a worker that hangs may take to say where."""
 FAREWELL_SECONDS = 0.5
 """How long an idle worker may take to end by itself."""
+NO_VARIABLES: Mapping[str, str] = {}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -39,7 +40,14 @@ class BadReply(Exception):
 class WorkerProcess:
     """A started worker, in a session of its own, so that its children can be ended with it."""
 
-    def __init__(self, hello: bytes, script: str = worker.__file__, longest_reply: int = LONGEST_REPLY) -> None:
+    def __init__(
+        self,
+        hello: bytes,
+        script: str = worker.__file__,
+        longest_reply: int = LONGEST_REPLY,
+        variables: Mapping[str, str] = NO_VARIABLES,
+    ) -> None:
+        """Start it; `variables` are set in its environment, whatever this process has."""
         self.longest_reply = longest_reply
         request, requests = os.pipe()
         replies, reply = os.pipe()
@@ -52,7 +60,7 @@ class WorkerProcess:
             bufsize=0,
             pass_fds=(request, reply, lifeline),
             start_new_session=True,
-            env=dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"} | os.environ,
+            env=dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"} | os.environ | dict(variables),
         )
         for theirs in (request, reply, lifeline):
             os.close(theirs)

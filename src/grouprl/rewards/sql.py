@@ -33,7 +33,7 @@ HEAP = 64 << 20
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
 NUMBER, TEXT = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])"), re.compile(r"'[^']*'")
 VARIANTS, COMPARED, FEWEST = 40, 8, 8
-"""Tables that are tried where a right query finds nothing, how many are compared, and the rows of a table in them."""
+"""Tables with other values that are tried, how many of them are compared, and the rows of a table in them."""
 PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
 """Weights of Reasoning-SQL (Pourreza et al. 2025, arXiv 2503.23157) without its judge; normalised to a sum of 1."""
 
@@ -82,8 +82,8 @@ def run_query(query: str, tables: Tables) -> list[tuple[Any, ...]]:
 def sql_components(query: str, gold: str, tables: Tables) -> dict[str, float]:
     """Return what Reasoning-SQL pays for, each in [0, 1]; a right query has 1 everywhere.
 
-    `execution`: the same rows as the right query, in any order unless that one has "order by"; where the right query
-    finds nothing, any query that finds nothing would have them, so the two are compared on other rows too (`is_right`).
+    `execution`: the same rows as the right query, in any order unless that one has "order by"; rows that are only
+    written down do not count, and neither does finding nothing where nothing is found (`is_right`).
     `syntax`: it runs.
     `schema`: Jaccard index of the tables and columns used. `ngram`: Jaccard index of pairs of tokens.
     """
@@ -99,24 +99,29 @@ def sql_components(query: str, gold: str, tables: Tables) -> dict[str, float]:
 
 
 def is_right(query: str, gold: str, tables: Tables) -> bool:
-    """Whether a query gives the rows of the right one, on other values too where that one finds nothing in these.
+    """Whether a query gives the rows of the right one and does not merely write them down ("select 7").
 
-    Where it finds nothing in any that are tried, the query must be the right one, word for word.
+    Both are tried on other values of the same kind. Where the right query finds something in these tables, the other
+    one must give its rows here, and other rows somewhere else if the right one does. Where it finds nothing here, any
+    query that finds nothing would have its rows: the two must agree wherever the right one finds something; where it
+    never does, the query must be the right one, word for word.
+
+    Raises:
+        QueryError: if the right query cannot be run.
     """
     ordered = "order by" in gold.lower()
-    wanted = run_query(gold, tables)
-    tried = [(tables, wanted)]
-    if not _tells(wanted):
-        others = ((other, run_query(gold, other)) for other in (changed(tables, gold, n) for n in range(VARIANTS)))
-        telling = list(islice((pair for pair in others if _tells(pair[1])), COMPARED))
-        if not telling:
-            return sql_tokens(query) == sql_tokens(gold)
-        tried += telling
-    for other, rows in tried:
-        found = _rows(query, other)
-        if found is None or not same_rows(found, rows, ordered=ordered):
-            return False
-    return True
+    wanted, found = run_query(gold, tables), _rows(query, tables)
+    if found is None or not same_rows(found, wanted, ordered=ordered):
+        return False
+    others = ((other, run_query(gold, other)) for other in (changed(tables, gold, n) for n in range(VARIANTS)))
+    telling = list(islice((pair for pair in others if _tells(pair[1])), COMPARED))
+    both = [(_rows(query, other), rows) for other, rows in telling]
+    if _tells(wanted):
+        varied = any(not same_rows(rows, wanted, ordered=ordered) for _, rows in both)
+        return not varied or any(rows is not None and not same_rows(rows, found, ordered=ordered) for rows, _ in both)
+    if not telling:
+        return sql_tokens(query) == sql_tokens(gold)
+    return all(rows is not None and same_rows(rows, right, ordered=ordered) for rows, right in both)
 
 
 def changed(tables: Tables, gold: str, number: int) -> Tables:

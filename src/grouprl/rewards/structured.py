@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -86,9 +87,20 @@ def tool_calls(completion: str, answer: str, scale: float = 3.0) -> dict[str, fl
         raise ValueError(f"the column 'answer' holds no tool calls: {answer!r}")
     block = CALLS.fullmatch(completion)
     found = None if block is None else read_calls(block["calls"])
-    right = found is not None and same(sorted(map(_plain, found)), sorted(map(_plain, wanted)))
+    right = found is not None and same_calls(found, wanted)
     graded = -1.0 if found is None else 2 * call_score(found, wanted) - 1
     return {"format": float(block is not None), "calls": scale * graded, "correct": float(right)}
+
+
+def same_calls(found: Sequence[Call], wanted: Sequence[Call]) -> bool:
+    """Whether the calls are the same ones, in any order."""
+    left = list(found)
+    for call in wanted:
+        place = next((i for i, each in enumerate(left) if same(_bare(each), _bare(call))), None)
+        if place is None:
+            return False
+        del left[place]
+    return not left
 
 
 def call_score(found: Sequence[Call], wanted: Sequence[Call]) -> float:
@@ -119,14 +131,39 @@ def overlap(ours: Collection[Any], theirs: Collection[Any]) -> float:
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text is; None if it is none."""
+    """Return the JSON object that a text is; None if it is none, or says two things by one name or no finite number."""
     if _depth(text) > DEEPEST:
         return None  # what can just be read could not be written again
     try:
-        found = json.loads(text)
+        found = strict_json(text)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def strict_json(text: str) -> Any:
+    """Return a JSON value: numbers are finite, and no object has a key twice, of which a reader would take the last.
+
+    Raises:
+        ValueError: if the text is none.
+        RecursionError: if it is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name[:20]} is no finite number")
+
+
+def _finite(text: str) -> float:
+    return value if math.isfinite(value := float(text)) else _refuse(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
 
 
 def _depth(text: str) -> int:
@@ -146,8 +183,14 @@ def read_calls(text: str) -> list[dict[str, Any]] | None:
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Whether two JSON values are equal, true and 1 being different."""
-    return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
+    """Whether two JSON values are equal: 7.0 is 7, true is not 1."""
+    if isinstance(ours, bool) or isinstance(theirs, bool):
+        return ours is theirs
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in ours)
+    return bool(ours == theirs)
 
 
 def _parameter_score(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
@@ -160,5 +203,5 @@ def _is_call(call: Mapping[str, Any]) -> bool:
     return isinstance(call.get("name"), str) and isinstance(call.get("parameters"), dict)
 
 
-def _plain(call: Call) -> str:
-    return json.dumps({"name": call["name"], "parameters": call["parameters"]}, sort_keys=True)
+def _bare(call: Call) -> dict[str, Any]:
+    return {"name": call["name"], "parameters": call["parameters"]}

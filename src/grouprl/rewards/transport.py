@@ -23,8 +23,8 @@ class CannotSend(InputError):
     """The reward cannot be found again by another process."""
 
 
-def pack(reward: Reward) -> dict[str, Any]:
-    """Return plain data from which `unpack` builds the reward again in another process.
+def pack(reward: Reward, what: str = "reward") -> dict[str, Any]:
+    """Return plain data from which `unpack` builds the reward again in another process; `what` names it in messages.
 
     What was imported for a configuration travels as its import path, and modules imported from a file also as their
     text, so that the other process has the same code even if the file has changed since. The rest is pickled.
@@ -34,15 +34,15 @@ def pack(reward: Reward) -> dict[str, Any]:
             pickled.
     """
     buffer = io.BytesIO()
-    pickler = _Pickler(buffer)
+    pickler = _Pickler(buffer, what)
     try:
         pickler.dump(reward)
     except CannotSend:
         raise
     except Exception as error:  # pickling runs the code of the objects it meets
         raise CannotSend(
-            f"The reward '{reward_name(reward)}' cannot be sent to a worker process: {error}",
-            "a worker imports the reward, so it must be found by module and name",
+            f"The {what} '{reward_name(reward)}' cannot be sent to a worker process: {error}",
+            f"a worker imports the {what}, so it must be found by module and name",
             "Define it at the top of a module and name it as pkg.module:function or file.py:function.",
         ) from error
     sources = {name: (SOURCES[name].path, SOURCES[name].text) for name in pickler.files}
@@ -76,8 +76,9 @@ def _harmless(reward: Reward) -> bool:
 class _Pickler(pickle.Pickler):
     """Writes imported objects as their import path and notes the modules of files that are needed."""
 
-    def __init__(self, buffer: io.BytesIO) -> None:
+    def __init__(self, buffer: io.BytesIO, what: str) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        self.what = what
         self.files: list[str] = []
 
     def persistent_id(self, obj: Any) -> tuple[str, str] | None:
@@ -87,9 +88,9 @@ class _Pickler(pickle.Pickler):
             self.files.append(module)
         if module == MAIN:
             raise CannotSend(
-                f"The reward uses '{getattr(obj, '__qualname__', type(obj).__qualname__)}' of the main script",
+                f"The {self.what} uses '{getattr(obj, '__qualname__', type(obj).__qualname__)}' of the main script",
                 "a worker process cannot import the script that is being run",
-                "Put the reward into a module of its own.",
+                f"Put the {self.what} into a module of its own.",
             )
         return (origin.module, origin.name) if origin else None
 

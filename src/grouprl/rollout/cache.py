@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from grouprl.core.spans import spanned
 from grouprl.policy.lean import LeanModel
 
 CHUNK = 2**18
@@ -192,11 +193,13 @@ class RowCache:
             for held, each in zip(self.kv, (k, v), strict=True):
                 held[: self.rows, :, : self.used] = each[self.layout.row_r]
 
+    @spanned("attention")
     def append(self, kv: torch.Tensor) -> None:
         """Store one token per row."""
         self.kv[:, : self.rows, :, self.used] = kv.unflatten(1, (2, -1)).transpose(0, 1)
         self.used += 1
 
+    @spanned("attention")
     def attend(self, q: torch.Tensor) -> torch.Tensor:
         """Two batched products; the fused kernel on a GPU."""
         k, v = self.kv[:, : self.rows, :, : self.used]
@@ -220,6 +223,7 @@ class RowCache:
         out = prompts.values(weights[..., : self.layout.width])
         return out.add_(weights[..., self.layout.width :] @ v).reshape(self.rows, -1)
 
+    @spanned("attention")
     def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
         """Move the rows to the front."""
         self.rows = len(index_n)
@@ -227,6 +231,7 @@ class RowCache:
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
 
+    @spanned("attention")
     def fork(self, parent_n: torch.Tensor) -> None:
         """Copy rows behind the last."""
         before, self.rows = self.rows, self.rows + len(parent_n)
@@ -257,11 +262,13 @@ class SlotCache:
             for held, each in ((self.k, k), (self.v, v)):
                 held[: self.used, : self.rows] = each.permute(2, 0, 1, 3)[:, self.layout.row_r]
 
+    @spanned("attention")
     def append(self, kv: torch.Tensor) -> None:
         """Store one token per row."""
         self.k[self.used, : self.rows], self.v[self.used, : self.rows] = kv.chunk(2, dim=1)
         self.used += 1
 
+    @spanned("attention")
     def attend(self, q: torch.Tensor) -> torch.Tensor:
         """Sums of elementwise products, some slots at a time."""
         before = self.layout.width if self.layout.shared else 0
@@ -293,6 +300,7 @@ class SlotCache:
         starts = range(0, self.used, each)
         return [(slice(i, min(i + each, self.used)), room[: self.used - i]) for i in starts]
 
+    @spanned("attention")
     def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
         """Move the rows to the front of each slot."""
         self.rows = len(index_n)
@@ -301,6 +309,7 @@ class SlotCache:
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
 
+    @spanned("attention")
     def fork(self, parent_n: torch.Tensor) -> None:
         """Copy rows behind the last of each slot."""
         before, self.rows = self.rows, self.rows + len(parent_n)

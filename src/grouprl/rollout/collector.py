@@ -16,6 +16,7 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.envs.stage import Stage
 from grouprl.envs.stage_workers import open_stage
@@ -284,7 +285,7 @@ class Collector:
         assert self.make is not None
         sampling = self.config.sampling
         starts = self.starts(rows)
-        with self.watch("rollout"):
+        with self.watch("rollout"), span("environments"):
             if self.task.spaces is not None:
                 return play_arrays(
                     self.sampler,
@@ -372,6 +373,7 @@ class Collector:
         ids_of = {id(request): (*ids, *request.prefix) for request, ids in zip(requests, encoded, strict=True)}
         return tuple(ids_of[id(request)] for request, _ in rows)
 
+    @spanned("score")
     def _score(self, texts: Sequence[str], examples: Sequence[Any], ids: Sequence[str]) -> Scores:
         columns = [example.columns for example in examples]
         with self.watch("score"):

@@ -14,6 +14,7 @@ import torch
 
 from grouprl.algorithms.token_weights.entropy_score import score
 from grouprl.core.errors import InputError
+from grouprl.core.spans import spanned
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import EntropyScaling, Request
@@ -101,6 +102,7 @@ def alike(request: Request[Tokens]) -> tuple[object, ...]:
     return request.greedy, request.top_p, request.top_k, request.stop, request.stop_texts, request.entropy_scaling
 
 
+@spanned("prefill")
 def make_decoder(policy: CausalPolicy) -> TransformersDecoder | LeanDecoder:
     """Return a decoder of the policy with its weights as they are now."""
     return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
@@ -134,6 +136,7 @@ class _Writer:
         self.leaving: list[Leaving] | None = None
         """What rows leave behind in the decoder; None where it is not needed."""
 
+    @spanned("decode: other")
     @torch.inference_mode()
     def write(
         self,
@@ -183,6 +186,7 @@ class _Writer:
             rows = row_r[index_n].tolist()
             self.leaving.append(leave(decoder, index_n, rows, [len(prompts[row - offset]) for row in rows]))
 
+    @spanned("sampling")
     def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
         """Choose each row's token and store it."""
         s = self.settings
@@ -207,6 +211,7 @@ class _Writer:
         temperature = self.temperature if isinstance(self.temperature, float | int) else self.temperature[row_r, None]
         return log_softmax_of(logits_rv / (temperature if factor_r is None else temperature * factor_r[:, None]), 1.0)
 
+    @spanned("sampling")
     def _going_on(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
         """Note which live rows end with this token; return which continue."""
         done_r = (token_r[:, None] == self.eos).any(1)
@@ -221,6 +226,7 @@ class _Writer:
         going_r = live_r ^ ended_r
         return going_r & (self.length_b[row_r] > t + 1) if self.bounded else going_r
 
+    @spanned("decode: other")
     def written(self) -> Written:
         """Return the completions, cut to their lengths."""
         ended_b = self.ended_tb.any(0)

@@ -1,15 +1,45 @@
-"""What samples from a policy in this process."""
+"""What samples from a policy: the engine of this process, or one that a configuration names."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from grouprl.core.errors import GrouprlError, InputError, suggest
+from grouprl.core.importing import import_object
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.protocols import Engine
 from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.sampler import LocalSampler
 
+LOCAL = "local"
+"""The name of the engine of this process."""
+ENGINES: dict[str, Callable[..., Engine[Any, Any]]] = {}
+"""By name: what makes an engine of a policy and the engine's settings."""
+PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
+M = TypeVar("M", bound=Callable[..., Any])
 
+
+def register_engine(name: str) -> Callable[[M], M]:
+    """Let `sampling.engine: name` stand for the decorated class or function (policy, **settings) -> engine.
+
+    Raises:
+        InputError: the name is taken.
+    """
+
+    def register(make: M) -> M:
+        known = ENGINES.get(name)
+        if known is not None and known.__qualname__ != make.__qualname__:
+            raise InputError(f"there are two engines '{name}'", "an engine's name means one thing")
+        ENGINES[name] = make
+        return make
+
+    return register
+
+
+@register_engine(LOCAL)
 def local_engine(policy: Any) -> Engine[Any, Any]:
     """Return what samples from `policy` with its own weights.
 
@@ -20,3 +50,74 @@ def local_engine(policy: Any) -> Engine[Any, Any]:
         found: Engine[Any, Any] = make()
         return found
     return ArraySampler(policy) if isinstance(policy, ArrayPolicy) else LocalSampler(policy)
+
+
+@dataclass(frozen=True)
+class ChosenEngine:
+    """The engine that a configuration names; it is called with the policy."""
+
+    name: str
+    make: Callable[..., Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is known beforehand that its log-probs are the trainer's: its class says `exact = True`."""
+        return getattr(self.make, "exact", False) is True
+
+    def __call__(self, policy: Any) -> Engine[Any, Any]:
+        """Return the engine for `policy`.
+
+        Raises:
+            InputError: it fails as it is made, or what is made does not do what engines do.
+        """
+        try:
+            found = self.make(policy, **self.settings)
+        except GrouprlError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"the engine '{self.name}' failed as it was made: {type(error).__name__}: {error}"
+            ) from error
+        lacking = [name for name in PARTS_OF_ENGINE if not hasattr(found, name)]
+        if lacking:
+            raise InputError(
+                f"the engine '{self.name}' has no {', '.join(lacking)}",
+                f"an engine has {', '.join(PARTS_OF_ENGINE)} (grouprl.protocols.Engine)",
+                "See docs/extend/engine.md",
+            )
+        made: Engine[Any, Any] = found
+        return made
+
+
+def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
+    """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
+
+    Raises:
+        InputError: there is no such engine, it cannot be called with a policy, or it has no such setting.
+    """
+    if name not in ENGINES and ":" not in name:
+        raise InputError(
+            f"sampling.engine = {name!r}",
+            f"engines are {', '.join(sorted(ENGINES))}, or yours as pkg.module:Class or file.py:Class",
+            suggest(name, ENGINES),
+        )
+    make = ENGINES[name] if name in ENGINES else import_object(name, "engine")
+    if not callable(make):
+        raise InputError(
+            f"the engine '{name}' is {type(make).__name__}", "it is called with the policy: see docs/extend"
+        )
+    _check_settings(name, make, settings)
+    return ChosenEngine(name, make, settings)
+
+
+def _check_settings(name: str, make: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    try:
+        inspect.signature(make).bind(None, **settings)
+    except TypeError as error:
+        raise InputError(
+            f"the engine '{name}' with sampling.engine_settings {dict(settings)}",
+            f"it is called with the policy and these settings: {error}",
+        ) from None
+    except ValueError:  # a builtin without a signature says by itself what it takes
+        return

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Example, Message
@@ -67,6 +68,8 @@ class Context:
     turns: list[Turn] = field(default_factory=list)
     talk: list[tuple[Message, ...]] = field(default_factory=list)
     """The exchange behind the prompt: messages of each turn, and those of each observation."""
+    text: str = ""
+    """The row as text before its last action, where a chat template renders it; '' until that is asked for."""
 
     @property
     def length(self) -> int:
@@ -284,16 +287,23 @@ class Episode:
         """Return the exchange behind the first observation, for readers: a line per action and per observation."""
         who = {id(turn): each.agent for each in self.contexts for turn in each.turns}
         turns = self.turns if context is None else context.turns
-        pairs = ((f"{who[id(turn)]}> {turn.action}", turn.seen) for turn in turns)
+        pairs = ((f"{who[id(turn)]}> {_told(turn)}", turn.seen) for turn in turns)
         return "\n".join(line for pair in pairs for line in pair if line)
 
-    def fail(self, what: str, trace: str = "", status: Any = "error", *, lost: bool = False) -> None:
+    def fail(
+        self,
+        what: str,
+        trace: str = "",
+        status: Any = "error",
+        who: str = "the environment failed",
+        *,
+        lost: bool = False,
+    ) -> None:
         """Note the first failure, naming the prompt and the seed; the episode is over."""
         self.ended = "error"
         if self.failure is None:
             where = f"prompt '{self.start.example.id}', seed {self.start.seed}, turn {len(self.turns)}"
-            what = f"the environment failed ({where}): {what}"
-            self.failure = Failure(what, trace, status, "environment", lost)
+            self.failure = Failure(f"{who} ({where}): {what}", trace, status, "environment", lost)
 
     def fail_as(self, found: Failure) -> None:
         """Note how the environment failed."""
@@ -347,6 +357,16 @@ class Episode:
     def _fail_unknown(self, agent: Any) -> None:
         known = ", ".join(map(repr, self.agents))
         self.fail(f"it names the agent {agent!r}; the task's agents are {known}. Name it in the task's `agents`")
+
+
+def _told(turn: Turn) -> str:
+    """Return an action for readers: as it was written, thinking on lines of its own."""
+    if not turn.thinking:
+        return turn.action
+    rest = turn.action.partition(turn.thinking)[2].lstrip()
+    for _, end in THOUGHTS:
+        rest = rest.removeprefix(end).lstrip()
+    return f"(thinking) {turn.thinking}\n{rest}"
 
 
 def shown_messages(shown: Observation) -> tuple[Message, ...]:

@@ -19,7 +19,8 @@ from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
-from grouprl.rollout.turn_text import History, TurnText
+from grouprl.rollout.template_check import check_template
+from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 SLOW = 0.001
@@ -211,25 +212,27 @@ def measured(
         seen = demonstrate(encoder, task.environment, starts, history=history, stage=stage, **limits)
     except InputError as error:
         return Measured(0, own, (str(error),))
-    if len(seen.failures) == len(starts):
-        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every prompt that was tried"
-        return Measured(0, own, (what,))
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
     behind = own + task.max_turns * int(text)
-    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, notes=tuple(_notes(encoder, seen, history, stage)))
+    told = check_template(encoder, seen.prompts, history, turns=True, task=task)
+    if not told.refusals and len(seen.failures) == len(starts):
+        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every prompt that was tried"
+        return Measured(0, own, (what,), told.notes)
+    notes = (*_time_note(stage), *_rows_note(seen), *told.notes)
+    if not getattr(encoder.tokenizer, "chat_template", None) and history != "refuse":
+        notes += (f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns",)
+    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, told.refusals, notes)
 
 
-def _notes(encoder: Any, seen: Episodes, history: History, stage: Stage | None) -> Iterator[str]:
-    """Say how long environments take, how many rows an episode becomes, and what the template does to earlier turns."""
+def _time_note(stage: Stage | None) -> Iterator[str]:
+    """Say how long environments take, and on which prompt longest, where it is worth a word."""
     if stage is not None and stage.times.whole.mean >= SLOW:
         yield stage.times.words()
+
+
+def _rows_note(seen: Episodes) -> Iterator[str]:
+    """Say how many rows an episode becomes."""
     rows = len(seen) / max(1, len(seen.outcomes))
     if rows > 1:
         yield f"an episode becomes {rows:.3g} rows on average when its environment demonstrates; memory grows likewise"
-    difference = TurnText(encoder, "append").rewriting()
-    if difference is None and history != "refuse":
-        yield f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns"
-    elif difference is not None:
-        what = {"append": "stays in the row all the same", "split": "begins a new row"}[history]
-        yield f"the chat template rewrites history: {difference[0]!r} becomes {difference[1]!r}, which {what}"

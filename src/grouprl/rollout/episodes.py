@@ -115,12 +115,13 @@ def play(
     whatever time its environment and those of others take. A turn has at most `max_new_tokens`
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
-    Environments that raise end their episode as an error. `stage` holds the environments; None: they run in-process.
+    Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
+    where `history` is 'refuse'. `stage` holds the environments; None: they run in-process.
     `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
     keeps keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
-        InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
+        InputError: a first observation that leaves no room to act, or that the chat template cannot render.
     """
     settings = TurnSettings(tuple(agents), greedy, top_p, top_k, tuple(stop), entropy_scaling)
     sampler = sampler or LocalSampler(policy, kept_gb=kept_gb)
@@ -304,9 +305,9 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
 
 
 def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
-    """Return the contexts that were acted in; the one it ended in where there is none."""
+    """Return the contexts that were acted in; where there is none the first that was begun, or one of `end`."""
     acted = [context for context in episode.contexts if context.turns]
-    return acted or [Context(episode.agents[0], 0, -1, "", end)]
+    return acted or episode.contexts[:1] or [Context(episode.agents[0], 0, -1, "", end)]
 
 
 def _versions(versions: Sequence[Sequence[int]], width: int) -> torch.Tensor | None:

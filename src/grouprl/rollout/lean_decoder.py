@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from grouprl.core.spans import spanned
 from grouprl.policy.lean import FEWER_ROWS, LeanModel
 from grouprl.policy.lean_ops import turned
 from grouprl.policy.lean_weights import LayerWeights, decoding_weights
@@ -22,6 +23,7 @@ class LeanDecoder:
         self.lean, self.weights, self.past = lean, decoding_weights(lean), past
 
     @torch.inference_mode()
+    @spanned("prefill")
     def start(
         self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
     ) -> torch.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.core.spans import note
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples
 from grouprl.records.rollout import Rollout
@@ -59,8 +60,8 @@ class LocalSampler:
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: the same weights in full precision."""
-        return exact_in(self.policy.dtype)
+        """Whether the log-probs are the trainer's: the same weights and products in full precision."""
+        return exact_in(self.policy.dtype, getattr(self.policy, "precision", "float32"))
 
     def publish(self, version: int, policy: Any) -> None:
         """Let the weights as they are be version `version`; they are the policy's own, there is nothing to copy."""
@@ -89,6 +90,7 @@ class LocalSampler:
             own, member = [requests[i] for i in rows], acting(self.policy, owner)
             memory = kept.setdefault(owner, TurnCache(self.kept_gb)) if kept is not None and self.kept_gb else None
             written = decode(member, own, rows_at_once=self.rows_at_once, kept=memory, pause=pause)
+            note("sampled", own, written)
             parts.append((rows, written))
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
 
@@ -110,9 +112,9 @@ class LocalSession:
         self.kept.clear()
 
 
-def exact_in(dtype: torch.dtype) -> bool:
-    """Whether sampling with weights of this type gives the log-probs that the trainer computes."""
-    return dtype in EXACT
+def exact_in(dtype: torch.dtype, precision: str = "float32") -> bool:
+    """Whether sampling with weights of this type and such products gives the log-probs that the trainer computes."""
+    return dtype in EXACT and precision == "float32"
 
 
 def later(version: int, new: int) -> int:

@@ -12,7 +12,7 @@ from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.episode import Context, Episode
-from grouprl.rollout.turn_text import History, TurnText
+from grouprl.rollout.turn_text import History, Onward, TurnText
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Table:
         return living
 
     def act(self, rows: Sequence[Episode], sampled: Rollout) -> list[str]:
-        """Record the sampled turns of episodes; returns the actions."""
+        """Record the sampled turns of episodes; returns the actions as environments are told of them."""
         texts = list(self.policy.decode_all(sampled.response_ids))
         logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
         versions = None if sampled.version_bt is None else sampled.version_bt[:, 0].tolist()
@@ -66,7 +66,8 @@ class Table:
             ids = list(sampled.response_ids[i])
             version = NO_VERSION if versions is None else versions[i]
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], version)
-        return texts
+            self.between.think(episode.acting, episode.turns[-1], ids)
+        return [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
 
     def see(self, answered: Sequence[tuple[Episode, Any]]) -> None:
         """Record what environments answered to `reset`, or to the last action, and show it to those that go on."""
@@ -99,20 +100,24 @@ class Table:
 
     def _place(self, episodes: Sequence[Episode]) -> None:
         begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
-        grown: list[tuple[Episode, Context, str]] = []
-        for episode in episodes:
+        grown: list[tuple[Episode, Context, Onward]] = []
+        for episode in [each for each in episodes if each.alive]:
             context, shown = episode.addressed, episode.shown
-            if context is None:
+            if unable := self.between.unable(shown):
+                episode.fail(unable, who="the observation cannot be shown")
+            elif context is None:
                 first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
                 begun.append((episode, first, None))
-            elif (other := self.between.rewritten(context, shown)) is not None:
-                begun.append((episode, other, context))
+            elif (onward := self.between.onward(context, shown)).prompt is not None:
+                begun.append((episode, onward.prompt, context))
+            elif onward.text is not None:
+                grown.append((episode, context, onward))
             else:
-                last = context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
-                grown.append((episode, context, self.between.later(shown, last)))
+                episode.fail(onward.refused, who="the episode cannot be continued")
         prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
-        later = self.policy.encode_all([text for _, _, text in grown])
+        later = self.between.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
         for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
             episode.begin(prompt, list(ids), before)
-        for (episode, context, _), ids in zip(grown, later, strict=True):
-            episode.go_on(context, list(ids))
+        for (episode, context, onward), ids in zip(grown, later, strict=True):
+            onward.keep(context)
+            episode.go_on(context, ids)

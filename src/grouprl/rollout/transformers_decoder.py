@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from grouprl.core.spans import spanned
 from grouprl.policy.engine import accepts
 from grouprl.policy.lean import base_model
 from grouprl.rollout.decoder import reading_order
@@ -37,6 +38,7 @@ class TransformersDecoder:
         return empty_cache(self.model, windows=True) is not None
 
     @torch.inference_mode()
+    @spanned("prefill")
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
         """Read the prompts; where the cache is ordinary, long ones with those of about their length.
 

@@ -1,107 +1,277 @@
 """The text between a policy's turn and the next: an environment's text, inside what a chat template writes around it.
 
 Token-in token-out needs a template that leaves the past as it was: the rendering of a longer conversation begins with
-the rendering of the shorter one. Some templates rewrite history (they drop earlier thoughts, say); what then happens
-is a setting.
+what stands in the row. Some templates rewrite history (they drop earlier thoughts, trim white space, move tools). Each
+episode is judged by the real rendering of its own messages; what happens where that differs is a setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from grouprl.chat.calls import Form
+from grouprl.chat.said import Call, Said, Spoken
+from grouprl.chat.syntaxes import AUTO, JSON
+from grouprl.chat.tool_calls import protocol_calls
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.environment import Observation
+from grouprl.policy.call_syntax import call_syntax, opens_thinking
+from grouprl.policy.chat_template import ChatTemplate, template_of
 from grouprl.policy.text import render_chat
 from grouprl.records.examples import Chat, Example, Message
+from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 History = Literal["refuse", "append", "split"]
-"""Where a template rewrites history: refuse to play, keep what was written all the same, or continue in a new row."""
-ANSWER = "§A§"
-PROBE = f"<think>\nx\n</think>\n\n{ANSWER}"
-"""An assistant's message that a template must leave as it is, thought and all."""
+"""Where a template rewrites history: refuse the episode, keep what was written all the same, or continue in a new
+row."""
+MARK = "qzmark"
+PLAIN = "§A§"
+SHOWN = 40
+"""Characters of a difference that a message shows."""
+
+
+@dataclass(frozen=True)
+class Onward:
+    """How an episode goes on behind an action: `text`, `prompt` or `refused` is set."""
+
+    text: str | None = None
+    """What follows in the same row."""
+    prompt: tuple[Message, ...] | None = None
+    """What a new row begins with."""
+    refused: str = ""
+    """Why neither is possible."""
+    said: Message | None = None
+    """The last action as the template takes it."""
+    row: str = ""
+    """The text of the row up to the next action."""
+
+    def keep(self, context: Context) -> None:
+        """Write down in a row what its last action was to the template, and its text."""
+        if self.said is not None:
+            context.talk[-1] = (self.said,)
+            context.text = self.row
 
 
 class TurnText:
     """How observations become tokens for one policy: plain text as it is, or through the chat template.
 
     A policy whose tokenizer has a chat template gets the first observation as a user's message, behind the system
-    messages of the prompt.
+    messages of the prompt. `calls` names the syntax of tool calls (`call_syntax`).
 
     Raises:
-        InputError: a chat template that rewrites history, where `history` is 'refuse'.
+        InputError: an unknown `history` or syntax.
     """
 
-    def __init__(self, policy: Any, history: History = "refuse") -> None:
+    def __init__(self, policy: Any, history: History = "refuse", calls: str = AUTO) -> None:
         if history not in get_args(History):
             raise InputError(f"history is {history!r}", remedy=suggest(str(history), get_args(History)))
-        self.policy, self.chat = policy, bool(getattr(policy.tokenizer, "chat_template", None))
-        difference = self.rewriting()
-        if difference is not None and history == "refuse":
-            raise InputError(
-                f"the chat template rewrites history: what was {difference[0]!r} becomes {difference[1]!r}",
-                "over several turns, what the policy has written stays as it was written, token for token",
-                "Set sampling.history to append (keep it as it was written) or to split (continue in a new "
-                "row where it is rewritten), or set a chat template that renders earlier messages unchanged",
-            )
-        self.splits = difference is not None and history == "split"
+        self.policy, self.history = policy, history
+        self.chat = bool(getattr(policy.tokenizer, "chat_template", None))
+        self.form: Form = call_syntax(policy.tokenizer, calls) if self.chat else JSON
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The chat template; only where there is one."""
+        return template_of(self.policy.tokenizer)
 
     def first(self, example: Example, shown: Observation) -> str | tuple[Message, ...]:
         """Return the prompt that shows the first observation."""
         if not self.chat:
             return shown.text
         if shown.messages:
-            return Chat(shown.messages, shown.tools)  # type: ignore[return-value]
+            return Chat(shown.messages, shown.tools, shown.variables)  # type: ignore[return-value]
         given = example.prompt if not isinstance(example.prompt, str) else ()
         system = tuple(message for message in given if message["role"] == "system")
         return (*system, Message(role="user", content=shown.text))
 
-    def later(self, shown: Observation, ended_with: int | None) -> str:
-        """Return what stands between an action and the next: the observation and the template's own words.
+    def unable(self, shown: Observation) -> str:
+        """Return why the variables of an observation cannot be set in the chat template; '' where they can."""
+        if not shown.variables:
+            return ""
+        if not self.chat:
+            return f"the policy has no chat template, in which to set {', '.join(map(repr, shown.variables))}"
+        try:
+            self.template.check(shown.variables)
+        except InputError as error:
+            return str(error)
+        return ""
 
-        `ended_with` is the end token that the action already has; None where it was cut off.
+    def spoken(self, context: Context, text: str) -> str:
+        """Return an action with what it holds, where the environment is to know more than its text.
+
+        That is so where tools are announced, or the policy writes in messages of its own.
+        """
+        if not self.chat or not (getattr(context.messages, "tools", ()) or self.form is not JSON):
+            return text
+        return Spoken(text, self.read(context, text))
+
+    def read(self, context: Context, text: str) -> Said:
+        """Return what an action behind `context` holds."""
+        return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
+
+    def think(self, context: Context, turn: Turn, ids: Sequence[int]) -> None:
+        """Note in a turn what of it is thinking, and how many of its tokens `ids` that is."""
+        if not self.chat:
+            return
+        opened = opens_thinking(self._standing(context))
+        end = self.form.thinking_ends(turn.action, opened)
+        if end:
+            turn.thinking = self.form.read(turn.action, opened).thinking
+            turn.thought = bisect_left(range(len(ids)), end, key=lambda n: len(self._text(ids[:n])))
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.policy.decode_all([ids])[0])
+
+    def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
+        """Return what stands between an action and the next where the action stays as it was written.
+
+        `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
+        a message, where that is known.
         """
         if not self.chat:
             return shown.text
-        return self._words(shown_messages(shown), ended_with)
+        messages = Chat(shown_messages(shown), (), shown.variables)
+        return self._words(messages, ended_with, said)  # type: ignore[arg-type]
 
-    def _words(self, messages: Sequence[Message], ended_with: int | None) -> str:
-        """Return what the template writes behind an action where these messages follow it."""
-        user, said = Message(role="user", content="Q"), Message(role="assistant", content=PROBE)
-        whole = self._render([user, said, *messages])
-        words = whole[whole.index(ANSWER) + len(ANSWER) :]
-        end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
-        return words.removeprefix(end)
+    def onward(self, context: Context, shown: Observation) -> Onward:
+        """Return how an episode goes on behind the last action of `context`, where `shown` follows."""
+        if not self.chat or isinstance(context.messages, str):
+            return Onward(text=self.later(shown, self._ended(context)))
+        action = context.turns[-1].action
+        written = self._standing(context) + action + self._end_text(context)
+        complaint: str | None = None
+        different: tuple[Message, str] | None = None
+        for said in self._forms(context, action, shown):
+            try:
+                whole = self._render(self._conversation(context, said, shown))
+            except InputError as error:
+                complaint = complaint or str(error)
+                continue
+            if whole.startswith(written):
+                return Onward(text=whole[len(written) :], said=said, row=whole)
+            if different is None or "tool_calls" in said:
+                different = said, whole
+        if different is None:
+            return Onward(refused=complaint or "the chat template renders nothing")
+        try:
+            return self._rewritten(context, shown, written, *different)
+        except InputError as error:
+            return Onward(refused=str(error))
 
-    def rewritten(self, context: Context, shown: Observation) -> tuple[Message, ...] | None:
-        """Return the prompt of the row that continues `context` with `shown`; None where the row itself continues.
+    def _rewritten(self, context: Context, shown: Observation, written: str, said: Message, whole: str) -> Onward:
+        """Return how an episode goes on whose history the template rewrites."""
+        if self.history == "refuse":
+            before, after = first_difference(written, whole)
+            return Onward(
+                refused=f"the chat template rewrites history: what was {before!r} becomes {after!r}. Set "
+                "sampling.history to split (continue in a new row) or append (keep it as it was written)"
+            )
+        if self.history == "split":
+            return Onward(prompt=self._conversation(context, said, shown))
+        variables = getattr(context.messages, "variables", {})
+        text = self._words(Chat(shown_messages(shown), (), variables), self._ended(context), said)  # type: ignore[arg-type]
+        return Onward(text=text, said=said, row=written + text)
 
-        A row ends where the template renders its messages differently.
+    def encode(self, contexts: Sequence[Context], texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of the text behind each context, as they stand behind its end token."""
+        ends = [self._ended(context) if self.chat else None for context in contexts]
+        words = [self._end_text(context) if self.chat else "" for context in contexts]
+        whole = self.policy.encode_all([word + text for word, text in zip(words, texts, strict=True)])
+        return [
+            list(ids) if end is None else list(ids[1:]) if ids[:1] == [end] else list(self.policy.encode_all([text])[0])
+            for ids, end, text in zip(whole, ends, texts, strict=True)
+        ]
+
+    def _forms(self, context: Context, action: str, shown: Observation) -> Iterator[Message]:
+        """Yield the last action as messages: its text as it is, and taken apart into thinking, calls and the rest.
+
+        Where results of tools only follow `tool_calls`, those come first.
         """
-        if not self.splits or isinstance(context.messages, str):
-            return None
-        said = (*context.messages, *(message for part in context.talk for message in part), *shown_messages(shown))
-        grown: tuple[Message, ...] = Chat(said, getattr(context.messages, "tools", ()))  # type: ignore[assignment]
-        return None if self._render(grown).startswith(self._as_written(context)) else grown
+        plain = Message(role="assistant", content=action)
+        apart = self._apart(context, action)
+        answered = any(message["role"] == "tool" for message in shown_messages(shown))
+        first = apart is not None and answered and self.template.facts.results == "calls"
+        forms = [apart, plain] if first else [plain, apart]
+        yield from (form for form in forms if form is not None)
 
-    def rewriting(self) -> tuple[str, str] | None:
-        """Return what the template writes of an assistant's message, and what becomes of it later; None if the same."""
-        if not self.chat:
+    def _apart(self, context: Context, action: str) -> Message | None:
+        """Return an action taken apart; None where it holds neither thinking nor calls that can be read."""
+        said = self.read(context, action)
+        calls = protocol_calls(said, action, str(len(context.talk))) if said.calls else []
+        if not calls and (said.calls or (not said.thinking and said.answer == action)):
             return None
-        user, said = Message(role="user", content="Q"), Message(role="assistant", content=PROBE)
-        before, after = self._render([user]) + PROBE, self._render([user, said, user])
-        if after.startswith(before):
-            return None
-        at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(after))
-        return before[at : at + 40], after[at : at + 40]
+        message: dict[str, Any] = {"role": "assistant", "content": said.beside if calls else said.answer or ""}
+        if said.thinking:
+            message |= {"reasoning_content": said.thinking, "thinking": said.thinking}
+        if calls:
+            message["tool_calls"] = [_with_object(call, each) for call, each in zip(calls, said.calls, strict=True)]
+        return message  # type: ignore[return-value]
 
-    def _as_written(self, context: Context) -> str:
-        """Return the text of a row as it stands: its prompt, and what was said behind it, turn by turn."""
-        text = self._render(context.messages)
-        for part in context.talk:
-            text += part[0]["content"] if part[0]["role"] == "assistant" else self._words(part, None)
-        return text
+    def _conversation(self, context: Context, said: Message, shown: Observation) -> tuple[Message, ...]:
+        talk = [message for part in context.talk[:-1] for message in part]
+        grown = (*context.messages, *talk, said, *shown_messages(shown))
+        given = context.messages
+        tools, variables = getattr(given, "tools", ()), getattr(given, "variables", {})
+        return Chat(grown, tools, variables)  # type: ignore[return-value]
+
+    def _standing(self, context: Context) -> str:
+        """Return the text of a row as it stands before its last action."""
+        if not context.text and not isinstance(context.messages, str):
+            context.text = self._render(context.messages)
+        return context.text
+
+    def _end_text(self, context: Context) -> str:
+        ended = self._ended(context)
+        return "" if ended is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended))
+
+    def _ended(self, context: Context) -> int | None:
+        return context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
+
+    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
+        """Return what the template writes behind an action where these messages follow it."""
+        end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
+        user = Message(role="user", content="Q")
+        if said is not None and "tool_calls" in said and self.template.facts.results == "calls":
+            ends = [str(each) for each in self.policy.tokenizer.convert_ids_to_tokens(sorted(self.policy.eos_ids))]
+            behind = self._behind(MARK, [user, _marked(said)], messages)
+            at = min((found for found in map(behind.find, ends) if found >= 0), default=0)
+            return behind[at:].removeprefix(end)
+        return self._behind(PLAIN, [user, Message(role="assistant", content=PLAIN)], messages).removeprefix(end)
+
+    def _behind(self, mark: str, before: Sequence[Message], messages: Sequence[Message]) -> str:
+        whole = self._render(Chat([*before, *messages], (), getattr(messages, "variables", {})))  # type: ignore[arg-type]
+        if mark not in whole:
+            raise InputError(
+                "The chat template leaves out an assistant's message", "an action is kept as it was written"
+            )
+        return whole[whole.rindex(mark) + len(mark) :]
 
     def _render(self, messages: Sequence[Message] | str) -> str:
         return render_chat(self.policy.tokenizer, messages)  # type: ignore[arg-type]
+
+
+def first_difference(written: str, rendered: str) -> tuple[str, str]:
+    """Return what stands in each of two texts where they first differ, a few words of it."""
+    at = next((i for i, (a, b) in enumerate(zip(written, rendered, strict=False)) if a != b), len(rendered))
+    return written[at : at + SHOWN], rendered[at : at + SHOWN]
+
+
+def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
+    """Return a call of the protocol with its arguments as an object: chat templates write them out."""
+    assert isinstance(said, Call)
+    arguments = said.arguments if isinstance(said.arguments, str) else dict(said.arguments)
+    return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
+
+
+def _marked(said: Mapping[str, Any]) -> Message:
+    """Return a message with the same calls, each with a mark as its only argument."""
+    calls = [
+        {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
+        for call in said["tool_calls"]
+    ]
+    made: Any = {"role": "assistant", "content": "", "tool_calls": calls}
+    return made

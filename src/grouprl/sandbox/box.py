@@ -29,7 +29,7 @@ from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
 START_SECONDS = 30.0
 """How long a fork server may take to build its walls."""
 GRACE_SECONDS = 10.0
-"""How much later than its limit a run may be reported, on a machine that is busy."""
+"""How much later than its last moment a run may be reported, on a machine that is busy."""
 LONGEST_CODE = 1 << 20
 """Characters."""
 
@@ -213,7 +213,7 @@ class Sandbox:
 
 
 def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
-    head = server.hear(limits.seconds + GRACE_SECONDS)
+    head = server.hear(limits.plain()["wall"] + GRACE_SECONDS)
     if "why" in head:
         return ProgramOutcome("refused", what=head["what"])
     deadline = time.monotonic() + GRACE_SECONDS
@@ -230,6 +230,7 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
         stderr_cut=head["cut"][1],
         returncode=head["returncode"],
         seconds=head["seconds"],
+        waited=head["waited"],
         cpu=head["cpu"],
         files=files,
         files_cut=head["files_cut"],
@@ -246,7 +247,7 @@ def _why(head: dict[str, Any], err: str, limits: Limits) -> Why:
         return stopped
     if code == 0:
         return "ok"
-    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and head["cpu"] >= (limits.cpu or limits.seconds)):
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and head["cpu"] >= limits.plain()["cpu"]):
         return "timeout"
     if err.rstrip().rpartition("\n")[2].startswith("MemoryError"):
         return "memory"

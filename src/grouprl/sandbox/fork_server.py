@@ -11,6 +11,7 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import pickle
 import resource
@@ -26,6 +27,8 @@ LENGTH = struct.Struct(">Q")
 STATUS = struct.Struct("=ii")
 PIECE = 1 << 16
 DRAIN = 1 << 22
+PATIENCE = 1.0
+"""Seconds that the first process of a run has for collecting the program."""
 LOOK_SECONDS = 0.02
 """How often the files of a program are looked at where nothing else limits them."""
 OFTEN = """
@@ -36,10 +39,11 @@ OFTEN = """
 
 def main(level: str, packages: tuple[str, ...], requests: int, replies: int) -> None:
     """Build the walls, say so, and serve until the trainer closes its side."""
-    from grouprl.sandbox import inside, walls  # and what it uses, before anything is shut out
+    from grouprl.sandbox import inside, waiting, walls  # and what it uses, before anything is shut out
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prepare()
+    processes = waiting.open_processes()
     try:
         built = walls.build(level, packages)
     except (OSError, KeyError) as error:
@@ -52,7 +56,7 @@ def main(level: str, packages: tuple[str, ...], requests: int, replies: int) -> 
         watcher = os.fork()
         if not watcher:
             try:
-                _watch(request, built, requests, replies, inside.become)
+                _watch(request, built, requests, replies, inside.become, processes)
             except BaseException as error:
                 _reply(replies, {"why": "refused", "what": f"{type(error).__name__}: {error}"})
             finally:
@@ -67,9 +71,11 @@ def _prepare() -> None:
     gc.disable()
 
 
-def _watch(request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any) -> None:
+def _watch(
+    request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any, processes: int | None
+) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
-    from grouprl.sandbox import leftovers
+    from grouprl.sandbox import leftovers, waiting
 
     limits = request["limits"]
     with walls.room(limits["disk"]) as room:
@@ -78,28 +84,52 @@ def _watch(request: dict[str, Any], walls: Any, requests: int, replies: int, bec
         os.write(stdin, request["stdin"])
         os.lseek(stdin, 0, os.SEEK_SET)
         pipes = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+        looked, look = os.pipe()
         began = time.monotonic()
         first = os.fork()
         if not first:
-            _be_first(request["code"], limits, walls, room, stdin, pipes, become)
+            os.close(look)
+            _be_first(request["code"], limits, walls, room, stdin, pipes, become, looked, processes)
+        clock = waiting.RunClock(waiting.Watch(processes, first), limits)
         os.close(stdin)
+        os.close(looked)
         for _, theirs in pipes:
             os.close(theirs)
         out, err, status, begun = (ours for ours, _ in pipes)
         seen = _Seen(limits["output"], out, err, status, walls.spill(room, limits["disk"]))
-        seen.follow(began + limits["seconds"], requests)
+        seen.follow(clock, requests)
+        number = os.read(begun, PIECE) if select.select([begun], [], [], 0)[0] else b""
+        waited = max(clock.seen.seconds, clock.watch.one(int(number)) if seen.how is not None and number else 0.0)
+        os.close(look)  # from now on the program's number may belong to another process
+        seen.await_end()
         _end(first, seen, walls.own_processes)
         seen.drain()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        report = seen.report() | {"seconds": time.monotonic() - began, "cpu": used.ru_utime + used.ru_stime}
-        report["begun"] = select.select([begun], [], [], 0)[0] != [] and bool(os.read(begun, 1))
+        report = seen.report() | {
+            "seconds": time.monotonic() - began,
+            "cpu": max(clock.seen.cpu, used.ru_utime + used.ru_stime),
+        }
+        report |= {"begun": bool(number), "waited": min(waited, report["seconds"])}
         left, cut = leftovers.new_files(room.folder, given, limits["disk"])
     report |= {"files": [[name, len(content)] for name, content in left.items()], "files_cut": cut}
     _reply(replies, report, bytes(seen.output[0]), bytes(seen.output[1]), *left.values())
 
 
-def _be_first(code: str, limits: dict[str, Any], walls: Any, room: Any, stdin: int, pipes: Any, become: Any) -> None:
-    """Start the program, take care of orphans, and say how the program ended; never returns."""
+def _be_first(
+    code: str,
+    limits: dict[str, Any],
+    walls: Any,
+    room: Any,
+    stdin: int,
+    pipes: Any,
+    become: Any,
+    looked: int,
+    processes: int | None,
+) -> None:
+    """Start the program, take care of orphans, and say how the program ended; never returns.
+
+    The program's number stays its own until the watcher has `looked` at how long it waited.
+    """
     from grouprl.sandbox import kernel
 
     kernel.die_with_parent(signal.SIGKILL)
@@ -107,14 +137,19 @@ def _be_first(code: str, limits: dict[str, Any], walls: Any, room: Any, stdin: i
     (_, out), (_, err), (_, status), (_, begun) = pipes
     program = os.fork()
     if not program:
-        become(code, limits, walls, room, (stdin, out, err, begun))
-    for theirs in (stdin, out, err, begun):
+        become(code, limits, walls, room, (stdin, out, err, begun), processes)
+    for theirs in (stdin, out, err, begun, *(() if processes is None else (processes,))):
         os.close(theirs)
     os.write(status, STATUS.pack(program, 0))
     while True:
-        ended, how = os.wait()
-        if ended == program:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        assert ended is not None  # it waits
+        if ended.si_pid == program:
+            how = ended.si_status << 8 if ended.si_code == os.CLD_EXITED else ended.si_status
             os.write(status, STATUS.pack(program, how))
+            os.read(looked, 1)
+        os.waitpid(ended.si_pid, 0)
+        if ended.si_pid == program:
             os.close(status)
             signal.pause()
 
@@ -130,18 +165,18 @@ class _Seen:
         for source in (*self.sources, status):
             os.set_blocking(source, False)
 
-    def follow(self, deadline: float, requests: int) -> None:
+    def follow(self, clock: Any, requests: int) -> None:
         """Read until the program ends, prints too much or takes too long, or the trainer is gone."""
         poll = select.poll()
         for source in (*self.sources, self.status):
             poll.register(source, select.POLLIN)
         poll.register(requests, 0)  # only its end is reported
-        look = time.monotonic() + LOOK_SECONDS if self.spill else deadline
+        look = time.monotonic() + LOOK_SECONDS if self.spill else math.inf
         while self.how is None and not self.stopped:
-            ready = poll.poll(max(0.0, 1000 * (min(deadline, look) - time.monotonic())))
-            if time.monotonic() >= deadline and not ready:
-                self.stopped = "timeout"
-            elif time.monotonic() >= look and look < deadline:
+            ready = poll.poll(max(0.0, 1000 * (min(clock.next, look) - time.monotonic())))
+            if time.monotonic() >= clock.next and not ready:
+                self.stopped = clock.over()
+            elif time.monotonic() >= look:
                 self._look()
                 look = time.monotonic() + LOOK_SECONDS
             for source, _ in ready:
@@ -157,6 +192,11 @@ class _Seen:
         alive = self.program if self.how is None else 0
         if self.spill and not self.stopped and (what := self.spill(alive)):
             self.stopped, self.what = "killed", what
+
+    def await_end(self) -> None:
+        """Wait until the first process has taken note of the program's end, so that its processor time is counted."""
+        if self.how is not None:
+            select.select([self.status], [], [], PATIENCE)
 
     def drain(self) -> None:
         """Read what was still on its way when the program ended, and look at its files once more."""

@@ -17,6 +17,7 @@ import sys
 import traceback
 from typing import Any
 
+from grouprl.sandbox.waiting import own_number
 from grouprl.sandbox.walls import Room, Walls
 
 NAME = "main.py"
@@ -28,13 +29,22 @@ KEEPERS = 3
 """Processes of the user that are there before the code runs."""
 
 
-def become(code: str, limits: dict[str, Any], walls: Walls, room: Room, pipes: tuple[int, int, int, int]) -> None:
+def become(
+    code: str,
+    limits: dict[str, Any],
+    walls: Walls,
+    room: Room,
+    pipes: tuple[int, int, int, int],
+    processes: int | None,
+) -> None:
     """Run the code as the calling process, which ends with it; never returns.
 
-    `pipes` are its three streams, and one in which a byte says that the walls stand; the code never has that one.
+    `pipes` are its three streams, and one in which its number in `processes`, the opened `/proc`, says that the walls
+    stand; the code never has these two.
     """
     status = 1
     try:
+        number = own_number(processes)
         os.setsid()
         *streams, begun = [fcntl.fcntl(pipe, fcntl.F_DUPFD, OPEN_FILES) for pipe in pipes]
         for place, pipe in enumerate((*streams, begun)):
@@ -45,7 +55,7 @@ def become(code: str, limits: dict[str, Any], walls: Walls, room: Room, pipes: t
         _limit(limits)
         walls.enter(room)
         _tidy(room, walls)
-        os.write(BEGUN, b"1")
+        os.write(BEGUN, b"%d" % number)
         os.close(BEGUN)
     except BaseException:  # no code has run yet, and nothing has said that the walls stand
         traceback.print_exc()

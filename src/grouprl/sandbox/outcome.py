@@ -8,14 +8,21 @@ from typing import Literal
 
 import pydantic
 from pydantic import Field
+from typing_extensions import Self
 
-Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused"]
+Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused", "starved"]
 """Why a run ended.
 
-ok: exit status 0. error: another exit status, or an exception. timeout: wall or processor time used up. memory: it
-ended with a MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's, or because
-its files took more than allowed. refused: the code was not run at all; no code can bring that about by what it does.
+ok: exit status 0. error: another exit status, or an exception. timeout: its time used up. memory: it ended with a
+MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's, or because its files took
+more than allowed. refused: the code was not run at all. starved: this machine had no processor for it, until the end
+of the clock on the wall. No code can bring the last two about by what it does.
 """
+
+
+PATIENCE = 8.0
+SLACK = 1.0
+"""Seconds of processor time beyond `seconds`: where nothing else is asked, that limit is only there in case."""
 
 
 class Limits(pydantic.BaseModel):
@@ -24,9 +31,14 @@ class Limits(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     seconds: float = Field(5.0, gt=0, le=3600)
-    """Wall-clock time."""
+    """Time of the program: that of a clock on the wall without what it waited for a processor, as far as the system
+    counts that."""
+    wall: float | None = Field(None, gt=0, le=36_000)
+    """Time of the clock on the wall after which a run is given up as `starved` that has not had its `seconds`; None:
+    eight times as much."""
     cpu: float | None = Field(None, gt=0, le=3600)
-    """Processor time of each process, in whole seconds, rounded up; None: as much as wall-clock time."""
+    """Processor time of each process, in whole seconds, rounded up; None: a second more than `seconds`, which
+    end a program first that does nothing but compute."""
     memory_mb: int = Field(256, ge=64, le=1 << 20)
     """Address space of each process, in MiB; Python itself takes about 30."""
     disk_mb: int = Field(16, ge=1, le=1 << 14)
@@ -36,11 +48,18 @@ class Limits(pydantic.BaseModel):
     processes: int = Field(16, ge=1, le=4096)
     """Processes and threads at a time."""
 
+    @pydantic.model_validator(mode="after")
+    def _has_its_seconds(self) -> Self:
+        if self.wall is not None and self.wall < self.seconds:
+            raise ValueError(f"'wall' is {self.wall:g} and 'seconds' {self.seconds:g}: a run may take its seconds")
+        return self
+
     def plain(self) -> dict[str, float | int]:
         """Return the limits in seconds and bytes."""
         return {
             "seconds": self.seconds,
-            "cpu": self.cpu or self.seconds,
+            "wall": self.wall or PATIENCE * self.seconds,
+            "cpu": self.cpu or self.seconds + SLACK,
             "memory": self.memory_mb << 20,
             "disk": self.disk_mb << 20,
             "output": self.output_kb << 10,
@@ -66,6 +85,8 @@ class ProgramOutcome:
     """Exit status, or minus the number of the signal that ended the program; None if it was stopped."""
     seconds: float = 0.0
     """Wall-clock time, from the program's start to the end of all its processes."""
+    waited: float = 0.0
+    """How much of that it waited for a processor that others had, as far as the system counts it."""
     cpu: float = 0.0
     """Processor time of the program and its children."""
     files: Mapping[str, bytes] = field(default_factory=dict)

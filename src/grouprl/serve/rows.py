@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
+from grouprl.policy.call_syntax import opens_thinking
+from grouprl.policy.text import render_chat
 from grouprl.records.examples import Example
 from grouprl.rollout.turn_text import TurnText
 from grouprl.serve.retention import Retained, Retention
@@ -20,6 +22,8 @@ from grouprl.serve.sampling import ServedTurn
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
+Variables = Mapping[str, Any]
+"""What a request sets in the chat template."""
 
 
 @dataclass(eq=False)
@@ -38,6 +42,7 @@ class Row:
     """When the row was last continued, in seconds of a clock that never goes back."""
     cost: int = 0
     """Bytes that keeping it takes, about."""
+    variables: Variables = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -60,6 +65,8 @@ class Requested:
     turns: int
     context: list[int]
     seen: list[int]
+    opened: bool = False
+    """Whether the completion begins inside of thinking."""
 
 
 class ServedRows:
@@ -96,38 +103,49 @@ class ServedRows:
             found = self._shelves.of(key)
             return None if not found else [row.as_json() for row in found]
 
-    def ask(self, key: str, messages: Messages, tools: Messages) -> Requested:
+    def ask(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Requested:
         """Return the row that these messages continue, and the tokens that the policy is to complete.
 
         Raises:
             InputError: for texts that the tokenizer cannot encode.
         """
         with self._lock:
-            row = self._going_on(key, messages, tools)
+            row = self._going_on(key, messages, tools, variables)
             turns, said = (0, ()) if row is None else (row.turns, row.said)
             before = [] if row is None else [*row.prompt_ids, *row.ids]
         with self._encoding:
             if row is None:
-                prompt = self.between.first(NOBODY, shown(messages, tools))
-                return Requested(None, 0, self.policy.encode_prompt(prompt), [])
+                prompt = self.between.first(NOBODY, shown(messages, tools, variables))
+                opened = self.between.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
+                return Requested(None, 0, self.policy.encode_prompt(prompt), [], opened)
             ended = before[-1] if before[-1] in self.policy.eos_ids else None
-            seen = self.policy.encode(self.between.later(shown(messages[len(said) :], ()), ended))
-            return Requested(row, turns, [*before, *seen], seen)
+            text = self.between.later(shown(messages[len(said) :], (), variables), ended, said[-1] if said else None)
+            seen = self.policy.encode(text)
+            return Requested(row, turns, [*before, *seen], seen, self.between.chat and opens_thinking(text))
 
-    def add(self, key: str, asked: Requested, sampled: ServedTurn, said: Messages, tools: Messages) -> Row:
+    def add(
+        self,
+        key: str,
+        asked: Requested,
+        sampled: ServedTurn,
+        said: Messages,
+        tools: Messages,
+        variables: Variables,
+    ) -> Row:
         """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
         gone."""
         with self._lock:
             row, seen = asked.row, asked.seen
             if row is None or row.turns != asked.turns or not self._shelves.holds(key, row):
                 row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(asked.context)), []
+                row.variables = variables
             row.ids += [*seen, *sampled.ids]
             row.mask += [False] * len(seen) + [True] * len(sampled.ids)
             row.logp += [0.0] * len(seen) + list(sampled.logp)
             row.said, row.turns, row.used = tuple(said), row.turns + 1, time.monotonic()
             row.cost = _cost(row)
             if key:
-                self._shelves.put(key, _marks(row.said, tools)[-1], row)
+                self._shelves.put(key, _marks(row.said, tools, variables)[-1], row)
             self._write(key, row, seen, sampled)
             return row
 
@@ -136,11 +154,12 @@ class ServedRows:
         if self._file is not None:
             self._file.close()
 
-    def _going_on(self, key: str, messages: Messages, tools: Messages) -> Row | None:
+    def _going_on(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Row | None:
         """Return the row of which these messages are the longest continuation."""
-        for mark in reversed(_marks(messages, tools)[:-1]):
+        for mark in reversed(_marks(messages, tools, variables)[:-1]):
             rows = self._shelves.marked(key, mark)
-            going = [row for row in rows if list(row.tools) == list(tools) and continues(row.said, messages)]
+            alike = [row for row in rows if list(row.tools) == list(tools) and row.variables == variables]
+            going = [row for row in alike if continues(row.said, messages)]
             if going:
                 return min(going, key=lambda row: row.number)
         return None
@@ -163,9 +182,9 @@ class ServedRows:
         self._file.flush()
 
 
-def _marks(messages: Messages, tools: Messages) -> list[bytes]:
+def _marks(messages: Messages, tools: Messages, variables: Variables) -> list[bytes]:
     """Return a mark of each beginning of a conversation, the empty one first; equal talk has equal marks."""
-    marks = [_digest(json.dumps(list(tools), sort_keys=True))]
+    marks = [_digest(json.dumps([list(tools), dict(variables)], sort_keys=True))]
     for message in messages:
         calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
         marks.append(_digest(json.dumps([message["role"], message["content"].strip(), calls]), marks[-1]))
@@ -179,10 +198,11 @@ def _digest(text: str, before: bytes = b"") -> bytes:
 def _cost(row: Row) -> int:
     """Return about how many bytes a row takes: an id, a mark and a log-prob per token, and its texts."""
     text = sum(len(message["content"]) + len(str(message.get("tool_calls", ""))) for message in row.said)
-    tools = sum(len(str(tool)) for tool in row.tools)
+    tools = sum(len(str(tool)) for tool in row.tools) + len(str(row.variables))
     return 80 * (len(row.prompt_ids) + len(row.ids)) + 2 * (text + tools) + 500 * len(row.said) + 1000
 
 
-def shown(messages: Messages, tools: Messages) -> Observation:
+def shown(messages: Messages, tools: Messages, variables: Variables) -> Observation:
     """Return messages as an observation; a policy without a chat template sees their contents one after another."""
-    return Observation("".join(m["content"] for m in messages), messages=tuple(messages), tools=tuple(tools))
+    text = "".join(m["content"] for m in messages)
+    return Observation(text, messages=tuple(messages), tools=tuple(tools), variables=variables)

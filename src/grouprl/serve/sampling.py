@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
@@ -20,6 +21,8 @@ from grouprl.rollout.sampler import LocalSampler
 
 STRETCH = 32
 """Tokens sampled before requests may join, streams are told, and stop texts are looked for."""
+LONGEST_HALF = 4 * STRETCH
+"""Tokens after which what looks like half a character is none."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class _OpenSession:
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     told: int = 0
+    text: str = ""
+    """What the first `read` tokens say, as far as it is settled."""
+    read: int = 0
+    start: int = 0
+    """Where the tokens begin that are decoded with the next ones, as a character may consist of several."""
 
 
 class BatchedSampling:
@@ -145,30 +153,51 @@ class BatchedSampling:
 
     def _look(self, each: _OpenSession, before: int) -> None:
         """Finish a completion that ended, and tell what is new of one that is streamed."""
-        line, text = each.line, self.policy.decode(each.ids)
-        found = [at for at in (text.find(stop) for stop in line.stop) if at >= 0]
+        line, looked = each.line, len(each.text)
+        text = self._text_so_far(each)
+        found = [at for at in (text.find(stop, max(0, looked - len(stop))) for stop in line.stop) if at >= 0]
         if found:
             self._cut(each, before)
-            text = text[: min(found)]
         ended = bool(found) or each.ids[-1] in self.policy.eos_ids
         over = ended or len(each.ids) >= line.budget
+        if over:
+            text = self.policy.decode(each.ids)
+            text = text[: min([at for at in map(text.find, line.stop) if at >= 0], default=len(text))]
         if line.told is not None:
-            held = 0 if over else max((_begun(text, stop) for stop in line.stop), default=0)
-            sure = text[: len(text) - held].rstrip("\ufffd" if not over else "")
-            if len(sure) > each.told:
-                line.told(sure[each.told :])
-                each.told = len(sure)
+            self._tell(each, line.told, text, over)
         if over:
             with contextlib.suppress(InvalidStateError):  # cancelled just now
                 each.future.set_result(ServedTurn(tuple(each.ids), tuple(each.logp), text, ended))
 
+    def _text_so_far(self, each: _OpenSession) -> str:
+        """Return the text of all tokens; those before the last two stretches are not decoded again."""
+        known = self.policy.decode(each.ids[each.start : each.read])
+        seen = self.policy.decode(each.ids[each.start :])
+        if not seen.startswith(known):  # a tokenizer whose texts depend on what comes later
+            return str(self.policy.decode(each.ids))
+        text = each.text + seen[len(known) :]
+        if not seen.endswith("\ufffd") or len(each.ids) - each.start > LONGEST_HALF:
+            each.text, each.start, each.read = text, each.read, len(each.ids)
+        return text
+
+    def _tell(self, each: _OpenSession, told: Callable[[str], None], text: str, over: bool) -> None:
+        """Tell what is new of a text, up to where a stop text or a character may have begun."""
+        held = 0 if over else max((_begun(text, stop) for stop in each.line.stop), default=0)
+        sure = text[: len(text) - held].rstrip("\ufffd" if not over else "")
+        if len(sure) > each.told:
+            told(sure[each.told :])
+            each.told = len(sure)
+
     def _cut(self, each: _OpenSession, before: int) -> None:
         """Drop the tokens behind the one that completes a stop text."""
-        for length in range(before + 1, len(each.ids) + 1):
+
+        def holds_a_stop(length: int) -> bool:
             text = self.policy.decode(each.ids[:length])
-            if any(stop in text for stop in each.line.stop):
-                del each.ids[length:], each.logp[length:]
-                return
+            return any(stop in text for stop in each.line.stop)
+
+        lengths = range(before + 1, len(each.ids) + 1)
+        length = before + 1 + bisect_left(lengths, True, key=holds_a_stop)
+        del each.ids[length:], each.logp[length:]
 
 
 def _fail(each: _OpenSession, error: Exception) -> None:

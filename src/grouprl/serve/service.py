@@ -1,12 +1,13 @@
-"""A policy as the backend of a chat completions server."""
+"""A policy as the backend of a server of completions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +15,14 @@ from typing import Any, TypeVar
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
 from grouprl.chat.request import ChatRequest
+from grouprl.chat.said import THOUGHTS, Spoken
 from grouprl.chat.server import Pieces
+from grouprl.chat.syntaxes import AUTO
 from grouprl.core.errors import InputError
+from grouprl.policy.call_syntax import call_syntax
+from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
+from grouprl.serve.alternatives import alternatives
 from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
 from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
@@ -42,6 +48,10 @@ class Service:
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: completions that may wait to be sampled; more are refused.
+        tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
+
+    Raises:
+        InputError: an unknown syntax of tool calls, or a chat template that cannot render a user's message.
     """
 
     def __init__(
@@ -56,7 +66,10 @@ class Service:
         keeping: Retention | None = None,
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
+        tool_calls: str = AUTO,
     ) -> None:
+        self.notes = _template_notes(policy, tool_calls)
+        """What the chat template does not show, and how that is carried in prompts."""
         self.policy, self._model, self.max_tokens = policy, model, max_tokens
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
@@ -65,6 +78,7 @@ class Service:
         self.drawing = BatchedSampling(policy, at_once)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
+        self._scoring = ThreadPoolExecutor(1, thread_name_prefix="alternatives")
 
     @property
     def model(self) -> str:
@@ -79,14 +93,19 @@ class Service:
         """Return the rows of the client with this API key; None if nothing is kept of it."""
         return self.recorded.of(key)
 
+    def refused(self, key: str, error: Refusal) -> None:
+        """Hear of a refused request; its client was told, and nobody else waits for it."""
+
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
-        if request.tools and not self.recorded.between.chat:
-            raise Refusal("The model has no chat template, so it cannot be told of tools", "tools")
+        for name in ("tools", "chat_template_kwargs"):
+            if getattr(request, name) and not self.recorded.between.chat:
+                raise Refusal(f"The model has no chat template, which {name} are for", name)
         asked = await self._off(self._ask, key, request)
         budget, seed = self._budget(request, len(asked.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
-        context = tuple(asked.context)
+        context, form = tuple(asked.context), self.recorded.between.form
+        told = pieces if form.plain else None  # what is told as it comes is the sampled text
         lines = [
             SampleJob(
                 context,
@@ -95,12 +114,19 @@ class Service:
                 request.temperature,
                 request.top_p,
                 request.stop,
-                None if pieces is None else partial(pieces, index),
+                told if told is None else partial(told, index),
             )
             for index in range(request.n)
         ]
+        if told is not None and asked.opened:
+            for index in range(request.n):
+                told(index, THOUGHTS[0][0])
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
-        return await self._off(self._completed, key, request, asked, sampled)
+        choices = await self._off(self._completed, key, request, asked, sampled)
+        if request.top_logprobs:
+            loop = asyncio.get_running_loop()
+            choices = await loop.run_in_executor(self._scoring, self._with_alternatives, request, context, choices)
+        return Completion(choices, context)
 
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
@@ -115,28 +141,37 @@ class Service:
         told = sum(
             len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
         )
-        size = told + (len(json.dumps(request.tools)) if request.tools else 0)
+        beside = [each for each in (request.tools, request.chat_template_kwargs) if each]
+        size = told + sum(len(json.dumps(each)) for each in beside)
         if size > self.prompt_chars:
             raise Refusal(f"The messages and tools have {size} characters; at most {self.prompt_chars}", "messages")
         try:
-            return self.recorded.ask(key, request.messages, request.tools)
+            if request.chat_template_kwargs:
+                self.recorded.between.template.check(request.chat_template_kwargs)
+        except InputError as error:
+            raise Refusal(str(error), "chat_template_kwargs") from None
+        try:
+            return self.recorded.ask(key, request.messages, request.tools, request.chat_template_kwargs)
         except InputError as error:
             raise Refusal(str(error), "messages") from None
         except Exception as error:  # chat templates raise whatever they like
             what = f"{type(error).__name__}: {error}"
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
 
-    def _completed(self, key: str, request: ChatRequest, asked: Requested, sampled: list[ServedTurn]) -> Completion:
+    def _completed(
+        self, key: str, request: ChatRequest, asked: Requested, sampled: list[ServedTurn]
+    ) -> tuple[Choice, ...]:
         """Write the completions down, and return them."""
-        choices = tuple(self._choice(each) for each in sampled)
+        choices = tuple(self._choice(request, each, asked.opened) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
-            self.recorded.add(key, asked, each, said(request, choice), request.tools)
-        return Completion(choices, len(asked.context))
+            self.recorded.add(key, asked, each, said(request, choice), request.tools, request.chat_template_kwargs)
+        return choices
 
     def close(self) -> None:
         """Stop sampling and close the record; may be called twice."""
         self.drawing.close()
         self._reading.shutdown()
+        self._scoring.shutdown()
         self.recorded.close()
 
     def _budget(self, request: ChatRequest, length: int) -> int:
@@ -148,10 +183,43 @@ class Service:
         budget = request.max_tokens or self.max_tokens
         return budget if left is None else min(budget, left)
 
-    def _choice(self, sampled: ServedTurn) -> Choice:
-        tokens = self.policy.tokenizer.batch_decode([[i] for i in sampled.ids], clean_up_tokenization_spaces=False)
-        pairs = zip(tokens, sampled.logp, strict=True)
-        return Choice(sampled.text, "stop" if sampled.ended else "length", tuple(Token(t, p) for t, p in pairs))
+    def _choice(self, request: ChatRequest, sampled: ServedTurn, opened: bool) -> Choice:
+        text = Spoken(sampled.text, self.recorded.between.form.read(sampled.text, opened))
+        pairs = zip(sampled.ids, self._texts(sampled.ids), sampled.logp, strict=True)
+        tokens = tuple(Token(word, logp, number) for number, word, logp in pairs)
+        stop = None
+        if sampled.ended and request.stop:
+            behind = self.policy.decode(sampled.ids)[len(sampled.text) :]
+            stop = next((each for each in request.stop if behind.startswith(each)), None)
+        return Choice(text, "stop" if sampled.ended else "length", tokens, stop)
+
+    def _with_alternatives(
+        self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...]
+    ) -> tuple[Choice, ...]:
+        """Return choices whose tokens know the likeliest ones in their place."""
+        made = []
+        for choice in choices:
+            ids = [token.id for token in choice.tokens]
+            found = alternatives(self.policy, context, ids, request.temperature or 1.0, request.top_logprobs)
+            tops = [zip(self._texts([i for i, _ in top]), [logp for _, logp in top], strict=True) for top in found]
+            tokens = (replace(token, top=tuple(top)) for token, top in zip(choice.tokens, tops, strict=True))
+            made.append(replace(choice, tokens=tuple(tokens)))
+        return tuple(made)
+
+    def _texts(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each token by itself."""
+        texts = self.policy.tokenizer.batch_decode([[i] for i in ids], clean_up_tokenization_spaces=False)
+        return list(map(str, texts))
+
+
+def _template_notes(policy: Any, tool_calls: str) -> tuple[str, ...]:
+    if not getattr(policy.tokenizer, "chat_template", None):
+        return ()
+    call_syntax(policy.tokenizer, tool_calls)
+    template = template_of(policy.tokenizer)
+    if refused := template.refusals(set()):
+        raise InputError(refused[0], "programs send messages, and the template makes prompts of them")
+    return tuple(template.notes({"system", "late_system", "tools", "results", "users", "roles"}))
 
 
 async def _all(tasks: list[asyncio.Task[ServedTurn]]) -> list[ServedTurn]:

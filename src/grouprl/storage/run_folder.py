@@ -96,7 +96,8 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make a new run folder; InputError if something is there already, RunError if it cannot be made.
+        """Make a new run folder; InputError if something is there already or it cannot be made, RunError if the disk
+        is full.
 
         A folder left by a process killed before its run had begun (before config.yaml was written) is used again.
         """
@@ -108,8 +109,17 @@ class RunFolder:
                 "Continue it with --resume, or choose another with --folder",
             )
         with in_words(path):
-            for folder in (path, run.rollouts, run.checkpoints):
-                folder.mkdir(parents=True, exist_ok=True)
+            try:
+                for folder in (path, run.rollouts, run.checkpoints):
+                    folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                if error.errno in FULL:
+                    raise
+                raise InputError(
+                    f"the run folder {path} cannot be made: {error.strerror or error}",
+                    "a run writes into a folder of its own",
+                    "Choose another place with --folder",
+                ) from error
         return run
 
     def _unbegun(self) -> bool:

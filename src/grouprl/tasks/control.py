@@ -21,8 +21,9 @@ class Control(SeededTask):
     """Act in a Gymnasium environment by vectors: control:CartPole-v1, control:Pendulum-v1.
 
     A prompt is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
-    policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). The
-    episode is correct if its total reward reaches the environment's reward threshold, or is above 0 where it has none.
+    policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). An
+    episode is correct if its total reward reaches `success`. Without that it is the environment's reward threshold,
+    unless episodes are shorter than those that it is meant for; where there is none, rewards are graded.
     """
 
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
@@ -48,7 +49,9 @@ class Control(SeededTask):
         if limit is None:
             raise InputError(f"'{self.id}' has no limit of steps", "an episode must end", "Set the option turns")
         self._limit = limit
-        self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
+        whole = limit >= (getattr(spec, "max_episode_steps", None) or limit)
+        threshold = getattr(spec, "reward_threshold", None) if whole else None
+        self._threshold = self.success if self.success is not None else threshold
         env.close()
 
     @property

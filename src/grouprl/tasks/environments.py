@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.alarm import TooLong, alarm
+from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import InputError, raised
 from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
@@ -28,8 +28,6 @@ from grouprl.tasks.task import Task, check_request, split_of
 
 PATIENCE = 10.0
 """Seconds that an environment that is not this package's has to say how a prompt begins."""
-MAKING = 60.0
-"""Seconds within which an environment is made, once, to see whether it can be."""
 METHODS = ("reset", "step", "score", "close")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import warnings
 from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
@@ -17,6 +19,9 @@ from grouprl.tasks.gym import NUMBER_SIGNS
 from grouprl.tasks.registry import register_task
 
 MAKERS = ("env", "parallel_env")
+MOVED = {"mpe": "mpe2", "magent": "magent2"}
+"""Rooms of pettingzoo whose games are in packages of their own now."""
+ROOMS = ("atari", "butterfly", "classic", "sisl", *MOVED)
 
 
 @register_task("pettingzoo", argument="id")
@@ -73,29 +78,50 @@ class PettingZoo(SeededTask):
             raise InputError(f"The module '{self.id}' has no environment", f"it has one of {', '.join(MAKERS)}")
         try:
             made = maker(**self.config)
+        except ImportError as error:
+            raise self._lacking(error) from error
         except TypeError as error:
             raise InputError(
                 f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config."
             ) from error
-        return made if hasattr(made, "agent_iter") else parallel_to_aec(made)
+        if hasattr(made, "agent_iter"):
+            return made
+        with warnings.catch_warnings():  # nobody looks at the games
+            warnings.filterwarnings("ignore", message=".*render_mode", category=UserWarning)
+            return parallel_to_aec(made)
 
     def _module(self) -> Any:
         try:
             with warnings.catch_warnings():  # modules are pettingzoo's older way to say which environment
                 warnings.simplefilter("ignore", DeprecationWarning)
                 return importlib.import_module(f"pettingzoo.{self.id}")
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"pettingzoo.{self.id}".startswith(error.name):
-                raise MissingExtra(str(error.name), "agents", f"The environment '{self.id}'") from error
+        except ImportError as error:
+            missing = getattr(error, "name", None)
+            if missing is None or not f"pettingzoo.{self.id}".startswith(missing):
+                raise self._lacking(error) from error
         try:
-            with working_directory_importable():
+            with working_directory_importable(), imported_in_time(self.id):
                 return importlib.import_module(self.id)
         except ImportError as error:
+            package = self.id.partition(".")[0]
+            elsewhere = package not in ROOMS and importlib.util.find_spec(package) is None
             raise InputError(
                 f"There is no environment '{self.id}'",
                 "it is a module of pettingzoo's, such as classic.tictactoe_v3, or one that can be imported",
-                str(error),
+                f"pip install {package} where that package has it." if elsewhere else str(error),
             ) from error
+
+    def _lacking(self, error: ImportError) -> InputError:
+        """Return what to install for a game that pettingzoo has only with another package, or no longer has."""
+        room, _, game = self.id.partition(".")
+        if room in MOVED:
+            other = MOVED[room]
+            rule = f"pettingzoo's {room} games are in the package {other}"
+            return InputError(
+                f"There is no environment '{self.id}'", rule, f"pip install {other}, and name it {other}.{game}"
+            )
+        what = f"The environment '{self.id}' needs a package that is not installed: {error}"
+        return InputError(what, remedy=f"pip install 'pettingzoo[{room}]'")
 
     @property
     def name(self) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, PrivateAttr
@@ -14,7 +11,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.hashing import generator
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
-from grouprl.rewards.library import BLOCK, LibraryScore, dataset_maker, problems
+from grouprl.rewards.library import BLOCK, Entries, LibraryScore, dataset_maker, problems
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of, with_system
@@ -25,9 +22,6 @@ STRIDE = 50
 MAX_SAMPLES = 1000
 PROBED = 2
 """Entries on which a scorer is tried when a dataset is loaded."""
-
-# These iterate over sets of strings (observed in version 0.1.25), so their prompts depend on Python's hash seed.
-HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder"})
 
 
 @register_task("reasoning_gym", argument="dataset")
@@ -48,29 +42,16 @@ class ReasoningGym(OptionTask):
     chat: bool = Field(False, description="whether prompts are chat messages without it, too")
     demonstrations: bool = Field(False, description="whether the library's answers serve as demonstrations")
 
-    _block: Callable[[int], Any] = PrivateAttr()
     _score: LibraryScore = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Find the dataset and check its configuration by sampling from it."""
-        if self.dataset in HASH_SEEDED and os.environ.get("PYTHONHASHSEED", "random") == "random":
-            warnings.warn(
-                f"reasoning-gym's '{self.dataset}' samples other prompts in every process, so the run cannot be "
-                "repeated or resumed exactly. Set the environment variable PYTHONHASHSEED=0 to have the same ones.",
-                stacklevel=2,
-            )
-        make = dataset_maker(self.dataset, self.level, self.config)
-        self._block = lru_cache(maxsize=8)(lambda block: make(self._seed_of(block)))
+        dataset_maker(self.dataset, self.level, self.config)(self._seed_of(0))  # its complaints of the configuration
         self._score = LibraryScore((self.dataset, self.level, self.config, self._seed_of(0)))
         try:
             entries = [self._block(0)[place] for place in range(PROBED)]
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"reasoning-gym's '{self.dataset}' cannot sample a prompt with config {self.config}",
-                f"{type(error).__name__}: {error}",
-            ) from error
+        except InputError as error:
+            raise InputError(f"{error.what} with config {self.config}", error.rule) from error
         if found := problems(self.dataset, self._score, entries):
             raise InputError(
                 f"reasoning-gym's '{self.dataset}' cannot be trained on: {'; '.join(found[:3])}",
@@ -92,6 +73,9 @@ class ReasoningGym(OptionTask):
     def reward(self) -> Reward:
         """The library's scorer, 0..1, on the text of the completion tag."""
         return self._score
+
+    def _block(self, block: int) -> Entries:
+        return Entries(self.dataset, self.level, self.config, self._seed_of(block))
 
     def _seed_of(self, block: int) -> int:
         return generator(self.seed, self.name, block).randrange(2**31)

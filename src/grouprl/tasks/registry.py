@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.core.alarm import MAKING, TooLong, alarm
+from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.renamed import with_new_names
 from grouprl.records.examples import Example
@@ -93,7 +94,7 @@ def load_task(spec: str | Mapping[str, Any], seed: int = 0) -> Task:
     entry = _REGISTRY.get(head)
     if entry is None:
         if colon:
-            return _build(_import_task(name), name, options, seed)
+            return _build_own(name, options, seed)
         remedy = f"{suggest(name, _REGISTRY)} Your own: pkg.module:Class."
         raise InputError(f"There is no task '{name}'", remedy=remedy)
     if colon:
@@ -131,6 +132,24 @@ def _import_task(path: str) -> type[Task]:
     if not (inspect.isclass(found) and issubclass(found, Task)):
         raise InputError(f"'{path}' is not a task", "a task is a subclass of grouprl.tasks.Task")
     return found
+
+
+def _build_own(path: str, options: dict[str, Any], seed: int) -> Task:
+    """Return a task of the user's own class, made in time."""
+    task = _import_task(path)
+    try:
+        with alarm(MAKING):
+            return _build(task, path, options, seed)
+    except GrouprlError:
+        raise
+    except (Exception, SystemExit) as error:
+        rule = "its constructor raises nothing, and it has all members of grouprl.tasks.Task"
+        raise InputError(f"The task '{path}' cannot be made: {raised(error)}", rule) from error
+    except TooLong:
+        rule = f"its constructor returns within {MAKING:g} seconds"
+        raise InputError(
+            f"The task '{path}' is not made in time", rule, "Read what is large when it is asked for"
+        ) from None
 
 
 def _build(task: type[Task], name: str, options: dict[str, Any], seed: int) -> Task:

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.chat.calls import Form
+from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.envs.environment import Observation
@@ -19,7 +21,7 @@ from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task
-from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
+from grouprl.tools import PythonTool, Tool, Toolbox, ToolEnvironment, form_named
 from grouprl.tools.mcp import McpTool
 
 Expert = Callable[..., str]
@@ -35,7 +37,12 @@ class ToolTask(OptionTask):
 
     path: str = Field(description="a module or file, ':', and the functions, separated by commas")
     of: str | dict[str, Any] = Field(description="the task of the prompts: a name, or a mapping with options")
-    form: FormName = Field("json", description="how calls are written: json, or compact for tiny models")
+    form: str = Field(
+        "auto",
+        description="how calls are written: auto (as the model's chat template has them), the name of a syntax "
+        "(`docs/chat_templates.md`), your own as file.py:name, or compact for tiny models",
+    )
+    calls: int = Field(64, ge=1, description="most calls of one turn; those beyond are not made")
     turns: int = Field(8, ge=1, description="most turns of an episode, the answer's included")
     tokens: int = Field(256, ge=1, description="token budget of one turn, its end included")
     traces: bool = Field(False, description="whether the model is shown the traceback of a tool that raised")
@@ -48,6 +55,7 @@ class ToolTask(OptionTask):
     _inner: Task = PrivateAttr()
     _toolbox: Toolbox = PrivateAttr()
     _expert: Expert | None = PrivateAttr()
+    _form: Form = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Import the tools and load the task of the prompts.
@@ -62,6 +70,7 @@ class ToolTask(OptionTask):
                 "tools are added to prompts of a single turn",
             )
         self._expert = None if self.expert is None else import_object(self.expert, "expert")
+        self._form = JSON if self.form == AUTO else form_named(self.form)
         self._toolbox = Toolbox(self.make_tools(), traces=self.traces, alphabet=self.characters)
 
     def make_tools(self) -> list[Any]:
@@ -110,7 +119,7 @@ class ToolTask(OptionTask):
     def solution(self, example: Example) -> str | None:
         """Return the other task's correct completion, given without a tool."""
         right = self._inner.solution(example)
-        return None if right is None else FORMS[self.form].answer(right)
+        return None if right is None else self._form.answer(right)
 
     @property
     def needs_clock(self) -> bool:
@@ -120,7 +129,8 @@ class ToolTask(OptionTask):
 
     def environment(self) -> ToolEnvironment:
         """Return a fresh episode; the tools are shared."""
-        return shown_by(self._expert, self._toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
+        settings = {"form": self.form, "max_turns": self.turns, "max_calls": self.calls}
+        return shown_by(self._expert, self._toolbox, self._inner.reward, **settings)
 
     def options(self) -> dict[str, Any]:
         """Return every option, and what the other task's prompts depend on."""

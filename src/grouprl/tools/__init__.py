@@ -1,6 +1,8 @@
 """Tools for models: typed functions, calls in text, and environments made of them."""
 
-from grouprl.chat.calls import FORMS, Call, Form, FormName, Malformed, Result, Said
+from grouprl.chat.calls import Form
+from grouprl.chat.said import Call, Malformed, Result, Said, Spoken
+from grouprl.chat.syntaxes import FORMS, form_named
 from grouprl.tools.definition import Tool, ToolError, as_tool, tool
 from grouprl.tools.environment import ToolEnvironment
 from grouprl.tools.python import PythonTool
@@ -10,15 +12,16 @@ __all__ = [
     "FORMS",
     "Call",
     "Form",
-    "FormName",
     "Malformed",
     "PythonTool",
     "Result",
     "Said",
+    "Spoken",
     "Tool",
     "ToolEnvironment",
     "ToolError",
     "Toolbox",
     "as_tool",
+    "form_named",
     "tool",
 ]

@@ -60,6 +60,12 @@ class Tool:
         described = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": described}
 
+    @property
+    def properties(self) -> dict[str, Any]:
+        """JSON schemas of the arguments by name."""
+        found: dict[str, Any] = self.schema["function"]["parameters"].get("properties", {})
+        return found
+
     def check(self, given: Mapping[str, Any] | str) -> dict[str, Any]:
         """Return the arguments in the types that the function wants.
 

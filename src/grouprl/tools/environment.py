@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grouprl.chat.calls import FORMS, Call, FormName, Malformed, Result
+from grouprl.chat.said import Call, Malformed, Result, Said
+from grouprl.chat.syntaxes import AUTO, JSON, form_named
+from grouprl.chat.tool_calls import MOST_CALLS
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.rewards.contract import Reward
@@ -17,8 +19,6 @@ from grouprl.tools.toolbox import Toolbox
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
-MOST_CALLS = 64
-"""Calls in one turn; what follows is not called."""
 TURN_SECONDS = 30.0
 """After so many seconds no further call of a turn begins."""
 
@@ -37,17 +37,29 @@ class ToolEnvironment:
         toolbox: Toolbox,
         reward: Reward,
         *,
-        form: FormName = "json",
+        form: str = AUTO,
         max_turns: int = 8,
+        max_calls: int = MOST_CALLS,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         """Prepare an episode of at most `max_turns` turns; `reward` scores the answer with the prompt's columns.
 
-        `on_close` releases what the tools of this episode alone hold; it may be called twice.
+        Args:
+            toolbox: the tools.
+            reward: scores the final answer.
+            form: how calls are written: auto (as the policy's chat template has them, JSON in tags where there is
+                none), a name of `FORMS`, or your own as module:name.
+            max_turns: most turns, the answer's included.
+            max_calls: most calls of one turn; those beyond are not made, and the model is told so.
+            on_close: releases what the tools of this episode alone hold; it may be called twice.
+
+        Raises:
+            InputError: for an unknown form.
         """
         self._on_close = on_close
-        self.toolbox, self.reward, self.max_turns = toolbox, reward, max_turns
-        self.form, self._announces = FORMS[form], form == "json"
+        self.toolbox, self.reward, self.max_turns, self.max_calls = toolbox, reward, max_turns, max_calls
+        self.form, self._auto = JSON if form == AUTO else form_named(form), form == AUTO
+        self._announces = self.form.announces
         self.columns: Mapping[str, Any] = {}
         self.results: list[Result] = []
         self.correct = False
@@ -84,7 +96,7 @@ class ToolEnvironment:
         """
         self._expect("playing", "step()")
         self.turns += 1
-        said = self.form.read(action)
+        said = self._read(action)
         if said.answer is not None:
             self._phase = "ended"
             reward, self.correct = self._judge(said.answer)
@@ -121,14 +133,20 @@ class ToolEnvironment:
         results: list[Result] = []
         began = time.monotonic()
         for number, call in enumerate(calls):
-            if number >= MOST_CALLS:
-                results.append(Result("", f"not called: a turn has at most {MOST_CALLS} calls", "malformed"))
+            if number >= self.max_calls:
+                what = f"{len(calls) - number} calls were not made: a turn has at most {self.max_calls} calls"
+                results.append(Result("", what, "malformed"))
                 break
             if time.monotonic() - began > TURN_SECONDS:
                 results.append(Result("", f"not called: the calls before it took {TURN_SECONDS:g} s", "timeout"))
                 break
             results.append(self.toolbox.call(call))
         return results
+
+    def _read(self, action: str) -> Said:
+        """Return what a turn holds; where that was read by the policy's own syntax already, it stays so."""
+        known = getattr(action, "said", None) if self._auto else None
+        return known if isinstance(known, Said) else self.form.read(action)
 
     def _observed(self, results: list[Result]) -> Observation:
         messages: tuple[dict[str, Any], ...] = ()

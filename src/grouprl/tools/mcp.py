@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent import futures
@@ -136,7 +137,8 @@ class _Connection:
             import mcp
         except ImportError as error:
             raise MissingExtra("mcp", "agents", f"The MCP server '{where}'") from error
-        target: Any = where if not words else mcp.StdioServerParameters(command=words[0], args=list(words[1:]))
+        self._said: Any = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the server's log, not ours)
+        target: Any = where if not words else self._program(words)
         self._ready: Future[Any] = Future()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -146,9 +148,24 @@ class _Connection:
             self._client = self._ready.result(START_SECONDS)
         except futures.TimeoutError:
             self.close()
-            raise InputError(f"The MCP server '{where}' did not begin within {START_SECONDS:g} seconds") from None
+            what = f"The MCP server '{where}' did not begin within {START_SECONDS:g} seconds"
+            raise InputError(what, self.last_words()) from None
         except Exception as error:
-            raise InputError(f"The MCP server '{where}' cannot be reached: {_innermost(error)}") from error
+            what = f"The MCP server '{where}' cannot be reached: {_innermost(error)}"
+            raise InputError(what, self.last_words()) from error
+
+    def _program(self, words: Sequence[str]) -> Any:
+        """Return a server that is started; what it writes to its standard error is kept, not printed."""
+        import mcp
+        from mcp.client.stdio import stdio_client
+
+        return stdio_client(mcp.StdioServerParameters(command=words[0], args=list(words[1:])), errlog=self._said)
+
+    def last_words(self) -> str:
+        """Return the last line that a started server wrote to its standard error; '' for none."""
+        self._said.seek(0)
+        lines = str(self._said.read()).strip().splitlines()
+        return f"its last words were: {lines[-1][:400]}" if lines else ""
 
     @property
     def alive(self) -> bool:

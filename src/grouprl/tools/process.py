@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from grouprl.chat.calls import Status
+from grouprl.chat.said import Status
 from grouprl.core.errors import RunError
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import pack
@@ -36,7 +36,8 @@ class ToolProcess:
         Raises:
             CannotSend: if a tool cannot be found by another process.
         """
-        parcel = pack((toolbox, toolbox.traces, toolbox.longest))  # type: ignore[arg-type]
+        names = ", ".join(name for name, each in toolbox.tools.items() if each.seconds is not None)
+        parcel = pack((toolbox, toolbox.traces, toolbox.longest), f"tool {names}")  # type: ignore[arg-type]
         self._hello = hello_frame(parcel, MEMORY, [])
         self._number = 0
         self._held: list[WorkerProcess] = []

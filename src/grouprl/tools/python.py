@@ -36,10 +36,13 @@ class PythonTool:
 
         Raises:
             ToolError: if the program fails; the message is the last line of what it said.
+            TimeoutError: if it takes too long.
         """
         source = extract_code(code).strip()
         value = f"_ = (\n{source}\n)\nif _ is not None:\n    print(_)"
         outcome = self.settings.run(value if len(value) <= COMPILED_HERE and compiles(value) else source)
+        if outcome.why in ("timeout", "starved"):  # another time the machine may have a processor for it
+            raise TimeoutError(_why(outcome))
         if outcome.why != "ok":
             raise ToolError(_why(outcome))
         return outcome.stdout.strip()

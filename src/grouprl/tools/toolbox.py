@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grouprl.chat.calls import Call, Malformed, Result
+import pydantic
+
+from grouprl.chat.said import Call, Malformed, Result
+from grouprl.chat.tool_calls import typed
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.environment import unwritable
 from grouprl.tools.definition import Tool, ToolError, as_tool
@@ -16,6 +21,8 @@ from grouprl.tools.definition import Tool, ToolError, as_tool
 REMEMBERED = 4096
 """Results that are kept."""
 NUL = "\0"
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
+"""Where Python says where in memory an object lies."""
 LONGEST = 4000
 """Characters of a result."""
 
@@ -67,10 +74,13 @@ class Toolbox:
         The text of a result can always be written as UTF-8.
 
         Raises:
+            InputError: if another process cannot find the tool.
             RunError: if no process for tools can be started.
         """
         try:
             return self._readable(self._called(call))
+        except InputError:  # a tool that no other process can find
+            raise
         except (RecursionError, ValueError, OverflowError) as error:  # arguments nested or long beyond what can be kept
             name = "" if isinstance(call, Malformed) else call.name
             return self._readable(Result(name, f"the call cannot be read: {type(error).__name__}", "malformed"))
@@ -83,7 +93,7 @@ class Toolbox:
             what = f"there is no tool {shortened(call.name, 80)!r}. {suggest(call.name, self.tools)}"
             return Result(call.name, what, "malformed")
         try:
-            arguments = found.check(call.arguments)
+            arguments = found.check(typed(call, found.properties) if call.untyped else call.arguments)
         except ToolError as error:
             return Result(call.name, shortened(str(error), self.longest), "malformed")
         return self._remembered(found, arguments) if found.pure else self._run(found, arguments)
@@ -136,19 +146,54 @@ def attempt(found: Tool, arguments: Mapping[str, Any], traces: bool, longest: in
         return "ok", shortened(shown(found.function(**arguments)), longest)
     except ToolError as error:
         return "error", shortened(f"error: {_said(error)}", longest)
+    except TimeoutError as error:
+        return "timeout", shortened(f"error: {_said(error)}", longest)
     except (Exception, SystemExit) as error:
         text = traceback.format_exc() if traces else f"error: {type(error).__name__}: {_said(error)}"
         return "error", shortened(text, longest)
 
 
 def shown(value: Any) -> str:
-    """Return a tool's result as text: a string as it is, anything else as JSON where that can say it."""
+    """Return a tool's result as text: a string as it is, anything else as JSON, objects by their fields or their words.
+
+    Raises:
+        ToolError: for what has neither: its text would be an address in memory, another one in every run.
+    """
     if isinstance(value, str):
         return value
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=_plain)
     except (TypeError, ValueError):
-        return str(value)
+        return _in_words(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON says of an object: its fields, the members of a set in order, or its own words."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump()
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=lambda each: (type(each).__name__, shown(each)))
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    if callable(getattr(value, "tolist", None)):  # arrays and tensors
+        return value.tolist()
+    if type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__:
+        fields = {name: each for name, each in getattr(value, "__dict__", {}).items() if not name.startswith("_")}
+        if fields:
+            return fields
+    return _in_words(value)
+
+
+def _in_words(value: Any) -> str:
+    text = str(value)
+    if ADDRESS.search(text):
+        raise ToolError(
+            f"the result is an object of type {type(value).__name__}, which says nothing of itself: a tool returns a "
+            "text, a number, a list, a dict or a dataclass"
+        )
+    return text
 
 
 def shortened(text: str, longest: int) -> str:

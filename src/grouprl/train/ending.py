@@ -53,8 +53,9 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
     write_json(run.summary, _summary(session, None if before is None else before[0], after))
     report = write_report(run.path)
     if after is not None and before is not None:
-        console.print(summary_table(before[0], after.record()))
-        console.print(side_by_side(before[1], after.samples))
+        actions = session.task.spaces is not None
+        console.print(summary_table(before[0], after.record(), actions=actions))
+        console.print(side_by_side(before[1], after.samples, actions=actions))
         console.print(verdict(before[0], after.record()).words, soft_wrap=True)
     elif after is None:
         console.print(f"Interrupted in {session.phase} after step {session.step}; a checkpoint is written.")
@@ -103,6 +104,7 @@ def _summary(session: Session, before: Mapping[str, float] | None, after: Evalua
         "objective": [
             {"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()
         ],
+        "actions": session.task.spaces is not None,
         "seed": config.seed,
         "phase": session.phase,
         "steps": session.step,

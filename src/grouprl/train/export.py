@@ -10,13 +10,15 @@ from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.policy import CausalPolicy, load_policy
+from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Policy
 from grouprl.storage.checkpoint import load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing
-from grouprl.tasks import Task, load_task
+from grouprl.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,12 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     """
     folder = RunFolder.open(run)
     config = load_config(str(folder.config))
-    task = load_task(config.task, config.seed)
+    resolved = resolve(config)
+    task = resolved.task
     if checkpoint is None and folder.model.is_dir() and policy_kind(config.model.name) is None:
         return Trained(config, task, _final(folder.model, config, task), "the final model")
     state = load_policy_state(run, checkpoint)
-    policy = build_policy(config, task)
+    policy = build_policy(resolved)
     policy.load_trainable_state(state)
     newest = "the newest checkpoint" + " (the run has no final model)" * (not folder.model.is_dir())
     when = newest if checkpoint is None else f"checkpoint {checkpoint}"
@@ -55,9 +58,11 @@ def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolic
     """Load the final model; that of every agent where they have their own."""
     place: dict[str, Any] = {"device": config.model.device, "dtype": config.model.dtype}
     agents = list(model_names(config, task))
-    if len(agents) == 1:
-        return load_policy(folder, **place)
-    return TeamPolicy({agent: load_policy(folder / agent, **place) for agent in agents})
+    folders = [folder] if len(agents) == 1 else [folder / agent for agent in agents]
+    policies = [load_policy(each, **place) for each in folders]
+    for policy in policies:
+        call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policies[0] if len(agents) == 1 else TeamPolicy(dict(zip(agents, policies, strict=True)))
 
 
 def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:

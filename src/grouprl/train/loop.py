@@ -7,7 +7,6 @@ update the policy, observe. Everything stateful is in the checkpoint, every rand
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,10 +19,11 @@ from rich.console import Console
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stages import one_of
 from grouprl.config.rates import learning_rate, update_ratio
-from grouprl.config.run import Config
+from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.core.stopwatch import RunClock, Stopwatch
+from grouprl.core.spans import span, spanned
+from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
 from grouprl.evaluation.evaluate import Evaluation, evaluate
 from grouprl.evaluation.sampling import example_text
@@ -32,11 +32,11 @@ from grouprl.monitor.display import Display, Sample
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
 from grouprl.orchestrator.accounting import NO_ROWS, Drawn, account, account_before
+from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
-from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -66,7 +66,7 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     profile: int = 0,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
     changes: Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Summary:
@@ -74,24 +74,24 @@ def train(
 
     At the end the folder holds the resolved config, metrics, rollouts, checkpoints, the final model and a report.
     With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
-    the policy's sampler (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their own, and
-    evaluate with the engine. `changes` and `accept_changes` are for a run that is resumed: see
-    `session.resume`.
+    the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
+    processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a
+    run that is resumed: see `session.resume`.
 
     Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
     """
     console = console or Terminal()
     if not resume:
-        prospect = plan(config)
+        resolved = resolve(with_absolute_paths(config))
+        prospect = plan(resolved)
         prospect.raise_if_refused()
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
-    if resume:
-        session = resume_session(_required(folder), changes, accept_changes=accept_changes, engine=engine)
+        session = start(resolved, folder, engine)
     else:
-        session = start(config, folder, engine)
+        session = resume_session(_required(folder), changes, accept_changes=accept_changes, engine=engine)
     try:
-        after = profiled(session, console, profile, _run, sys.modules[__name__]) if profile else _run(session, console)
+        after = profiled(session, console, profile, _run) if profile else _run(session, console)
         if after is None:
             session.save()
         conclude(session, after, console)
@@ -119,12 +119,12 @@ def _run(session: Session, console: Console) -> Evaluation | None:
     with (
         closing(session),
         settled(),
-        Display(session.config.steps, console=console) as display,
+        Display(session.config.steps, console=console, actions=session.task.spaces is not None) as display,
         Interrupt(display.message) as stop,
     ):
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
-        clock = RunClock(session.elapsed)
+        clock = TrainingClock(session.elapsed)
         if session.phase == "warmup":
             warm_up(session, display, stop, clock)
         if session.phase == "pretraining" and not stop.requested:
@@ -138,7 +138,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         return None
 
 
-def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def warm_up(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Imitate demonstrations, then enter reinforcement."""
     config, sft = session.config, catalogue_method("sft")
     display.phase("warmup", config.warmup.steps, session.step)
@@ -171,7 +171,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
         session.begin(session.after_warmup())
 
 
-def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def prepare_run(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Do what the method does once before its first step (its pretraining), piece by piece."""
     session.publish()
     pieces = session.pretraining_pieces()
@@ -191,7 +191,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
         session.begin("train")
 
 
-def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
+def reinforce(session: Session, display: Display, stop: Interrupt, clock: TrainingClock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
     session.publish()
@@ -217,13 +217,15 @@ def _evaluation_due(session: Session) -> bool:
     return bool(every) and step % every == 0 and 0 < step < session.config.steps and session.evaluated != step
 
 
-def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None:
+@spanned("step")
+def _reinforce_step(session: Session, display: Display, clock: TrainingClock) -> None:
     config, watch = session.config, Stopwatch()
     first = session.source.sampled
     with clock.step:
-        gathered = gather(session.context)
+        with span("choose"):
+            gathered = gather(session.context)
         batch = _batch(session, gathered.wanted) if gathered is not None else None
-        with torch.no_grad():
+        with torch.no_grad(), span("advantages"):
             prepared = session.method.compute_advantages(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
         metrics: dict[str, float] = {"loss": 0.0, "rows_trained": 0.0, "grad_norm": 0.0}
@@ -234,7 +236,8 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
                 metrics |= _moved(session, metrics)
             metrics |= prepared_metrics(prepared)
         if gathered is not None:
-            remember(session.context, gathered, prepared)
+            with span("choose"):
+                remember(session.context, gathered, prepared)
         session.step += 1
         session.graded |= gathered is not None and gathered.sampled.scores.graded
         if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
@@ -280,6 +283,7 @@ def _arrived(gathered: Gathered) -> Drawn:
     return drawn
 
 
+@spanned("log-probs, statistics")
 def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:
     """The Batch of the rows to train on, with old, reference and critic values where they are needed; None if empty."""
     if not len(wanted):
@@ -321,6 +325,7 @@ def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
     return {} if ratio is None else {"update_ratio": ratio}
 
 
+@spanned("records")
 def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None) -> None:
     """Write the rollouts of the step, with advantages where rows were trained on."""
     found: dict[tuple[int, int, int], list[float]] = {}
@@ -334,7 +339,7 @@ def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prep
 
 
 def _evaluate(
-    session: Session, display: Display, stop: Interrupt, clock: RunClock, examples: int, when: str = ""
+    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, examples: int, when: str = ""
 ) -> Evaluation:
     """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
@@ -373,10 +378,11 @@ def _evaluate(
     return found
 
 
+@spanned("records")
 def _log(
     session: Session,
     display: Display,
-    clock: RunClock,
+    clock: TrainingClock,
     phase: str,
     values: dict[str, float],
     samples: Sequence[Sample] | None = None,

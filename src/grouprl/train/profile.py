@@ -1,6 +1,6 @@
 """Where the time of a training step goes, and what share of it is useful arithmetic.
 
-Functions are timed from outside, and only while steps are profiled: a run without a profile pays nothing. Times are
+Hot code says what it is about (`grouprl.core.spans`); only while steps are profiled somebody listens. Times are
 exclusive: what an inner part takes is not counted in the outer one. Useful arithmetic is the matrix products that a
 step cannot do without: each distinct prompt once, each token once that differs from others in itself or in what comes
 before it, sampled, trained forward and twice backward, attention included; not padding, not rows that have ended,
@@ -9,22 +9,28 @@ nothing that is computed anew.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
+from torch import nn
 
+from grouprl.core.errors import InputError
+from grouprl.core.spans import listening
 from grouprl.policy.arithmetic import PASS_TOKENS, Matrices, Shape, backward, operations, rate, synchronise, timed
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.protocols import Policy, Request
 from grouprl.records.histories import histories, read_rows
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.decoding import Written
 
+STEP = "step"
+"""The span of a whole step."""
 SKIPPED = 2
 """First steps of a process, in which memory is found and kernels are chosen."""
 INSIDE_SAMPLING = ("products", "attention", "sampling")
@@ -76,10 +82,15 @@ class Work:
         pairs = zip(known_r.tolist(), length_r.tolist(), strict=True)
         return sum(self.matrices.attention(n - k, (k + n) / 2) for k, n in pairs)
 
-    def seconds(self, device: str) -> dict[str, float]:
-        """Return seconds of the products alone by part, at the rates of this machine; attention at the best rate."""
-        found = {name: timed(products, lambda s: rate(s, device)) for name, products in self.products.items()}
-        best = max((rate(s, device) for products in self.products.values() for s in products), default=1.0)
+    def seconds(self, device: str, dtype: torch.dtype = torch.float32) -> dict[str, float]:
+        """Return seconds of the products alone by part, in a type and at the rates of this machine; attention at the
+        best rate."""
+
+        def rate_of(shape: Shape) -> float:
+            return rate(shape, device, dtype=dtype)
+
+        found = {name: timed(products, rate_of) for name, products in self.products.items()}
+        best = max((rate_of(shape) for products in self.products.values() for shape in products), default=1.0)
         return {name: seconds + self.attention[name] / best for name, seconds in found.items()}
 
     def operations(self) -> float:
@@ -95,34 +106,28 @@ class Clock:
         self._stack: list[str] = []
         self._mark = 0.0
 
-    def wrap(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
-        """Return `function` with its time counted as `part`."""
-
-        @functools.wraps(function)
-        def timed_function(*arguments: Any, **named: Any) -> Any:
-            self._enter(self._name(part))
-            try:
-                return function(*arguments, **named)
-            finally:
-                self._leave()
-
-        return timed_function
-
-    def _name(self, part: str) -> str:
-        outer = self._stack[-1] if self._stack else ""
-        if outer in OPAQUE:
-            return outer
-        if part in INSIDE_SAMPLING:
-            return f"decode: {part}" if outer.startswith("decode") else outer
-        return part
-
-    def _enter(self, name: str) -> None:
+    def enter(self, span: str) -> None:
+        """Begin a span; it counts as the part of a step that it is where it stands."""
+        name = self._part(span)
         self._tell()
         self._stack.append(name)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """End the innermost span."""
         self._tell()
         self._stack.pop()
+
+    def inside(self, part: str) -> bool:
+        """Whether a span of that part is open."""
+        return part in self._stack
+
+    def _part(self, span: str) -> str:
+        outer = self._stack[-1] if self._stack else ""
+        if outer in OPAQUE:
+            return outer
+        if span in INSIDE_SAMPLING:
+            return f"decode: {span}" if outer.startswith("decode") else outer
+        return "other" if span == STEP else span
 
     def _tell(self) -> None:
         synchronise(self.device)
@@ -133,115 +138,75 @@ class Clock:
 
 
 class Profile:
-    """Profiles `steps` reinforcement steps of a run, after the first two. Use it as a context manager."""
+    """Profiles `steps` reinforcement steps of a run, after the first two. Use it as a context manager.
 
-    def __init__(self, policy: Any, steps: int, loop: ModuleType) -> None:
-        """`loop` is the module whose steps are taken."""
-        self.policy, self.steps, self.taken, self._seen, self.loop = policy, steps, 0, 0, loop
+    Raises:
+        InputError: the policy is not one language model, of which the matrix products are known.
+    """
+
+    def __init__(self, policy: Policy, steps: int) -> None:
+        if not isinstance(policy, CausalPolicy):
+            raise InputError(
+                f"--profile with {type(policy).__name__}",
+                "a profile counts the matrix products of one language model",
+                "Leave it out; metrics.jsonl has the seconds of each step (seconds_*)",
+            )
+        self.policy, self.steps, self.taken, self._seen = policy, steps, 0, 0
         self.clock, self.work = Clock(policy.device), Work(Matrices.of(policy.model))
+        self._active = False
         self._open = ExitStack()
 
     def __enter__(self) -> Profile:
-        step = self.loop._reinforce_step
-        self._open.enter_context(replaced(self.loop, "_reinforce_step", functools.partial(self._around, step)))
+        self._open.enter_context(listening(self))
+        for module, part in timed_modules(self.policy):
+            before = module.register_forward_pre_hook(lambda *_, part=part: self.enter(part))
+            after = module.register_forward_hook(lambda *_, part=part: self.leave(part), always_call=True)
+            self._open.callback(before.remove)
+            self._open.callback(after.remove)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def _around(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        self._seen += 1
-        if self._seen <= SKIPPED or self.taken == self.steps:
-            return step(*arguments)
-        self.taken += 1
-        with ExitStack() as hooks:
-            for owner, name, part in timed_functions(self.policy, self.loop):
-                hooks.enter_context(replaced(owner, name, self.clock.wrap(getattr(owner, name), part)))
-            self._count(hooks)
-            return self.clock.wrap(step, "other")(*arguments)
+    def enter(self, name: str) -> None:
+        """Hear that a span begins; a step that is profiled begins with its own."""
+        if name == STEP:
+            self._seen += 1
+            self._active = self._seen > SKIPPED and self.taken < self.steps
+            if self._active:
+                self.taken += 1
+        if self._active:
+            self.clock.enter(name)
 
-    def _count(self, hooks: ExitStack) -> None:
-        """Let rollouts and passes be counted."""
-        from grouprl.rollout import sampler
+    def leave(self, name: str) -> None:
+        """Hear that the innermost span ends."""
+        if self._active:
+            self.clock.leave()
+        if name == STEP:
+            self._active = False
 
-        decode, engine = sampler.decode, self.policy._engine
-
-        def counted_decode(policy: Any, requests: Any, **settings: Any) -> Any:
-            found = decode(policy, requests, **settings)
-            self.work.sample(Tokens(tuple(request.prompt for request in requests), found.ids))
-            return found
-
-        def counted_read(tokens: Tokens, read: Callable[..., Any] = engine.read) -> Any:
-            if "forward" in self.clock._stack:
-                self.work.run(tokens, torch.is_grad_enabled())
-            return read(tokens)
-
-        hooks.enter_context(replaced(sampler, "decode", counted_decode))
-        hooks.enter_context(replaced(engine, "read", counted_read))
+    def note(self, what: str, facts: tuple[object, ...]) -> None:
+        """Count what is sampled, and the passes of an update."""
+        if self._active and what == "sampled":
+            requests, written = cast(tuple[Sequence[Request[tuple[int, ...]]], Written], facts)
+            self.work.sample(Tokens(tuple(request.prompt for request in requests), written.ids))
+        if self._active and what == "read" and self.clock.inside("forward"):
+            (tokens,) = cast(tuple[Tokens], facts)
+            self.work.run(tokens, torch.is_grad_enabled())
 
 
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let `owner.name` be `value` for a while."""
-    own = name in vars(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
+def product_dtype(policy: CausalPolicy) -> torch.dtype:
+    """Return the type in which a policy's matrices are multiplied."""
+    return torch.bfloat16 if policy.precision == "mixed" else policy.dtype
 
 
-def timed_functions(policy: Any, loop: ModuleType) -> list[tuple[Any, str, str]]:
-    """Return what is timed: owner, attribute, part of a step."""
-    from grouprl.algorithms.method import Method
-    from grouprl.envs.stage import AnsweringStage
-    from grouprl.policy.lean_weights import Affine
-    from grouprl.rollout import collector as collect
-    from grouprl.rollout import decoding
-    from grouprl.rollout.cache import RowCache, SlotCache
-    from grouprl.rollout.lean_decoder import LeanDecoder
-    from grouprl.rollout.transformers_decoder import TransformersDecoder
-    from grouprl.train import update
-
-    caches = [
-        (cache, name, "attention") for cache in (RowCache, SlotCache) for name in ("append", "attend", "keep", "fork")
-    ]
-    return [
-        *((loop, name, "choose") for name in ("gather", "remember")),
-        *((loop, name, "records") for name in ("_store", "_log")),
-        (loop, "_batch", "log-probs, statistics"),
-        *((decoder, "start", "prefill") for decoder in (LeanDecoder, TransformersDecoder)),
-        (decoding, "make_decoder", "prefill"),
-        (decoding._Writer, "write", DECODE),
-        (decoding._Writer, "written", DECODE),
-        *((decoding._Writer, name, "sampling") for name in ("_choose", "_going_on")),
-        *((Affine, name, "products") for name in ("__call__", "add_to")),
-        *caches,
-        *_modules(policy),
-        (collect, "play", "environments"),
-        *((AnsweringStage, name, WAITING) for name in ("receive", "call")),
-        (collect.Collector, "_score", "score"),
-        (Method, "compute_advantages", "advantages"),
-        (loop, "update", "update: other"),
-        (update, "_score", "forward"),
-        (type(policy), "_run", "forward"),
-        (update, "_losses", "loss"),
-        (torch.autograd, "backward", "backward"),
-        (update.Learner, "apply", "optimiser"),
-    ]
-
-
-def _modules(policy: Any) -> Iterator[tuple[Any, str, str]]:
-    """Attention and linear layers of a model that is run by transformers itself."""
+def timed_modules(policy: CausalPolicy) -> Iterator[tuple[nn.Module, str]]:
+    """Yield attention and linear layers of a model that is run by transformers itself, with the part they are."""
     if policy.lean is not None:
         return
     for module in policy.model.modules():
         kind = type(module).__name__
         if kind.endswith("Attention"):
-            yield module, "forward", "attention"
+            yield module, "attention"
         elif kind in ("Linear", "Conv1D"):
-            yield module, "forward", "products"
+            yield module, "products"

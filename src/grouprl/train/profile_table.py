@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
@@ -12,7 +11,10 @@ from rich.table import Table
 
 from grouprl.envs.call_times import CallTimes
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
-from grouprl.train.profile import PARTS, SKIPPED, Profile
+from grouprl.train.profile import PARTS, SKIPPED, Profile, product_dtype
+from grouprl.train.session import Session
+
+R = TypeVar("R")
 
 WORDS = {
     "choose": "choosing prompts, bookkeeping of the curriculum",
@@ -42,13 +44,15 @@ def profile_data(profile: Profile, times: CallTimes | None = None) -> dict[str, 
     `times` are those of the calls of environments.
     """
     steps = max(1, profile.taken)
-    alone = profile.work.seconds(str(profile.policy.device))
+    dtype = product_dtype(profile.policy)
+    alone = profile.work.seconds(str(profile.policy.device), dtype)
     seconds = {part: profile.clock.seconds.get(part, 0.0) / steps for part in PARTS}
     total, products = sum(seconds.values()), sum(alone.values()) / steps
     return {
         "steps": profile.taken,
         "threads": torch.get_num_threads(),
         "engine": profile.policy.engine,
+        "dtype": str(dtype).removeprefix("torch."),
         "seconds": seconds,
         "products_alone": {part: alone[part] / steps for part in PARTS if part in alone},
         "operations": profile.work.operations() / steps,
@@ -89,8 +93,8 @@ def profile_words(data: dict[str, Any]) -> str:
     rate = data["operations"] / max(1e-9, sum(data["products_alone"].values())) / 1e9
     return (
         f"Useful arithmetic: {data['operations'] / 1e9:.2f} GFLOP per step of matrix products and attention that a "
-        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes with "
-        f"{data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
+        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes in {data['dtype']} "
+        f"with {data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
         f"({data['engine']} engine). Times are exclusive; what each part is stands in profile.md."
     ) + _environment_words(data)
 
@@ -109,13 +113,10 @@ def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
     write_text(run.path / "profile.md", f"# Where {data['steps']} steps went\n\n{table}\n\n{profile_words(data)}\n")
 
 
-def profiled(session: Any, console: Console, steps: int, run: Callable[[Any, Console], Any], loop: ModuleType) -> Any:
-    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder.
-
-    `loop` is the module whose steps `run` takes.
-    """
+def profiled(session: Session, console: Console, steps: int, run: Callable[[Session, Console], R]) -> R:
+    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
     stage = session.collector.stage
-    with Profile(session.policy, steps, loop) as profile:
+    with Profile(session.policy, steps) as profile:
         outcome = run(session, console)
     if not profile.taken:
         console.print(f"No step was profiled: the first {SKIPPED} of a process are left out.", highlight=False)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from grouprl.algorithms.critics.utterance import LateStart
+from grouprl.algorithms.critics.papers.utterance import LateStart
 from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
@@ -23,37 +23,34 @@ from grouprl.config.rates import reach_of_rollout
 from grouprl.config.run import Config, load_config, with_absolute_paths
 from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
-from grouprl.methods.compose import compose
 from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import Health
 from grouprl.orchestrator.asynchronous.ahead import Ahead, runs_ahead
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
-from grouprl.orchestrator.build import build_policy, make_optimizer, needs_reference
+from grouprl.orchestrator.build import build_policy, make_optimizer
 from grouprl.orchestrator.context import SessionContext
+from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Engine, Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.rollout.engines import local_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.storage.tensors import load_weights
-from grouprl.tasks import Task, load_task
+from grouprl.tasks import Task
 
 
 @dataclass
 class Session:
     """A run in memory. `phase` is 'warmup', 'prelude' or 'train'; `step` counts finished steps of the phase."""
 
-    config: Config
+    resolved: ResolvedRun
     run: RunFolder
-    task: Task
-    method: Method
     policy: Policy
     reward: Any
     source: PromptStream
@@ -78,9 +75,24 @@ class Session:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.resolved.config
+
+    @property
+    def task(self) -> Task:
+        """What is trained on."""
+        return self.resolved.task
+
+    @property
+    def method(self) -> Method:
+        """What is trained by."""
+        return self.resolved.method
+
+    @property
     def max_new_tokens(self) -> int:
         """Token budget of a completion."""
-        return self.config.sampling.max_new_tokens or self.task.max_new_tokens
+        return self.resolved.max_new_tokens
 
     def after_warmup(self) -> str:
         """The phase that follows the warm-up."""
@@ -95,7 +107,7 @@ class Session:
         first = self.reference is None
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.policy, phase)
-        if phase != "warmup" and first and needs_reference(self.config, self.method):
+        if phase != "warmup" and first and self.resolved.needs_reference:
             with replacing(self.run.reference) as temporary:
                 save_file(self.policy.trainable_state(), temporary)
             self.reference = self.policy.reference()
@@ -157,18 +169,20 @@ class Session:
         self.health.observe(values)
 
 
-def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine) -> Session:
+def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
     """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
-    config = with_absolute_paths(config)
+    resolved = resolve(config if isinstance(config, ResolvedRun) else with_absolute_paths(config))
+    config, task = resolved.config, resolved.task
     if folder is None:
         name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
         folder = Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
     threads = threads_each(config, choose_threads(config.run.threads))
     torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
-    task = load_task(config.task, config.seed)
-    policy = build_policy(config, task)
-    reward, notes = open_reward(config.reward, task)
+    policy = build_policy(resolved)
+    resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
+    config = resolved.config
+    reward, notes = open_reward(config.reward, task, resolved.reward)
     run = RunFolder.create(folder)
     lock, ours = FolderLock(run), False
     try:
@@ -184,7 +198,7 @@ def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine
         }
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
-        session = assemble(config, run, task, policy, reward, engine)
+        session = assemble(resolved, run, policy, reward, engine)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
     except BaseException as error:
@@ -201,7 +215,7 @@ def resume(
     changes: Sequence[str] = (),
     *,
     accept_changes: bool = False,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
 ) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
@@ -223,7 +237,7 @@ def resume(
     return session
 
 
-def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine) -> Session:
+def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine | None) -> Session:
     before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
     known = settings_digest(read_text(run.config))
@@ -238,7 +252,8 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         refuse_changes(run, other)
     torch.set_num_threads(facts["threads"])
     torch.manual_seed(config.seed)
-    task = load_task(config.task, config.seed)
+    resolved = resolve(config)
+    task = resolved.task
     if task.fingerprint() != facts["task"] and not accept_changes:
         raise InputError(
             f"the task of {run.path} has changed since the run began",
@@ -263,10 +278,10 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         )
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
-    reward, notes = open_reward(config.reward, task)
+    reward, notes = open_reward(config.reward, task, resolved.reward)
     notes += said(before, config)
     try:
-        session = assemble(config, run, task, build_policy(config, task), reward, engine)
+        session = assemble(resolved, run, build_policy(resolved), reward, engine)
         session.notes = complaints + notes
         _restore(session, checkpoint)
         if changes or accept_changes:
@@ -354,19 +369,17 @@ def _lock_notes(lock: FolderLock) -> list[str]:
 
 
 def assemble(
-    config: Config,
+    resolved: ResolvedRun,
     run: RunFolder,
-    task: Task,
     policy: Policy,
     reward: Any,
-    engine: MakeEngine = local_engine,
+    engine: MakeEngine | None = None,
 ) -> Session:
     """Put the parts of a session together."""
-    method = compose(config.method).method
+    config, task, method, budget = resolved.config, resolved.task, resolved.method, resolved.max_new_tokens
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
-    budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = PromptStream(task, config.seed, config.data.prompts)
-    sampler = engine(policy)
+    sampler = (engine or resolved.engine)(policy)
     collector = Collector(config, policy, reward, budget, errors, task, sampler)
     context = SessionContext(
         config,
@@ -379,10 +392,8 @@ def assemble(
         renew_reference=lambda: session.renew_reference(),
     )
     session = Session(
-        config=config,
+        resolved=resolved,
         run=run,
-        task=task,
-        method=method,
         policy=policy,
         reward=reward,
         source=source,
@@ -399,8 +410,9 @@ def assemble(
 
 
 def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
-    facts = health_facts(config, method, max_tokens, exact)
-    if method.update is not None or policy_kind(config.model.name) is not None or config.optim.name != "adamw":
+    other = policy_kind(config.model.name) is not None
+    facts = replace(health_facts(config, method, max_tokens, exact), actions=other)
+    if method.update is not None or other or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of this rate go, or a part sets them itself
     return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.spans import span, spanned
 from grouprl.protocols import Policy, PolicyInputs
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
@@ -80,6 +81,7 @@ class Learner:
         """Return the learner of the policy's loss alone."""
         return replace(self, method=self.method.with_parts(critic=None))
 
+    @spanned("optimiser")
     def apply(self) -> float:
         """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping.
 
@@ -98,6 +100,7 @@ class Learner:
         return {**self.accumulate(step), "grad_norm": self.apply()}
 
 
+@spanned("update: other")
 def update(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
@@ -147,7 +150,8 @@ def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
         part = _columns(step.rows(torch.tensor(rows)))
         out = _score(policy, method, part, grad=True)
         total, metrics = _losses(method, out, part)
-        total.backward()
+        with span("backward"):
+            total.backward()
         _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, part)})
     return _closed(sums) | {"rows_trained": float(alive_b.to(torch.float64).mean())}
 
@@ -187,6 +191,7 @@ def _inputs(batch: Batch) -> PolicyInputs:
     return batch.inputs
 
 
+@spanned("forward")
 def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
     cross = {} if method.cross is None else {"cross": method.cross}
     wanted = {"entropy": method.needs_entropy, "values": method.critic is not None}
@@ -200,6 +205,7 @@ def _beside(out: Any, batch: Batch) -> Any:
     return type(out)(*(None if x is None else x.to(batch.mask_bt.device) for x in outputs))
 
 
+@spanned("loss")
 def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     loss = method.loss(out.logp_bt, batch, out.entropy_bt, out.cross_bt)
     total, metrics = loss.value, dict(loss.metrics)

@@ -67,32 +67,43 @@ OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "g
 """Metrics of training records that need no chart of their own in the fold of further metrics."""
 
 
-def success(run: RunData) -> str:
-    """Draw the chart that matters most: pass@1 in training and on held-out prompts.
+def leading(run: RunData) -> str:
+    """Draw the chart that matters most: shares of correct completions, or rewards where these are graded.
 
     Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
+    draw = held_out_rewards if graded(run) else success
+    return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'
+
+
+def graded(run: RunData) -> bool:
+    """Whether rewards are graded, so that a share of correct completions says little."""
+    return any(record.get("eval/graded") for record in run.of_phase("eval"))
+
+
+def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
+    """Draw pass@1 in training and on held-out prompts."""
     train, evals = run.of_phase("train"), run.of_phase("eval")
     series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
-    words = "Share of correct completions: sampled in training, and on held-out prompts with 95 % intervals."
-    drawn = [s for s in series if s.y]
-    wide, narrow = (chart("Correct completions", words, drawn, 0.0, size) for size in (WIDE, NARROW))
-    return wide + f'<div class="only-narrow">{narrow}</div>'
+    title = "Completions with a reward of 1 or more" if graded(run) else "Correct completions"
+    words = "Their share: sampled in training, and on held-out prompts with 95 % intervals."
+    return chart(run.worded(title), words, [s for s in series if s.y], 0.0, size)
 
 
-def held_out_rewards(run: RunData) -> str:
+def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
     """Draw the mean reward of held-out completions and its components, with intervals; nothing without
     evaluations."""
     evals = run.of_phase("eval")
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
     parts = [name for name in names if not name.endswith(("_low", "_high"))]
-    series = [_points(evals, "eval/reward", "mean, held out")]
+    series = [_series(run.of_phase("train"), "reward_mean", "training")] if graded(run) else []
+    series += [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
-    drawn = [s for s in series if s.y][:COLOURS]
-    return chart("Held-out reward", words, drawn, None) if drawn else ""
+    drawn = [s for s in series if s.y][:COLOURS] if evals else []
+    return chart("Held-out reward", run.worded(words), drawn, None, size) if drawn else ""
 
 
 def components(run: RunData) -> str:
@@ -100,7 +111,7 @@ def components(run: RunData) -> str:
     names = component_names(run)
     series = [s for name in names if (s := _series(run.of_phase("train"), name, name.removeprefix("reward/"))).y]
     words = "Mean of each component of the reward over the completions of a step, before weights are added up."
-    return chart("Components of the reward", words, series, None) if series else ""
+    return chart("Components of the reward", run.worded(words), series, None) if series else ""
 
 
 def component_names(run: RunData) -> list[str]:
@@ -113,25 +124,30 @@ def component_names(run: RunData) -> list[str]:
 
 def pictures(run: RunData) -> list[str]:
     """Draw the standard small charts."""
-    return [drawn for picture in PICTURES if (drawn := _draw(run.of_phase(picture.phase), picture))]
+    return [drawn for picture in PICTURES if (drawn := _draw(run, picture))]
 
 
 def further(run: RunData) -> list[str]:
     """Draw every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
     names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
-    charts = (_draw(run.of_phase("train"), Picture(name, {name: name}, floor=None)) for name in names)
+    charts = (_draw(run, Picture(name, {name: name}, floor=None)) for name in names)
     return [drawn for drawn in charts if drawn]
 
 
-def _draw(records: Sequence[Mapping[str, Any]], picture: Picture) -> str:
-    series = [s for name, label in picture.metrics.items() if (s := _series(records, name, label)).y]
-    return chart(picture.title, _words(picture, [s.name for s in series]), series, picture.floor) if series else ""
+def _draw(run: RunData, picture: Picture) -> str:
+    records = run.of_phase(picture.phase)
+    labels = {name: run.worded(label) for name, label in picture.metrics.items()}
+    series = [s for name, label in labels.items() if (s := _series(records, name, label)).y]
+    if not series:
+        return ""
+    shown = [name for name, label in labels.items() if label in {s.name for s in series}]
+    return chart(run.worded(picture.title), run.worded(_words(picture, shown)), series, picture.floor)
 
 
-def _words(picture: Picture, labels: Sequence[str]) -> str:
+def _words(picture: Picture, shown: Sequence[str]) -> str:
     """Take the explanation from the glossary: that of the first metric shown."""
-    name = picture.about or next(n for n, label in picture.metrics.items() if label in labels)
+    name = picture.about or shown[0]
     try:
         metric = lookup(name)
     except InputError:

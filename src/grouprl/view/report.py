@@ -33,9 +33,10 @@ def page(run: RunData) -> str:
     """Return the whole page as HTML."""
     style, script = _asset("report.css"), _asset("report.js")
     title = escape(_title(run))
-    links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name, _ in SECTIONS)
+    links = "".join(f'<a href="#{anchor}">{run.worded(name)}</a>' for anchor, name, _ in SECTIONS)
     body = "".join(
-        f'<section id="{anchor}" aria-labelledby="h-{anchor}"><h2 id="h-{anchor}">{name}</h2>{render(run)}</section>'
+        f'<section id="{anchor}" aria-labelledby="h-{anchor}"><h2 id="h-{anchor}">{run.worded(name)}</h2>'
+        f"{render(run)}</section>"
         for anchor, name, render in SECTIONS
     )
     return (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from grouprl.core.errors import InputError
+from grouprl.core.units import worded
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -31,6 +32,10 @@ class RunData:
     def of_phase(self, phase: str) -> list[dict[str, Any]]:
         """Records of one phase, in order."""
         return [r for r in self.records if r.get("phase", "train") == phase]
+
+    def worded(self, text: str) -> str:
+        """Return a text of the page in the words of the run's policy: tokens and completions, or actions, episodes."""
+        return worded(text, actions=self.summary.get("actions") is True)
 
 
 def read_run(folder: Path) -> RunData:

@@ -9,7 +9,7 @@ from typing import Any
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
-from grouprl.view.curves import components, further, held_out_rewards, pictures, success
+from grouprl.view.curves import components, further, graded, held_out_rewards, leading, pictures, success
 from grouprl.view.runfiles import RunData
 from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
@@ -35,7 +35,7 @@ def headline(run: RunData) -> str:
     """The verdict, the numbers before → after with intervals, and what kind of run this was."""
     before, after = evaluations(run)
     found = verdict(before, after)
-    cards = [_card(name, label, before, after) for name, label in _headline_rows(after)]
+    cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after)]
     facts = [
         f"{key} <b>{escape(str(run.summary[key]))}</b>"
         for key in ("task", "method", "model", "seed")
@@ -71,14 +71,15 @@ def curves(run: RunData) -> str:
     """Learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    main, small, more = success(run), [held_out_rewards(run), components(run), *pictures(run)], further(run)[:FURTHER]
+    second = success(run) if graded(run) else held_out_rewards(run)
+    small, more = [second, components(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
-    return f'{main}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
+    return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
 
 
 def health(run: RunData) -> str:
     """What became of the prompts and completions sampled; findings in words, those that persist first."""
-    account = in_words(totals(run.records))
+    account = run.worded(in_words(totals(run.records)))
     aside = set_aside_words([row["prompt"] for row in run.summary.get("set_aside", ())])
     said = " ".join(words for words in (account, aside) if words)
     return (f'<p class="muted">{escape(said)}</p>' if said else "") + _findings(run)
@@ -108,15 +109,16 @@ def rollouts(run: RunData) -> str:
         return _none("No rollouts are stored.")
     options = (("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy"))
     radios = "".join(
-        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> {label}</label>'
+        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> '
+        f"{run.worded(label)}</label>"
         for key, label in options
     )
     played = any(row.get("turns") for row in run.rollouts)
     groups = "".join((episode_groups if played else rollout_groups)(run.rollouts, run.folder))
     more = " <code>grouprl show</code> prints any other."
     return (
-        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.'
-        f"{more}</p>"
+        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. '
+        f"Point at {run.worded('a token')} for its numbers.{more}</p>"
         f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
         f"{stored_steps(run.folder)}"
     )
@@ -129,7 +131,8 @@ def objective(run: RunData) -> str:
     if not (parts or title or formula):
         return _none("The summary does not describe the method.")
     rows = "".join(
-        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th><td>{escape(str(p.get("words", "")))}</td>'
+        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th>'
+        f"<td>{escape(run.worded(str(p.get('words', ''))))}</td>"
         f"<td><code>{escape(str(p.get('formula', '')))}</code></td></tr>"
         for p in parts
     )

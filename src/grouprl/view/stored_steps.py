@@ -38,7 +38,7 @@ def _fold(folder: Path, path: Path) -> str:
     facts += [f"{len(mixed)} of {len(groups)} groups with different rewards"]
     shown = (mixed or groups)[:1]
     body = "".join(_pair(group) for group in shown)
-    more = f'<p class="muted">{command} shows it token by token, <code>--list</code> what else there is.</p>'
+    more = f'<p class="muted">{command} shows it in full, <code>--list</code> what else there is.</p>'
     return f"<details><summary>step {step} · {' · '.join(facts)}</summary>{body}{more}</details>"
 
 

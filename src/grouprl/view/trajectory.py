@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ class Piece:
     advantage: float | None = None
     logp: float | None = None
     entropy: float | None = None
+    thought: bool = False
+    """Whether it is part of the turn's thinking."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class TurnShown:
     def shown_number(self) -> int:
         """Its number as shown to readers: turns count from 1, here as in `check-env`."""
         return self.number + 1
+
+    @property
+    def thinking(self) -> str:
+        """What of it is thinking, signs included."""
+        return "".join(piece.text for piece in self.said if piece.thought)
 
     @property
     def trained(self) -> int:
@@ -155,13 +162,19 @@ def _turns(row: Row, pieces: Pieces) -> list[TurnShown]:
             prompt=str(row.get("prompt") or "") if place == 0 else None,
             caller=-1 if caller is None else int(caller),
             state=str(turn["state"] or ""),
-            said=tuple(piece for of, piece in told if of == place) or (Piece(str(turn["action"]), False),),
+            said=_thinking([piece for of, piece in told if of == place], turn.get("thought") or 0)
+            or (Piece(str(turn["action"]), False),),
             reward=turn["reward"],
             valid=bool(turn["valid"]),
             seen=str(turn["seen"] or ""),
         )
         for place, turn in enumerate(turns)
     ]
+
+
+def _thinking(pieces: Sequence[Piece], thought: int) -> tuple[Piece, ...]:
+    """Return the tokens of a turn, the first `thought` of which are its thinking."""
+    return tuple(replace(piece, thought=place < thought) for place, piece in enumerate(pieces))
 
 
 def _told(row: Row, texts: Sequence[str] | None) -> list[tuple[int, Piece]]:

@@ -37,7 +37,7 @@ def _group(group: list[Trajectory]) -> str:
 
 def _episode(each: Trajectory, strongest: float) -> str:
     turns = "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"
-    facts = [f"completion {each.sample}", *_rewards(each), each.ended.replace("_", " "), turns]
+    facts = [f"episode {each.sample}", *_rewards(each), each.ended.replace("_", " "), turns]
     head = f'{verdict(each.rows[0].get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
     left_out = len(each.turns) - TURNS
     shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
@@ -74,7 +74,8 @@ def _turn(turn: TurnShown, follows: TurnShown | None, several: bool, strongest: 
     )
     shown_below = follows is not None and follows.prompt is not None and several
     seen = f'<pre class="seen">{_text(turn.seen)}</pre>' if turn.seen and not shown_below else ""
-    return f'{begun}{head}<pre class="said">{said}</pre>{seen}'
+    thinking = f'<p class="muted">thinking: {escape(turn.thinking)}</p>' if turn.thinking else ""
+    return f'{begun}{head}{thinking}<pre class="said">{said}</pre>{seen}'
 
 
 def _text(text: str) -> str:

@@ -83,7 +83,11 @@ def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, pl
             yield Text(f"── row {turn.row} begins ({turn.agent or 'the policy'}{called}) ──", style="cyan")
         yield from _quoted(turn.prompt, plain)
     yield Text(_head(turn), style="bold")
-    yield _said(turn.said, trajectory.strongest, plain)
+    thought = sum(piece.thought for piece in turn.said)
+    if thought:
+        yield _said(turn.said[:thought], trajectory.strongest, plain, "  ~ ")
+    if thought < len(turn.said) or not turn.said:
+        yield _said(turn.said[thought:], trajectory.strongest, plain)
     if follows is None or follows.prompt is None:  # else it is the prompt that begins the next row
         yield from _quoted(turn.seen, plain)
 
@@ -103,8 +107,8 @@ def _quoted(text: str, plain: bool) -> Iterator[Text]:
         yield Text(f"  | {line}", style="" if plain else "dim")
 
 
-def _said(said: Sequence[Piece], strongest: float, plain: bool) -> Text:
-    made = Text("  > ")
+def _said(said: Sequence[Piece], strongest: float, plain: bool, sign: str = "  > ") -> Text:
+    made = Text(sign)
     for i, piece in enumerate(said):
         words = piece.text.replace("\n", "⏎\n    ")
         if not plain:
@@ -127,7 +131,7 @@ def _style(piece: Piece, strongest: float) -> str:
 
 def _legend(plain: bool) -> Text:
     if plain:
-        return Text("> written by the policy   | shown to it   ⟦ ⟧ not trained on")
+        return Text("> written by the policy   ~ its thinking   | shown to it   ⟦ ⟧ not trained on")
     made = Text()
     for words, style in (
         ("pushed up", UP[1]),

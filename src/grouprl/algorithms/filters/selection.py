@@ -15,7 +15,9 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 MASKED = "masked"
-"""Mark of tokens that have no loss but count in its denominators."""
+"""Mark of tokens that have no loss but count in group statistics."""
+UNCOUNTED = "uncounted"
+"""Mark of those masked tokens that do not count in a mean over tokens either; their completions still count."""
 By = Literal["outcome", "reward"]
 """What tells the completions of a group apart: right and wrong, or any two different rewards."""
 
@@ -36,7 +38,7 @@ def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
 
 
 def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
-    """[B,T] weights of the loss without those of tokens that have no loss but count in its denominators."""
+    """[B,T] weights of the loss without those of tokens that have no loss, whether or not they count in it."""
     return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
 
 
@@ -93,8 +95,8 @@ class DropTruncated(Selection):
     """Leave completions that hit the length limit out of the loss (DAPO's overlong filtering).
 
     They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
-    `mask_truncated` keeps the denominators, as TRL's `mask_truncated_completions` does. `in_statistics`: whether their
-    rewards still count in the group's mean and spread.
+    `mask_truncated` keeps the denominators. `in_statistics`: whether their rewards still count in the group's mean and
+    spread.
     """
 
     in_statistics: bool = True
@@ -115,19 +117,26 @@ class DropTruncated(Selection):
 
 @part("filter")
 class MaskTruncated(Selection):
-    """Completions that hit the length limit have no loss, and change nothing else (TRL's mask_truncated_completions).
+    """Completions that hit the length limit have no loss; their rewards and advantages count as ever.
 
-    Their rewards count in group statistics, they and their tokens in the denominators; no term of the loss, KL and
-    entropy included, has a gradient on them.
+    No term of the loss, KL and entropy included, has a gradient on them. `count`: "tokens", they and their tokens
+    still count in the denominators; "completions", they do and their tokens do not, so that a mean over completions
+    keeps its denominator and a mean over tokens has that of the tokens left (TRL's mask_truncated_completions).
     """
 
-    says = "completions that were cut off have no loss; they still count in group statistics and in the denominators"
+    count: Literal["tokens", "completions"] = "tokens"
     reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Mark the tokens of truncated rows."""
         cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
-        return batch.replace(marks={**batch.marks, MASKED: cut_bt})
+        out = {} if self.count == "tokens" else {UNCOUNTED: cut_bt}
+        return batch.replace(marks={**batch.marks, MASKED: cut_bt, **out})
+
+    @override
+    def words(self) -> str:
+        where = "and in the denominators" if self.count == "tokens" else "and as completions, but not as tokens"
+        return f"completions that were cut off have no loss; they still count in group statistics {where}"
 
 
 @part("filter")
@@ -151,7 +160,7 @@ class RejectMismatch(Selection):
     @override
     def words(self) -> str:
         return (
-            f"leave out every {'token' if self.level == 'token' else 'answer'} whose probability under the trainer "
+            f"leave out every {'token' if self.level == 'token' else 'completion'} whose probability under the trainer "
             f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"
         )
 

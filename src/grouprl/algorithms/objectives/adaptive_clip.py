@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -9,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objectives.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.token_weights.entropy_score import extent, score
@@ -34,33 +35,34 @@ class DynamicClip(Objective):
     With q = π_old(y_t): low = ½ + ½·sqrt(max(1 - 4ε_low/q, 0)), high = ½ + ½·sqrt(1 + 4ε_high/q), at most `cap`.
     """
 
-    low: Annotated[float, Field(ge=0)] = 0.16
-    high: Annotated[float, Field(gt=0)] = 0.2
+    clip_low: Annotated[float, Field(ge=0)] = 0.16
+    clip_high: Annotated[float, Field(gt=0)] = 0.2
     cap: Annotated[float, Field(gt=1)] = 10.0
-    dual: Dual = 10.0
+    dual_clip: Dual = 10.0
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     says = (
         "PPO clip whose bounds widen for unlikely tokens: the ratio may change a token's probability by about "
-        "{low:g} down and {high:g} up, but never grow beyond {cap:g}"
+        "{clip_low:g} down and {clip_high:g} up, but never grow beyond {cap:g}"
     )
     reads = ("old_bt",)
 
     def bounds(self, old_bt: Tensor) -> tuple[Tensor, Tensor]:
         """[B,T] lower and upper bound of the ratio for tokens of log-prob `old_bt`."""
         q_bt = old_bt.exp()
-        low_bt = 0.5 + 0.5 * (1 - 4 * self.low / q_bt).clamp(min=0).sqrt()
-        return low_bt, (0.5 + 0.5 * (1 + 4 * self.high / q_bt).sqrt()).clamp(max=self.cap)
+        low_bt = 0.5 + 0.5 * (1 - 4 * self.clip_low / q_bt).clamp(min=0).sqrt()
+        return low_bt, (0.5 + 0.5 * (1 + 4 * self.clip_high / q_bt).sqrt()).clamp(max=self.cap)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-min(ρA, clip(ρ, low(q), high(q))A)."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
         bounds = self.bounds(batch.need("old_bt", self.name))
-        return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual)
+        return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
 
     @override
     def formula(self) -> str:
         return (
-            f"-min(ρ·A, clip(ρ, ½ + ½·sqrt(max(1 - {4 * self.low:g}/q, 0)), "
-            f"min(½ + ½·sqrt(1 + {4 * self.high:g}/q), {self.cap:g}))·A),  q = π_old(y_t)"
+            f"-min(ρ·A, clip(ρ, ½ + ½·sqrt(max(1 - {4 * self.clip_low:g}/q, 0)), "
+            f"min(½ + ½·sqrt(1 + {4 * self.clip_high:g}/q), {self.cap:g}))·A),  q = π_old(y_t)"
         )
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -84,7 +86,8 @@ class BalancedClip(Objective):
     low_step: Bound = 0.02
     high_step: Bound = 0.05
     target: Annotated[float, Field(ge=0, le=1)] = 0.4
-    dual: Dual = 3.0
+    dual_clip: Dual = 3.0
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     says = (
         "PPO clip whose bounds start at [{low_start:g}, {high_start:g}] and are raised at each update, the upper "
@@ -112,7 +115,7 @@ class BalancedClip(Objective):
         ratio_bt = log_ratio(logp_bt, batch).exp()
         low, high = self.search(ratio_bt.detach(), batch)
         low_bt, high_bt = torch.full_like(adv_bt, low), torch.full_like(adv_bt, high)
-        out = clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual)
+        out = clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual_clip)
         return TokenLoss(out.loss_bt, {**out.metrics, "clip_bound_low": low_bt, "clip_bound_high": high_bt})
 
     def search(self, ratio_bt: Tensor, batch: Batch) -> tuple[float, float]:
@@ -153,28 +156,29 @@ class EntropyClip(Objective):
     authors' code divides the negative side by its signed minimum, so that ĥ is never negative.
     """
 
-    low: LowBound = 0.2
-    high: Bound = 0.2
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
     pivot: Annotated[float, Field(ge=0, le=1)] = 0.8
     adapt: bool = True
     redistribute: bool = True
     released: bool = False
-    dual: Dual = 10.0
+    dual_clip: Dual = 10.0
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     reads = ("old_bt", "entropy_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(ρA', clip(ρ, 1-low(ĥ), 1+high(ĥ))A')."""
+        """-min(ρA', clip(ρ, 1-clip_low(ĥ), 1+clip_high(ĥ))A')."""
         adv_bt, h_bt = batch.need("advantage_bt", self.name), self.score(batch)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         sure_bt, gain = h_bt <= 0, float(self.adapt)
-        low_bt = self.low * torch.where(sure_bt, 1 - gain * h_bt, 1)
-        high_bt = self.high * torch.where(sure_bt, 1, 1 + gain * h_bt)
+        low_bt = self.clip_low * torch.where(sure_bt, 1 - gain * h_bt, 1)
+        high_bt = self.clip_high * torch.where(sure_bt, 1, 1 + gain * h_bt)
         if self.redistribute:
             ratio_now_bt = ratio_bt.detach()
             inside_bt = (ratio_now_bt > 1 - low_bt / 2) & (ratio_now_bt < 1 + high_bt / 2)
             adv_bt = torch.where(inside_bt == sure_bt, adv_bt * (1 + h_bt), adv_bt)
-        return clipped(ratio_bt, adv_bt, 1 - low_bt, 1 + high_bt, self.dual)
+        return clipped(ratio_bt, adv_bt, 1 - low_bt, 1 + high_bt, self.dual_clip)
 
     def score(self, batch: Batch) -> Tensor:
         """[B,T] ĥ of each active token, zero elsewhere."""
@@ -189,12 +193,13 @@ class EntropyClip(Objective):
     def words(self) -> str:
         adapt = "more room down for certain tokens and up for uncertain ones" if self.adapt else "fixed bounds"
         moved = "; advantages grow for uncertain tokens on the move and shrink for certain ones at rest"
-        return f"PPO clip around [{1 - self.low:g}, {1 + self.high:g}], {adapt}{moved if self.redistribute else ''}"
+        band = f"[{1 - self.clip_low:g}, {1 + self.clip_high:g}]"
+        return f"PPO clip around {band}, {adapt}{moved if self.redistribute else ''}"
 
     @override
     def formula(self) -> str:
-        low = f"{self.low:g}·(1 - min(ĥ, 0))" if self.adapt else f"{self.low:g}"
-        high = f"{self.high:g}·(1 + max(ĥ, 0))" if self.adapt else f"{self.high:g}"
+        low = f"{self.clip_low:g}·(1 - min(ĥ, 0))" if self.adapt else f"{self.clip_low:g}"
+        high = f"{self.clip_high:g}·(1 + max(ĥ, 0))" if self.adapt else f"{self.clip_high:g}"
         adv = "A·(1 + ĥ·[ĥ > 0 and ρ moved, or ĥ ≤ 0 and ρ at rest])" if self.redistribute else "A"
         return f"-min(ρ·A', clip(ρ, 1 - {low}, 1 + {high})·A'),  A' = {adv}"
 
@@ -206,29 +211,31 @@ class TurnClip(Objective):
     All tokens of a turn share its ratio, so each gets the gradient of the turn's mean advantage.
     """
 
-    low: LowBound = 0.2
-    high: Bound = 0.2
-    dual: Dual = None
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
+    dual_clip: Dual = None
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("old_bt", "turn_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(w_k A_t, clip(w_k, 1-low, 1+high)A_t)."""
+        """-min(w_k A_t, clip(w_k, 1-clip_low, 1+clip_high)A_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = turn_log_ratio(logp_bt, batch).exp()
-        low_bt, high_bt = torch.full_like(adv_bt, 1 - self.low), torch.full_like(adv_bt, 1 + self.high)
-        return clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual)
+        low_bt, high_bt = torch.full_like(adv_bt, 1 - self.clip_low), torch.full_like(adv_bt, 1 + self.clip_high)
+        return clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual_clip)
 
     @override
     def words(self) -> str:
-        return f"PPO clip on each turn's geometric mean ratio, [{1 - self.low:g}, {1 + self.high:g}]"
+        return f"PPO clip on each turn's geometric mean ratio, [{1 - self.clip_low:g}, {1 + self.clip_high:g}]"
 
     @override
     def formula(self) -> str:
-        return f"-min(w·A_t, clip(w, {1 - self.low:g}, {1 + self.high:g})·A_t),  w = (π(turn)/π_old(turn))^(1/|turn|)"
+        clip = f"clip(w, {1 - self.clip_low:g}, {1 + self.clip_high:g})"
+        return f"-min(w·A_t, {clip}·A_t),  w = (π(turn)/π_old(turn))^(1/|turn|)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""
-        return idle_ratio(run, "old", f"the clip [{1 - self.low:g}, {1 + self.high:g}]")
+        return idle_ratio(run, "old", f"the clip [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 
 def turn_log_ratio(logp_bt: Tensor, batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ The whole step must be seen together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -13,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objectives.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.objectives.regression import log_distance
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
@@ -47,11 +48,12 @@ class ClipCov(Objective):
     current log-probs.
     """
 
-    low: LowBound = 1.0
-    high: Bound = 1.0
+    clip_low: LowBound = 1.0
+    clip_high: Bound = 1.0
     share: PositiveShare = 2e-4
     lower: float = 1.0
     upper: float = 5.0
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
 
@@ -64,8 +66,8 @@ class ClipCov(Objective):
         """-min(ρA, clip(ρ)A), zero for the sampled tokens."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
-        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.low, 1 + self.high))
-        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high)
+        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
+        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
         cov_bt = covariance(logp_bt, batch)
         free_bt = batch.active_bt & (metrics["clip_fraction"] == 0)
         candidate_bt = free_bt & (cov_bt > self.lower) & (cov_bt < self.upper)
@@ -76,14 +78,15 @@ class ClipCov(Objective):
     @override
     def words(self) -> str:
         return (
-            f"PPO clip with [{1 - self.low:g}, {1 + self.high:g}], and no gradient for a random {self.share:g} of the "
+            f"PPO clip with [{1 - self.clip_low:g}, {1 + self.clip_high:g}], and no gradient for a "
+            f"random {self.share:g} of the "
             f"tokens, sampled where log-prob and advantage vary together (covariance {self.lower:g} to {self.upper:g})"
         )
 
     @override
     def formula(self) -> str:
         return (
-            f"-[t not sampled]·min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  "
+            f"-[t not sampled]·min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A),  "
             f"sampled where {self.lower:g} < (A - mean A)(log π - mean log π) < {self.upper:g}"
         )
 

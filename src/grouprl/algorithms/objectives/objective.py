@@ -20,6 +20,9 @@ from grouprl.core.batch import Batch
 
 Bound = Annotated[float, Field(gt=0)]
 LowBound = Annotated[float, Field(ge=0, le=1)]
+OLD_BOUNDS = {"low": "clip_low", "high": "clip_high"}
+OLD_CLIP = {**OLD_BOUNDS, "dual": "dual_clip"}
+"""What the bounds of a clip were called in the version before."""
 
 
 class Objective(Part):
@@ -50,46 +53,46 @@ class PolicyGradient(Objective):
 class Clipped(Objective):
     """PPO's pessimistic clipped surrogate (Schulman et al. 2017, eq. 7), at any ratio level.
 
-    `dual` bounds the loss of a negative token at -A·dual (Ye et al. 2020, arXiv:1912.09729); None turns it off. For
-    dual > 1+high it is also the two-sided clip of INTELLECT-2, min(ρ, δ) in the free branch with δ = dual.
+    `dual_clip` bounds the loss of a negative token at -A·dual_clip (Ye et al. 2020, arXiv:1912.09729); None turns it
+    off. Above 1+clip_high it is also INTELLECT-2's two-sided clip: min(ρ, δ) in the free branch with δ = dual_clip.
     """
 
-    low: LowBound = 0.2
-    high: Bound = 0.2
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
     ratio: RatioLevel = "token"
-    dual: Annotated[float, Field(gt=1)] | None = None
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
     against: Against = "old"
-    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high", "dual_clip": "dual"}
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """loss_t = max(-A ρ, -A clip(ρ, 1-low, 1+high)), for A<0 at most -A·dual."""
+        """loss_t = max(-A ρ, -A clip(ρ, 1-clip_low, 1+clip_high)), for A<0 at most -A·dual_clip."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
         free_bt = -adv_bt * ratio_bt
-        clipped_bt = -adv_bt * ratio_bt.clamp(1 - self.low, 1 + self.high)
+        clipped_bt = -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high)
         loss_bt = torch.maximum(free_bt, clipped_bt)
-        if self.dual is not None:
-            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual), loss_bt)
-        return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high, self.dual))
+        if self.dual_clip is not None:
+            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual_clip), loss_bt)
+        return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip))
 
     @override
     def words(self) -> str:
-        dual = f", a negative token's loss at most {self.dual:g}·|A|" if self.dual else ""
+        dual = f", a negative token's loss at most {self.dual_clip:g}·|A|" if self.dual_clip else ""
         return (
             f"PPO clip at {self.ratio} level: no gain from moving the ratio beyond "
-            f"[{1 - self.low:g}, {1 + self.high:g}]{dual}"
+            f"[{1 - self.clip_low:g}, {1 + self.clip_high:g}]{dual}"
         )
 
     @override
     def formula(self) -> str:
-        dual = "" if self.dual is None else f" (at most {self.dual:g}·|A| where A < 0)"
-        clip = f"-min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
+        dual = "" if self.dual_clip is None else f" (at most {self.dual_clip:g}·|A| where A < 0)"
+        clip = f"-min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A)"
         return f"{clip}{dual},  {symbol(self.ratio, self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""
-        return idle_ratio(run, self.against, f"the clip [{1 - self.low:g}, {1 + self.high:g}]")
+        return idle_ratio(run, self.against, f"the clip [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 
 def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:

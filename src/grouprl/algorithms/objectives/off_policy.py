@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.filters.selection import Selection
-from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objectives.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.regularize import Regularizer
@@ -38,17 +38,18 @@ _REGION = {
 class RegionGradient(Objective):
     """-A·log π·[ρ in a region], the ratio neither weight nor differentiated (REC, arXiv:2509.24203; CPGD's clip).
 
-    `one_side`: the tokens for which PPO's clip has a gradient. `two_side`: 1-low ≤ ρ ≤ 1+high. `ring`: that band, and
-    ρ ≤ 1-far_low where A > 0, ρ ≥ 1+far_high where A < 0. `correction="importance"` multiplies by the detached ratio.
+    `one_side`: the tokens for which PPO's clip has a gradient. `two_side`: 1-clip_low ≤ ρ ≤ 1+clip_high. `ring`: that
+    band, and ρ ≤ 1-far_low where A > 0, ρ ≥ 1+far_high where A < 0. `correction="importance"` multiplies by
+    the detached ratio.
     """
 
     region: Region = "one_side"
-    low: LowBound = 0.2
-    high: Bound = 0.2
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
     far_low: LowBound = 0.6
     far_high: Bound = 2.0
     correction: Literal["none", "importance"] = "none"
-    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -68,7 +69,7 @@ class RegionGradient(Objective):
 
     def _outside(self, ratio_bt: Tensor, adv_bt: Tensor) -> tuple[Tensor, Tensor]:
         """[B,T] bool each: tokens left out because ρ is too large, and because it is too small."""
-        above_bt, below_bt = ratio_bt > 1 + self.high, ratio_bt < 1 - self.low
+        above_bt, below_bt = ratio_bt > 1 + self.clip_high, ratio_bt < 1 - self.clip_low
         if self.region == "none":
             return torch.zeros_like(above_bt), torch.zeros_like(below_bt)
         if self.region == "one_side":
@@ -81,7 +82,7 @@ class RegionGradient(Objective):
     @override
     def words(self) -> str:
         weight = " times its ratio (not differentiated)" if self.correction == "importance" else ", without ratio"
-        band = "" if self.region == "none" else f" (band [{1 - self.low:g}, {1 + self.high:g}]{self._far()})"
+        band = "" if self.region == "none" else f" (band [{1 - self.clip_low:g}, {1 + self.clip_high:g}]{self._far()})"
         return f"push each token's log-prob by its advantage{weight}; {_REGION[self.region]}{band}"
 
     def _far(self) -> str:
@@ -90,9 +91,9 @@ class RegionGradient(Objective):
     @override
     def formula(self) -> str:
         rho = "·sg[ρ_t]" if self.correction == "importance" else ""
-        band = f"{1 - self.low:g} ≤ ρ_t ≤ {1 + self.high:g}"
+        band = f"{1 - self.clip_low:g} ≤ ρ_t ≤ {1 + self.clip_high:g}"
         far_low, far_high = f"{1 - self.far_low:g}", f"{1 + self.far_high:g}"
-        one_side = f"·[ρ_t ≤ {1 + self.high:g} if A>0, ρ_t ≥ {1 - self.low:g} if A<0]"
+        one_side = f"·[ρ_t ≤ {1 + self.clip_high:g} if A>0, ρ_t ≥ {1 - self.clip_low:g} if A<0]"
         ring = f"·[{band}, or ρ_t ≤ {far_low} if A>0, or ρ_t ≥ {far_high} if A<0]"
         region = {"none": "", "one_side": one_side, "two_side": f"·[{band}]", "ring": ring}[self.region]
         return f"-A_t{rho}·log π(y_t){region}" + ("" if not rho and not region else ",  ρ_t = π(y_t)/π_old(y_t)")
@@ -101,7 +102,7 @@ class RegionGradient(Objective):
         """A ratio that is always 1 is always inside."""
         if self.region == "none":
             return []
-        return idle_ratio(run, "old", f"the region [{1 - self.low:g}, {1 + self.high:g}]")
+        return idle_ratio(run, "old", f"the region [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 
 @part("regularize")

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.filters.selection import UNCOUNTED
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -29,6 +30,9 @@ class Aggregate(Part):
 
 
 def _active(batch: Batch) -> Tensor:
+    """[B,T] 1 for each token that counts."""
+    if UNCOUNTED in batch.marks:
+        return (batch.active_bt & ~batch.marks[UNCOUNTED]).to(batch.dtype)
     return batch.active_bt.to(batch.dtype)
 
 

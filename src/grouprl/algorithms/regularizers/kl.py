@@ -37,6 +37,17 @@ FORMULA: dict[str, str] = {
 }
 
 
+DISTANCE_LIMIT = 20.0
+
+
+def held(log_bt: Tensor) -> Tensor:
+    """[B,T] log-ratios within ±20, with the slope that they have at the limit beyond it.
+
+    The exponential stays finite, and tokens that the policy has lost by far are still pulled back.
+    """
+    return log_bt + (log_bt.clamp(-DISTANCE_LIMIT, DISTANCE_LIMIT) - log_bt).detach()
+
+
 def estimate(log_bt: Tensor, estimator: str) -> Tensor:
     """[B,T] estimate of the KL from d = log π - log π_ref ([B,T])."""
     if estimator == "k1":

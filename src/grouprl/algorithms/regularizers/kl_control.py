@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grouprl.algorithms.data_part import DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator, estimate
+from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.algorithms.rewards.shaping import KLInReward
 from grouprl.core.batch import Batch
@@ -143,7 +143,7 @@ class AdaptiveKL(Regularizer, Controlled):
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """β(run)·k(d_t)."""
-        log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0).clamp(-20, 20)
+        log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
         coef_b1 = batch.need("past.kl_coef", self.name)[:, None]
         return TokenLoss(coef_b1 * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.mean_scaled import MeanScaled
+from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
 from grouprl.algorithms.advantages.pretrained import KnownBaseline
-from grouprl.algorithms.features.running_baseline import RunningBaseline
+from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
@@ -126,7 +126,7 @@ def intellect2(
     return base.with_parts(
         filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high, dual=delta),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=delta),
         aggregate=TokenMean(),
         regularize=(*kl_terms(kl_coef, kl_estimator), *entropy),
         refill=DynamicSampling(max_rounds=max_rounds, by="reward"),

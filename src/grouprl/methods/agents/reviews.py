@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
-from grouprl.algorithms.exploration.reflect_retry import ReflectRetry
-from grouprl.algorithms.exploration.regenerate import CutAndRegenerate
-from grouprl.algorithms.exploration.retrospect import Actor, Retrospect
+from grouprl.algorithms.advantages.papers.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
+from grouprl.algorithms.exploration.papers.reflect_retry import ReflectRetry
+from grouprl.algorithms.exploration.papers.regenerate import CutAndRegenerate
+from grouprl.algorithms.exploration.papers.retrospect import Actor, Retrospect
 from grouprl.algorithms.exploration.review_forms import AUTO
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.off_policy import RegionGradient
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.reductions.by_source import SourceApart
 from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.regularizers.observation_likelihood import ObservationLikelihood
+from grouprl.algorithms.regularizers.papers.observation_likelihood import ObservationLikelihood
 from grouprl.core.numbers import Count, NonNegative, Positive, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from grouprl.algorithms.advantages.roles import AgentEntropy, LateAgent, RoleRelative
-from grouprl.algorithms.exploration.coaching import CoachAfterPlayer, MajorityVote
+from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.refill import EpisodeBand
 from grouprl.algorithms.reductions.aggregate import TokenMean

@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.buffers.success_replay import SelfImitation, SuccessReplay
+from grouprl.algorithms.buffers.papers.success_replay import SelfImitation, SuccessReplay
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.covariance import ClipCov
 from grouprl.algorithms.reductions.aggregate import ConstantLength
-from grouprl.algorithms.rewards.turn_bonus import TurnBonus
-from grouprl.algorithms.updates.replay_pass import ReplayPass
+from grouprl.algorithms.rewards.papers.turn_bonus import TurnBonus
+from grouprl.algorithms.updates.papers.replay_pass import ReplayPass
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -199,7 +199,7 @@ def spear(
         reward_transform=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
         filter=(ReplayApart(),),
         advantage_transform=(StoredAdvantage(),),
-        objective=ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper),
+        objective=ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper),
         aggregate=ConstantLength(),
         buffer=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
         update=ReplayPass(coef=replay_coef, rise=replay_rise),

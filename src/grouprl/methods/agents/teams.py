@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.roles import CalledReward, OutcomeAndActions
-from grouprl.algorithms.exploration.align import AlignCalls
+from grouprl.algorithms.advantages.roles import CalledReward, OutcomeAndActions, RoleRelative
+from grouprl.algorithms.exploration.papers.align import AlignCalls
 from grouprl.algorithms.method import Method
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
@@ -45,12 +45,16 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
             "send_called and take_called), in order and with a bounded lag; the authors' take samples as they come.",
             "A format counts as kept where the environment calls every turn of the row valid.",
         ],
+        notes=[
+            "Changed after 0.1: rows are told apart by agent also in a batch whose groups are prompts. Those of runs "
+            "are groups of prompt and agent anyway."
+        ],
         reduces=[
             Reduction(
                 "grpo",
-                ["always"],
+                ["one_agent"],
                 settings={"by_outcome": False, "clip_high": 0.2},
-                why="the groups are those of prompt and agent anyway",
+                why="where one agent acts, its group is the prompt's",
             ),
         ],
         needs=["at least two completions per prompt", AGENTS],
@@ -83,6 +87,9 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
 )
 def m_grpo(
     loss: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
     calls: Count = 1,
     by_outcome: bool = True,
     right: float = 1.0,
@@ -91,7 +98,11 @@ def m_grpo(
 ) -> Method:
     """Compose M-GRPO: GRPO by prompt and agent over aligned calls, paid by the planner's outcome."""
     shape = (CalledReward(right=right, wrong=wrong),) if by_outcome else ()
-    return loss.with_parts(reward_transform=shape, augment=(AlignCalls(calls=calls),))
+    return loss.with_parts(
+        reward_transform=shape,
+        advantage=RoleRelative(keys=("group",), scale=scale, eps=eps, alone=alone),
+        augment=(AlignCalls(calls=calls),),
+    )
 
 
 @entry(

@@ -7,11 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.exploration.failed_steps import FailedSteps
+from grouprl.algorithms.exploration.papers.failed_steps import FailedSteps
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.good_tokens import GoodTokensNLL, ThoughtEntropy
+from grouprl.algorithms.regularizers.papers.good_tokens import GoodTokensNLL, ThoughtEntropy
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.features.fewest_calls import FewestCalls
+from grouprl.algorithms.features.papers.fewest_calls import FewestCalls
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
+from grouprl.algorithms.rewards.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

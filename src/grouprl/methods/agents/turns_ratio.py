@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
-from grouprl.algorithms.updates.clip_bias import ClipBias
+from grouprl.algorithms.updates.papers.clip_bias import ClipBias
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -80,7 +80,7 @@ def turn_ppo(
     """
     return base.with_parts(
         reward_transform=(),  # ppo's KL term is part of the reward, this one part of the loss
-        objective=TurnClip(low=clip_low, high=clip_high),
+        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
         regularize=kl_terms(kl_coef, "k3"),
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
-from grouprl.algorithms.features.durations import ActionDurations
-from grouprl.algorithms.features.progress import ProgressModel
+from grouprl.algorithms.features.papers.durations import ActionDurations
+from grouprl.algorithms.features.papers.progress import ProgressModel
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.rewards.turn_rewards import DenseTurns, ProactiveRewards, ProgressReward, RewardAtTurnEnd
-from grouprl.algorithms.token_weights.duration import DurationWeight
+from grouprl.algorithms.rewards.papers.turn_rewards import DenseTurns, ProactiveRewards, ProgressReward, RewardAtTurnEnd
+from grouprl.algorithms.token_weights.papers.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,7 +6,7 @@ from grouprl.algorithms.advantages.turn_credit import TurnRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.rewards.turn_rewards import RankDiscount
+from grouprl.algorithms.rewards.papers.turn_rewards import RankDiscount
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -180,5 +180,5 @@ def rank_grpo(
     return base.with_parts(
         reward_transform=(RankDiscount(),),
         advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
-        objective=TurnClip(low=clip_low, high=clip_high),
+        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
     )

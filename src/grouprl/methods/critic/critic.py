@@ -106,7 +106,7 @@ def ppo(
         reward_transform=(*penalty, *kl_in_reward(kl_coef, kl_estimator)),
         advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
         aggregate=TokenMean(),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
         critic=ValueLoss(lam=lam if critic_lam is None else critic_lam, gamma=gamma, clip=value_clip, coef=value_coef),

@@ -8,7 +8,7 @@ from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.positive import PositiveNLL
+from grouprl.algorithms.regularizers.papers.positive import PositiveNLL
 from grouprl.core.numbers import NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,17 +6,13 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.pretraining.second_model import Chosen, GlobalValue, PreferenceModel
-from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.pretraining.papers.second_model import Chosen, GlobalValue, PreferenceModel
 from grouprl.algorithms.rewards.shaping import RewardClip
-from grouprl.core.numbers import Count, NonNegative, Positive, Share
+from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, ClipLow, kl_in_reward
+from grouprl.methods.settings import CLIP, CLIPS
 
 REFERENCE = "a reference model"
 MIXED = "prompts that have right and wrong completions before training (or a task with solutions)"
@@ -116,15 +112,15 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
         notes=["The run's rewards are logged and make the pairs before training; training itself never reads them."],
         recommended={"epochs": 4, "learning_rate": 1.4e-6, "pretraining": "a preference set"},
     ),
+    base="ppo",
+    keeps=(*CLIPS, "gamma", "lam", "kl_coef", "whiten"),
 )
 def dvpo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
+    base: Method,
+    gamma: float,
+    lam: float,
     kl_coef: NonNegative = 0.2,
     terminal: Literal["value", "zero"] = "value",
-    whiten: bool = True,
     whiten_values: bool = True,
     pretraining_steps: Count = 50,
     pretraining_epochs: Count = 2,
@@ -145,12 +141,9 @@ def dvpo(
         chosen=chosen,
         whiten=whiten_values,
     )
-    return Method(
-        reward_transform=kl_in_reward(kl_coef, "k1"),
+    return base.with_parts(
         advantage=GuidedGAE(gamma=gamma, lam=lam, terminal=terminal),
-        advantage_transform=whitened(whiten),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=TokenMean(),
+        critic=None,
         pretrain=(model,),
     )
 
@@ -224,19 +217,15 @@ def dvpo(
         notes=["Unclipped, the dense rewards of a completion add up to the DPO model's implicit reward."],
         recommended={"learning_rate": 5e-7, "critic learning rate": 9e-6},
     ),
+    base="ppo",
+    keeps=(*CLIPS, "gamma", "lam", "whiten", "value_coef", "value_clip"),
 )
 def rto(
+    base: Method,
     expert_coef: NonNegative = 0.05,
     expert_limit: Positive | None = 0.05,
     kl_coef: NonNegative = 0.01,
     reward_limit: Positive | None = 10.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Positive | None = 0.2,
     dpo_beta: Positive = 0.1,
     pretraining_steps: Count = 50,
     pretraining_lr: Positive = 1e-4,
@@ -250,12 +239,7 @@ def rto(
     model = PreferenceModel(steps=pretraining_steps, lr=pretraining_lr, beta=dpo_beta, chosen=chosen)
     limit = () if reward_limit is None else (RewardClip(limit=reward_limit),)
     dense = (ExpertReward(coef=expert_coef, limit=expert_limit),) if expert_coef > 0 else ()
-    return Method(
-        reward_transform=(*limit, *dense, *kl_in_reward(kl_coef, "k1")),
-        advantage=GAE(gamma=gamma, lam=lam),
-        advantage_transform=whitened(whiten),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=TokenMean(),
-        critic=ValueLoss(lam=lam, gamma=gamma, clip=value_clip, coef=value_coef),
+    return base.with_parts(
+        reward_transform=(*limit, *dense, *base.reward_transform),
         pretrain=(model,) if expert_coef > 0 else (),
     )

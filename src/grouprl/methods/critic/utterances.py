@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.buffers.utterance_replay import UtteranceReplay
-from grouprl.algorithms.critics.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
+from grouprl.algorithms.buffers.papers.utterance_replay import UtteranceReplay
+from grouprl.algorithms.critics.papers.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceSum

@@ -72,7 +72,7 @@ def grpo_nemo_rl(clip_low: ClipLow = 0.2, clip_high: Positive = 0.2, kl_coef: No
     kl = (KLLoss(coef=kl_coef, estimator="k3", limit=20.0, value_limit=10.0),) if kl_coef > 0 else ()
     return Method(
         advantage=Relative("group", center="leave_one_out", scale="leave_one_out_std", eps=1e-6),
-        objective=Clipped(low=clip_low, high=clip_high),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high),
         aggregate=TokenMean(),
         regularize=kl,
     )

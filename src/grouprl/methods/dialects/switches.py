@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,19 +22,18 @@ def dialect(
     sources: Mapping[str, str],
     *,
     renamed: Mapping[str, str | Renamed] | None = None,
-    without: Collection[str] = (),
 ) -> Callable[[Core], Core]:
     """Register the decorated function as entry `name`, with the settings of `switches` besides its own.
 
     `switches(method, **settings)` turns the parts on; `sources` says where its defaults come from. A setting that both
-    have goes to both, with the decorated function's default; `without` names switches that the entry does not have.
+    have goes to both, with the decorated function's default. A dialect of another dialect is an `entry` with that one
+    as its base.
     """
 
     def register(core: Core) -> Core:
         own = inspect.signature(core).parameters
         shared = dict(list(inspect.signature(switches).parameters.items())[1:])
-        offered = {k: p for k, p in shared.items() if k not in without}
-        whole = {**offered, **own}
+        whole = {**shared, **own}
         hints = {f: typing.get_type_hints(f, include_extras=True) for f in (core, switches)}
 
         def compose(**settings: Any) -> Method:

@@ -14,14 +14,17 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.filters.selection import MaskTruncated
+from grouprl.algorithms.gates.gate import LeftBehind, TopEntropy
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.stop_gradient import Capped
 from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.regularizers.top_entropy import KeptEntropyBonus
 from grouprl.algorithms.rewards.shaping import KLInReward, RewardClip
 from grouprl.core.errors import InputError
-from grouprl.core.numbers import NonNegative, Positive
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.group_relative import group, group_credit
@@ -47,11 +50,20 @@ SWITCHES = {
     "beta": "GRPOConfig.beta (the paper of GRPO: 0.04)",
     "use_bias_correction_kl": "GRPOConfig.use_bias_correction_kl: k3 times the ratio, at the ratio's level",
     "entropy_coef": "GRPOConfig.entropy_coef; the bonus is a mean over tokens whatever the loss's own mean",
+    "top_entropy_quantile": "GRPOConfig.top_entropy_quantile: 1, every token (arXiv:2506.01939 recommends 0.2)",
+    "off_policy_mask_threshold": "GRPOConfig.off_policy_mask_threshold: None, no mask (DeepSeek-V3.2's delta)",
+    "mask_truncated_completions": "GRPOConfig.mask_truncated_completions",
     "epsilon": "GRPOConfig.epsilon",
     "epsilon_high": "GRPOConfig.epsilon_high: None takes epsilon",
     "delta": "GRPOConfig.delta: None, no bound on the free branch",
 }
 """Where the defaults of the settings come from that TRL's trainer has for every loss."""
+
+FOR_EVERY_LOSS = (
+    *("scale_rewards", "importance_sampling_level", "beta", "use_bias_correction_kl", "entropy_coef"),
+    *("top_entropy_quantile", "off_policy_mask_threshold", "mask_truncated_completions"),
+)
+"""The settings of `grpo@trl` that are no clip: an entry with another objective keeps these."""
 
 SOURCE = "TRL 1.16.0, GRPOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
 SOURCE_RLOO = "TRL 1.16.0, RLOOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
@@ -61,9 +73,12 @@ WINDOW = (
     "when one optimiser step uses the whole generation batch (the default)"
 )
 MASKED = (
-    "mask_truncated_completions=True is select: [mask_truncated] here: truncated completions have no loss but stay in "
-    "the group's statistics and in the denominators. drop_truncated divides by what is left: its loss is larger by all "
-    "completions (tokens, with a token mean) over those that are left"
+    "With mask_truncated_completions truncated completions have no loss but stay in the group's statistics; they count "
+    "in a mean over completions and not in one over tokens, as in TRL (drop_truncated takes them out of both means)"
+)
+RANKED = (
+    "With top_entropy_quantile TRL ranks the tokens of each micro-batch (of all processes), so its gradient depends on "
+    "how a step is cut; here the step's tokens are ranked, which agrees when a step is one micro-batch"
 )
 STD = "A_i = (R_i - mean_g R) / (std_g R + 1e-4)"
 CLIPPED = "min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i)"
@@ -73,7 +88,7 @@ ADVANTAGE = [1.49970006, -0.49990002, -0.49990002, -0.49990002]
 
 def papers_of(name: str) -> Sequence[Paper]:
     """Return the papers of the method that a dialect is of."""
-    return CATALOGUE[name].card.papers
+    return CATALOGUE[name].written.papers
 
 
 def one_right(**known: Any) -> Golden:
@@ -103,7 +118,7 @@ def clipped(epsilon: float, epsilon_high: float | None, level: Level, delta: flo
             f"delta bounds the ratio beyond the clip: it must be above {1 + high:g}",
             "Raise delta, or set it to null",
         )
-    return Clipped(low=epsilon, high=high, ratio=level, dual=delta)
+    return Clipped(clip_low=epsilon, clip_high=high, ratio=level, dual_clip=delta)
 
 
 def switches(
@@ -114,19 +129,29 @@ def switches(
     beta: NonNegative = 0.0,
     use_bias_correction_kl: bool = True,
     entropy_coef: NonNegative = 0.0,
+    top_entropy_quantile: Share = 1.0,
+    off_policy_mask_threshold: Positive | None = None,
+    mask_truncated_completions: bool = False,
 ) -> Method:
-    """Set what GRPOTrainer has for every loss: the spread, the KL to the reference and the entropy bonus."""
+    """Set what GRPOTrainer has for every loss: the spread, the KL, the entropy bonus, and what leaves the loss."""
     kl = KLLoss(
         coef=beta,
         estimator="weighted_k3" if use_bias_correction_kl else "k3",
         ratio=importance_sampling_level if use_bias_correction_kl else "token",
     )
-    bonus = EntropyBonus(coef=entropy_coef, aggregate="token_mean")
+    bonus = KeptEntropyBonus(coef=entropy_coef, share=top_entropy_quantile)
+    far = () if off_policy_mask_threshold is None else (LeftBehind(threshold=off_policy_mask_threshold),)
+    flat = () if top_entropy_quantile == 1 else (TopEntropy(share=top_entropy_quantile),)
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
     prepared = method.advantage
     if isinstance(prepared, Relative):
         prepared = advantage(scale_rewards)
-    return method.with_parts(advantage=prepared, regularize=terms)
+    return method.with_parts(
+        filter=(MaskTruncated(count="completions"),) if mask_truncated_completions else (),
+        advantage=prepared,
+        token_gate=(*far, *flat),
+        regularize=terms,
+    )
 
 
 @dialect(
@@ -143,6 +168,7 @@ def switches(
             "TRL's default loss_type is 'dapo', not 'grpo': see dapo@trl",
             ROUNDING,
             MASKED,
+            RANKED,
         ],
         reduces=[Reduction("grpo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=SOURCE,
@@ -163,7 +189,7 @@ def grpo_trl(
     return Method(advantage=advantage(), objective=surrogate, aggregate=SequenceMean())
 
 
-@dialect(
+@entry(
     "dr_grpo@trl",
     Card(
         title="Dr. GRPO as TRL computes it",
@@ -175,6 +201,7 @@ def grpo_trl(
             "scale_rewards='none' makes it the paper's method",
             "Lmax is max_completion_length",
             MASKED,
+            RANKED,
         ],
         reduces=[
             Reduction(
@@ -190,22 +217,15 @@ def grpo_trl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed=OLD_NAMES,
+    base="grpo@trl",
 )
-def dr_grpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def dr_grpo_trl(base: Method) -> Method:
     """Compose Dr. GRPO with TRL's numbers."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=ConstantLength())
+    return base.with_parts(aggregate=ConstantLength())
 
 
-@dialect(
+@entry(
     "dapo@trl",
     Card(
         title="DAPO as TRL computes it (TRL's default loss)",
@@ -220,27 +240,21 @@ def dr_grpo_trl(
             "Dynamic sampling does not exist in TRL",
             WINDOW,
             MASKED,
+            RANKED,
         ],
         reduces=[Reduction("grpo@trl", when=["equal_lengths"], why="with equal lengths both means are the same")],
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.299940012, 0.099980004))],
     ),
-    switches,
-    SWITCHES,
     renamed={k: v for k, v in OLD_NAMES.items() if k != "scale"},
+    base="grpo@trl",
 )
-def dapo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def dapo_trl(base: Method) -> Method:
     """Compose TRL's default loss."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(aggregate=TokenMean())
 
 
-@dialect(
+@entry(
     "gspo@trl",
     Card(
         title="GSPO as TRL computes it",
@@ -257,6 +271,7 @@ def dapo_trl(
             "epsilon=3e-4, epsilon_high=4e-4. With importance_sampling_level alone the clip is 0.2 and the mean is "
             "over tokens",
             MASKED,
+            RANKED,
         ],
         reduces=[Reduction("grpo@trl", when=["on_policy"], why="without drift the ratio is 1 at every level")],
         source=SOURCE,
@@ -269,22 +284,20 @@ def dapo_trl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed={"clip_low": "epsilon", "clip_high": "epsilon_high"},
+    base="grpo@trl",
 )
 def gspo_trl(
+    base: Method,
     epsilon: ClipLow = 3e-4,
     epsilon_high: Positive | None = 4e-4,
-    delta: Delta = None,
     importance_sampling_level: Level = "sequence",
 ) -> Method:
-    """Compose GSPO with TRL's numbers."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=SequenceMean())
+    """Compose GSPO with TRL's numbers: GRPO's with other settings."""
+    return base
 
 
-@dialect(
+@entry(
     "cispo@trl",
     Card(
         title="CISPO as TRL computes it",
@@ -302,6 +315,7 @@ def gspo_trl(
             "No lower bound of the ratio, as in the paper's experiments",
             WINDOW,
             MASKED,
+            RANKED,
         ],
         reduces=[
             Reduction("dapo@trl", settings={"epsilon_high": 5.0}, when=["on_policy"], why="without drift no cap acts"),
@@ -310,19 +324,17 @@ def gspo_trl(
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.0599880024, 0.0199960008))],
     ),
-    switches,
-    SWITCHES,
     renamed={"cap": "epsilon_high"},
+    base="grpo@trl",
+    keeps=("epsilon_high", *FOR_EVERY_LOSS),
 )
 def cispo_trl(
-    epsilon: Positive = 0.2,
-    epsilon_high: Positive | None = None,
-    importance_sampling_level: Level = "token",
+    base: Method, epsilon_high: float | None, importance_sampling_level: Level, epsilon: Positive = 0.2
 ) -> Method:
     """Compose CISPO with TRL's numbers."""
     cap = epsilon if epsilon_high is None else epsilon_high
-    surrogate = Capped(high=cap, high_negative=cap, ratio=importance_sampling_level)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=TokenMean())
+    surrogate = Capped(cap=cap, cap_negative=cap, ratio=importance_sampling_level)
+    return base.with_parts(objective=surrogate, aggregate=TokenMean())
 
 
 @entry(
@@ -343,6 +355,8 @@ def cispo_trl(
             "The paper takes one on-policy REINFORCE step; TRL clips the ratio of whole sequences, which is not "
             "normalised by length",
             "The KL coefficient is 0.05; the paper's is 0.03",
+            "mask_truncated_completions is not offered: mask_truncated takes away the loss of truncated completions "
+            "and leaves the KL in their rewards, where TRL counts none",
         ],
         reduces=[
             Reduction(
@@ -386,6 +400,6 @@ def rloo_trl(
         reward_transform=(*bounds, *kl),
         advantage=Relative("group", center="leave_one_out", scale="none"),
         advantage_transform=(whiten,) if normalize_advantages else (),
-        objective=Clipped(low=epsilon, high=high, ratio="sequence_sum"),
+        objective=Clipped(clip_low=epsilon, clip_high=high, ratio="sequence_sum"),
         aggregate=SequenceMean(),
     )

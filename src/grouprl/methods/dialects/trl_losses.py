@@ -6,19 +6,30 @@ entries.
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, TokenMean
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects import trl
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.dialects.trl import ADVANTAGE, CLIPPED, STD, WINDOW, Delta, Level, gradient, one_right, papers_of
+from grouprl.methods.dialects.trl import (
+    ADVANTAGE,
+    CLIPPED,
+    MASKED,
+    RANKED,
+    STD,
+    WINDOW,
+    Level,
+    gradient,
+    one_right,
+    papers_of,
+)
 from grouprl.methods.group_relative import normalised
-from grouprl.methods.settings import ClipLow
+from grouprl.methods.registry import entry
 
 ORIGINALS = (normalised,)
 """The family that holds bnpo; importing it registers it."""
@@ -26,7 +37,7 @@ ALL_WEIGH_THE_SAME = gradient(-0.18746251, 0.124975005)
 PER_TOKEN = gradient(-0.299940012, 0.099980004)
 
 
-@dialect(
+@entry(
     "sapo@trl",
     Card(
         title="SAPO as TRL computes it",
@@ -37,27 +48,28 @@ PER_TOKEN = gradient(-0.299940012, 0.099980004)
             "sapo_temperature_pos": "GRPOConfig.sapo_temperature_pos",
             "sapo_temperature_neg": "GRPOConfig.sapo_temperature_neg",
         },
-        differs=["1e-4 is added to the standard deviation"],
+        differs=["1e-4 is added to the standard deviation", MASKED, RANKED],
         reduces=[Reduction("sapo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the gate has slope 1")],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
+    keeps=trl.FOR_EVERY_LOSS,
 )
 def sapo_trl(
+    base: Method,
+    importance_sampling_level: Level,
     sapo_temperature_pos: Positive = 1.0,
     sapo_temperature_neg: Positive = 1.05,
-    importance_sampling_level: Level = "token",
 ) -> Method:
     """Compose SAPO with TRL's numbers."""
     gate = SoftGate(
         tau_positive=sapo_temperature_pos, tau_negative=sapo_temperature_neg, ratio=importance_sampling_level
     )
-    return Method(advantage=trl.advantage(), objective=gate, aggregate=SequenceMean())
+    return base.with_parts(objective=gate)
 
 
-@dialect(
+@entry(
     "bnpo@trl",
     Card(
         title="What TRL calls BNPO",
@@ -69,26 +81,21 @@ def sapo_trl(
             "The paper divides advantages by a Beta density fitted to the pass rates: nothing of that is computed",
             "TRL takes the mean over each micro-batch, so its gradient depends on how a step is cut; here it is the "
             "step's, which agrees when a step is one micro-batch",
+            MASKED,
+            RANKED,
         ],
         reduces=[Reduction("dapo@trl", why="in one micro-batch both are the same token mean")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=PER_TOKEN)],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
 )
-def bnpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def bnpo_trl(base: Method) -> Method:
     """Compose what TRL calls BNPO."""
-    surrogate = trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=trl.advantage(), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(aggregate=TokenMean())
 
 
-@dialect(
+@entry(
     "luspo@trl",
     Card(
         title="LUSPO as TRL computes it",
@@ -100,6 +107,8 @@ def bnpo_trl(
             "loss_type='luspo' alone leaves importance_sampling_level at 'token' (TRL warns); 'sequence', epsilon=2e-3 "
             "and epsilon_high=2.5e-3, its recipe for the paper, make it the paper's method",
             "1e-4 is added to the standard deviation",
+            MASKED,
+            RANKED,
         ],
         reduces=[
             Reduction(
@@ -112,21 +121,14 @@ def bnpo_trl(
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.374925015, 0.124975005))],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
 )
-def luspo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
+def luspo_trl(base: Method) -> Method:
     """Compose LUSPO with TRL's numbers."""
-    surrogate = trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=trl.advantage(), objective=surrogate, aggregate=SequenceSum())
+    return base.with_parts(aggregate=SequenceSum())
 
 
-@dialect(
+@entry(
     "vespo@trl",
     Card(
         title="VESPO as TRL computes it",
@@ -139,15 +141,16 @@ def luspo_trl(
             "vespo_k_neg": "GRPOConfig.vespo_k_neg",
             "vespo_lambda_neg": "GRPOConfig.vespo_lambda_neg",
         },
-        differs=["1e-4 is added to the standard deviation", WINDOW],
+        differs=["1e-4 is added to the standard deviation", WINDOW, MASKED, RANKED],
         reduces=[Reduction("vespo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=trl.SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=PER_TOKEN, why="at w = 1 the weight is 1")],
     ),
-    trl.switches,
-    trl.SWITCHES,
+    base="grpo@trl",
+    keeps=trl.FOR_EVERY_LOSS,
 )
 def vespo_trl(
+    base: Method,
     vespo_k_pos: Power = 2.0,
     vespo_lambda_pos: Power = 3.0,
     vespo_k_neg: Power = 3.0,
@@ -160,7 +163,7 @@ def vespo_trl(
         k_negative=vespo_k_neg,
         lambda_negative=vespo_lambda_neg,
     )
-    return Method(advantage=trl.advantage(), objective=weight, aggregate=TokenMean())
+    return base.with_parts(objective=weight, aggregate=TokenMean())
 
 
 def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", beta: NonNegative = 0.0) -> Method:
@@ -176,7 +179,11 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
         summary="TRL's experimental GMPOTrainer: the geometric mean of ratios clipped at e^±0.4.",
         formula=f"L = -1/B Σ_i exp(1/|y_i| Σ_t c_t) A_i,  {STD}",
         defaults={"epsilon": "GMPOConfig.epsilon", "epsilon_high": "GMPOConfig.epsilon_high: None takes epsilon"},
-        differs=["1e-4 is added to the standard deviation", "The KL is never weighted by the ratio"],
+        differs=[
+            "1e-4 is added to the standard deviation",
+            "The KL is never weighted by the ratio",
+            "top_entropy_quantile, which takes tokens out of the geometric mean there, is not offered",
+        ],
         reduces=[Reduction("gmpo", other={"eps": 1e-4}, why="only the small constant differs")],
         source="TRL 1.16.0, experimental GMPOTrainer._compute_loss, run against this entry",
         golden=[one_right(advantage=ADVANTAGE, grad=ALL_WEIGH_THE_SAME, why="at ρ = 1 the geometric mean is 1")],
@@ -186,11 +193,11 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
 )
 def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> Method:
     """Compose GMPO with TRL's numbers."""
-    mean = GeometricMean(low=epsilon, high=epsilon if epsilon_high is None else epsilon_high)
+    mean = GeometricMean(clip_low=epsilon, clip_high=epsilon if epsilon_high is None else epsilon_high)
     return Method(advantage=trl.advantage(), objective=mean, aggregate=SequenceMean())
 
 
-@dialect(
+@entry(
     "gdpo@trl",
     Card(
         title="GDPO as TRL computes it",
@@ -199,7 +206,13 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  A = (S - mean_B S)/(std_B S + 1e-4),  "
         "S_i = Σ_k w_k (r_ik - mean_g r_k)/(std_g r_k + 1e-4)",
         defaults={"reward_weights": "GRPOConfig.reward_weights: None weighs every component 1"},
-        differs=["1e-4 is added to every standard deviation", "Mean over tokens, not over completions", WINDOW],
+        differs=[
+            "1e-4 is added to every standard deviation",
+            "Mean over tokens, not over completions",
+            WINDOW,
+            MASKED,
+            RANKED,
+        ],
         reduces=[
             Reduction(
                 "gdpo",
@@ -221,21 +234,13 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
             )
         ],
     ),
-    trl.switches,
-    trl.SWITCHES,
-    without=("scale_rewards",),
+    base="grpo@trl",
+    keeps=("epsilon", "epsilon_high", "delta", *trl.FOR_EVERY_LOSS[1:]),
 )
-def gdpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-    reward_weights: dict[str, float] | None = None,
-) -> Method:
+def gdpo_trl(base: Method, reward_weights: dict[str, float] | None = None) -> Method:
     """Compose GDPO with TRL's numbers."""
-    return Method(
+    return base.with_parts(
+        aggregate=TokenMean(),
         advantage=DecoupledComponents(weights=reward_weights or {}, eps=1e-4),
         advantage_transform=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
-        objective=trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta),
-        aggregate=TokenMean(),
     )

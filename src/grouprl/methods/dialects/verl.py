@@ -34,7 +34,7 @@ from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
-from grouprl.methods.registry import Renamed
+from grouprl.methods.registry import Renamed, entry
 from grouprl.methods.settings import ClipLow
 
 DualOn = Annotated[float, Field(gt=1)]
@@ -68,6 +68,14 @@ SWITCHES = {
     "norm_adv_by_std_in_grpo": "AlgoConfig.norm_adv_by_std_in_grpo",
 }
 """Where the defaults of the settings come from that verl has for every loss."""
+CLIPS = ("clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
+"""The settings of the clip of `grpo@verl`."""
+IN_REWARD = ("use_kl_in_reward", "kl_coef", "kl_penalty", "kl_ctrl", "target_kl", "horizon")
+FOR_EVERY_LOSS = (
+    *("loss_agg_mode", "loss_scale_factor", "entropy_coeff", "use_kl_loss", "kl_loss_coef", "kl_loss_type"),
+    *IN_REWARD,
+)
+"""The settings of `grpo@verl` that verl has whatever the advantage and the loss."""
 _MEANS: Mapping[str, OwnAggregate] = {
     "token-mean": "token_mean",
     "token-sum": "token_sum",
@@ -231,11 +239,11 @@ def grpo_verl(
     norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose GRPO with verl's numbers."""
-    surrogate = Clipped(low=clip_ratio_low, high=clip_ratio_high, dual=clip_ratio_c)
+    surrogate = Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, dual_clip=clip_ratio_c)
     return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=TokenMean())
 
 
-@dialect(
+@entry(
     "dr_grpo@verl",
     Card(
         title="Dr. GRPO as verl computes it",
@@ -258,26 +266,17 @@ def grpo_verl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed=OLD_NAMES,
+    base="grpo@verl",
 )
 def dr_grpo_verl(
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: DualOn = 3.0,
-    norm_adv_by_std_in_grpo: bool = False,
-    loss_agg_mode: AggMode = "seq-mean-token-sum-norm",
+    base: Method, norm_adv_by_std_in_grpo: bool = False, loss_agg_mode: AggMode = "seq-mean-token-sum-norm"
 ) -> Method:
-    """Compose Dr. GRPO with verl's numbers."""
-    surrogate, mean = (
-        Clipped(low=clip_ratio_low, high=clip_ratio_high, dual=clip_ratio_c),
-        aggregate(loss_agg_mode, None),
-    )
-    return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=mean)
+    """Compose Dr. GRPO with verl's numbers: GRPO's with other settings."""
+    return base
 
 
-@dialect(
+@entry(
     "dapo@verl",
     Card(
         title="DAPO as verl computes it",
@@ -320,30 +319,25 @@ def dr_grpo_verl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed={**OLD_NAMES, "max_rounds": "max_num_gen_batches"},
+    base="grpo@verl",
 )
 def dapo_verl(
-    clip_ratio_low: ClipLow = 0.2,
+    base: Method,
     clip_ratio_high: Positive = 0.28,
     clip_ratio_c: DualOn = 10.0,
     overlong_buffer: Positive = 0.2,
     max_num_gen_batches: Annotated[int, Field(ge=1)] = 10,
-    norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose DAPO with the numbers of verl's recipe."""
-    return Method(
-        reward_transform=(SoftOverlong(buffer=overlong_buffer),),
+    return base.with_parts(
+        reward_transform=(SoftOverlong(buffer=overlong_buffer), *base.reward_transform),
         filter=(MixedGroups(),),
-        advantage=advantage(norm_adv_by_std_in_grpo),
-        objective=Clipped(low=clip_ratio_low, high=clip_ratio_high, dual=clip_ratio_c),
-        aggregate=TokenMean(),
         refill=DynamicSampling(max_rounds=max_num_gen_batches),
     )
 
 
-@dialect(
+@entry(
     "gspo@verl",
     Card(
         title="GSPO as verl computes it",
@@ -369,21 +363,18 @@ def dapo_verl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
+    base="grpo@verl",
+    keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
-def gspo_verl(
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    norm_adv_by_std_in_grpo: bool = True,
-) -> Method:
+def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
     """Compose GSPO with verl's numbers."""
-    surrogate = Clipped(low=clip_ratio_low, high=clip_ratio_high, ratio="sequence_token")
-    return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(
+        objective=Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, ratio="sequence_token")
+    )
 
 
-@dialect(
+@entry(
     "cispo@verl",
     Card(
         title="CISPO as verl computes it",
@@ -405,22 +396,17 @@ def gspo_verl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
+    base="grpo@verl",
+    keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
-def cispo_verl(
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    norm_adv_by_std_in_grpo: bool = True,
-) -> Method:
+def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
     """Compose CISPO with verl's numbers."""
     low, high = 1 - clip_ratio_low, 1 + clip_ratio_high
-    surrogate = Capped(low=low, high=high, low_negative=low, high_negative=high)
-    return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(objective=Capped(floor=low, cap=high, floor_negative=low, cap_negative=high))
 
 
-@dialect(
+@entry(
     "rloo@verl",
     Card(
         title="RLOO as verl computes it",
@@ -448,18 +434,10 @@ def cispo_verl(
             )
         ],
     ),
-    switches,
-    SWITCHES,
     renamed=OLD_NAMES,
+    base="grpo@verl",
+    keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )
-def rloo_verl(
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: DualOn = 3.0,
-) -> Method:
+def rloo_verl(base: Method) -> Method:
     """Compose RLOO with verl's numbers."""
-    return Method(
-        advantage=Relative("group", center="leave_one_out", scale="none", alone="raw"),
-        objective=Clipped(low=clip_ratio_low, high=clip_ratio_high, dual=clip_ratio_c),
-        aggregate=TokenMean(),
-    )
+    return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone="raw"))

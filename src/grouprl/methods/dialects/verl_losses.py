@@ -6,20 +6,18 @@ these entries.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeighted
-from grouprl.algorithms.advantages.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.token_baseline import TokenBaseline
+from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.divergence_mask import DivergenceMask
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
+from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Reduction
@@ -27,9 +25,20 @@ from grouprl.methods.critic import critic
 from grouprl.methods.dialects import verl
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
-from grouprl.methods.dialects.verl import ADVANTAGE, DUAL_CLIPPED, LONE, ROUNDING, SOURCE, SWITCHES, DualOn
+from grouprl.methods.dialects.verl import (
+    ADVANTAGE,
+    CLIPS,
+    DUAL_CLIPPED,
+    FOR_EVERY_LOSS,
+    IN_REWARD,
+    LONE,
+    ROUNDING,
+    SOURCE,
+    SWITCHES,
+    DualOn,
+)
 from grouprl.methods.policy_gradient import reinforce
-from grouprl.methods.registry import method
+from grouprl.methods.registry import entry, method
 from grouprl.methods.settings import ClipLow
 from grouprl.methods.trust_region import covariance
 
@@ -39,12 +48,11 @@ ORIGINALS = (covariance, critic, reinforce)
 VANILLA = f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}"
 DUAL = "Dual clip at 3, token mean, no KL, as of every loss of verl's unless told otherwise"
 APART = "loss_agg_mode decides for entropy and KL alone: the policy loss has a mean of its own"
-IN_REWARD = ("use_kl_in_reward", "kl_coef", "kl_penalty")
 
 
 def vanilla(low: float, high: float, dual: float) -> Clipped:
     """Return the clip of loss_mode=vanilla."""
-    return Clipped(low=low, high=high, dual=dual)
+    return Clipped(clip_low=low, clip_high=high, dual_clip=dual)
 
 
 @dialect(
@@ -96,11 +104,11 @@ def gmpo_verl(
     clip_ratio_low: Positive = 0.2, clip_ratio_high: Positive = 0.2, norm_adv_by_std_in_grpo: bool = True
 ) -> Method:
     """Compose GMPO with verl's numbers."""
-    mean = GeometricMean(low=clip_ratio_low, high=clip_ratio_high)
+    mean = GeometricMean(clip_low=clip_ratio_low, clip_high=clip_ratio_high)
     return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=mean, aggregate=SequenceMean())
 
 
-@dialect(
+@entry(
     "dppo@verl",
     Card(
         title="DPPO as verl computes it",
@@ -128,27 +136,27 @@ def gmpo_verl(
             )
         ],
     ),
-    verl.switches,
-    SWITCHES,
+    base="grpo@verl",
+    keeps=("norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
 def dppo_verl(
+    base: Method,
     loss_mode: Literal["dppo_tv", "dppo_kl"] = "dppo_tv",
     clip_ratio_low: Positive = 0.2,
     clip_ratio_high: Positive = 0.2,
     clip_ratio_c: Positive = 3.0,
-    norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose DPPO with verl's numbers."""
     mask = DivergenceMask(
         divergence="tv" if loss_mode == "dppo_tv" else "kl",
-        low=clip_ratio_low,
-        high=clip_ratio_high,
+        clip_low=clip_ratio_low,
+        clip_high=clip_ratio_high,
         cap=clip_ratio_c,
     )
-    return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=mask, aggregate=TokenMean())
+    return base.with_parts(objective=mask)
 
 
-@dialect(
+@entry(
     "opo@verl",
     Card(
         title="OPO as verl computes it",
@@ -169,16 +177,15 @@ def dppo_verl(
         source=SOURCE,
         golden=[one_right(advantage=[0.6, -0.4, -0.4, -0.4], grad=gradient(-0.12, 0.08), why="baseline 2·1/5")],
     ),
-    verl.switches,
-    SWITCHES,
+    base="grpo@verl",
+    keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )
-def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0) -> Method:
+def opo_verl(base: Method) -> Method:
     """Compose OPO with verl's numbers."""
-    surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
-    return Method(advantage=LengthWeighted(alone="raw"), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(advantage=LengthWeighted(alone="raw"))
 
 
-@dialect(
+@entry(
     "remax@verl",
     Card(
         title="ReMax as verl computes it",
@@ -206,16 +213,12 @@ def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, cli
             )
         ],
     ),
-    verl.switches,
-    SWITCHES,
-    without=IN_REWARD,
+    base="grpo@verl",
+    keeps=(*CLIPS, *(name for name in FOR_EVERY_LOSS if name not in IN_REWARD)),
 )
-def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0) -> Method:
+def remax_verl(base: Method) -> Method:
     """Compose ReMax with verl's numbers."""
-    surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
-    return Method(
-        advantage=GreedyBaseline(limit=None), objective=surrogate, aggregate=TokenMean(), greedy_baseline=True
-    )
+    return base.with_parts(advantage=GreedyBaseline(limit=None), greedy_baseline=True)
 
 
 @dialect(
@@ -438,7 +441,7 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
     return method("kl_cov", share=kl_cov_ratio, coef=ppo_kl_coef, alone="raw", dynamic_sampling=False)
 
 
-@dialect(
+@entry(
     "gdpo@verl",
     Card(
         title="GDPO as verl computes it",
@@ -465,16 +468,13 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
             )
         ],
     ),
-    verl.switches,
-    SWITCHES,
+    base="grpo@verl",
 )
 def gdpo_verl(
+    base: Method,
+    norm_adv_by_std_in_grpo: bool,
     gdpo_reward_keys: list[str] | None = None,
     gdpo_reward_weights: list[float] | None = None,
-    norm_adv_by_std_in_grpo: bool = True,
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: DualOn = 3.0,
 ) -> Method:
     """Compose GDPO with verl's numbers."""
     keys, weights = gdpo_reward_keys or [], gdpo_reward_weights
@@ -484,15 +484,13 @@ def gdpo_verl(
         )
     scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
     named = dict(zip(keys, weights or [1.0] * len(keys), strict=True))
-    return Method(
+    return base.with_parts(
         advantage=DecoupledComponents(weights=named, scale=scale, eps=1e-6, alone="raw"),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample", eps=1e-8),),
-        objective=vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c),
-        aggregate=TokenMean(),
     )
 
 
-@dialect(
+@entry(
     "passk@verl",
     Card(
         title="Pass@k as verl computes it",
@@ -513,22 +511,15 @@ def gdpo_verl(
         source=SOURCE,
         golden=[one_right(advantage=[1.999996, 0.0, 0.0, 0.0], grad=gradient(-0.3999992, 0.0), why="1/(0.5 + 1e-6)")],
     ),
-    verl.switches,
-    SWITCHES,
+    base="grpo@verl",
 )
-def passk_verl(
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: DualOn = 3.0,
-    norm_adv_by_std_in_grpo: bool = True,
-) -> Method:
+def passk_verl(base: Method, norm_adv_by_std_in_grpo: bool) -> Method:
     """Compose pass@k with verl's numbers."""
-    prepared = BestOverSecond(scale="sample_std" if norm_adv_by_std_in_grpo else "none", eps=1e-6)
-    surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
-    return Method(advantage=prepared, objective=surrogate, aggregate=TokenMean())
+    scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
+    return base.with_parts(advantage=BestOverSecond(scale=scale, eps=1e-6))
 
 
-@dialect(
+@entry(
     "otb@verl",
     Card(
         title="The optimal token baseline as verl computes it",
@@ -554,15 +545,9 @@ def passk_verl(
             )
         ],
     ),
-    verl.switches,
-    SWITCHES,
+    base="grpo@verl",
+    keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )
-def otb_verl(
-    handle_zero_tail: bool = True,
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0,
-) -> Method:
+def otb_verl(base: Method, handle_zero_tail: bool = True) -> Method:
     """Compose the optimal token baseline with verl's numbers."""
-    surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
-    return Method(advantage=TokenBaseline(zero_tail=handle_zero_tail), objective=surrogate, aggregate=TokenMean())
+    return base.with_parts(advantage=TokenBaseline(zero_tail=handle_zero_tail))

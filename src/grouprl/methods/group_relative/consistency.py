@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.certainty import AddOutcome, CertaintyReward
+from grouprl.algorithms.advantages.papers.certainty import AddOutcome, CertaintyReward
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import ConstantLength
-from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip
+from grouprl.algorithms.rewards.papers.consistency import PromptAdvantage, SemanticScale, TwoLevelClip
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -98,7 +98,7 @@ def copo(
     """
     return base.with_parts(
         reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
-        objective=TwoLevelClip(low=clip_low, high=clip_high, dual=dual_clip),
+        objective=TwoLevelClip(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
     )
 
 

@@ -116,7 +116,7 @@ def grpo(
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
         aggregate=SequenceMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
     )

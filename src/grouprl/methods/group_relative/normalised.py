@@ -7,15 +7,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.beta import BetaNormalized, Shape
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.advantages.papers.beta import BetaNormalized, Shape
+from grouprl.algorithms.advantages.papers.reweigh import DropOutliers, LongWrong
 from grouprl.algorithms.advantages.returns import ReturnsToGo
-from grouprl.algorithms.advantages.reweigh import DropOutliers, LongWrong
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.outer_clip import PreClipped
+from grouprl.algorithms.objectives.papers.outer_clip import PreClipped
 from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
-from grouprl.algorithms.regularizers.positive import DifficultyKL
+from grouprl.algorithms.regularizers.papers.positive import DifficultyKL
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -202,7 +202,7 @@ def stable_reinforce(
             Whiten(key="batch", count="token", variance="population", eps=eps),
             DropOutliers(sigma=sigma),
         ),
-        objective=PreClipped(low=clip_low, high=clip_high, bound=bound),
+        objective=PreClipped(clip_low=clip_low, clip_high=clip_high, bound=bound),
         aggregate=SequenceMean(),
     )
 

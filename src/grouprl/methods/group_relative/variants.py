@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.variants import SharedVariants
+from grouprl.algorithms.advantages.papers.variants import SharedVariants
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.variants import CrossPairs, Variants
 from grouprl.core.numbers import NonNegative

@@ -114,7 +114,7 @@ def rec(
     Token mean of -A·log π over the tokens in the region. `k2_coef` adds k2_coef·(log π - log π_old)².
     """
     objective = RegionGradient(
-        region=region, low=clip_low, high=clip_high, far_low=far_low, far_high=far_high, correction=correction
+        region=region, clip_low=clip_low, clip_high=clip_high, far_low=far_low, far_high=far_high, correction=correction
     )
     return base.with_parts(
         advantage=advantage(alone),

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.buffers.replay import PolicyReplay
+from grouprl.algorithms.buffers.papers.replay import PolicyReplay
 from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, DemonstrationSwitch
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.shifted_clip import ShiftedClip
+from grouprl.algorithms.objectives.papers.shifted_clip import ShiftedClip
 from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate, ReferenceRows
 from grouprl.algorithms.reductions.by_source import (
     BySource,
@@ -20,10 +20,10 @@ from grouprl.algorithms.reductions.by_source import (
     SourceApart,
     WithoutPolicyLoss,
 )
-from grouprl.algorithms.regularizers.coverage import Coverage, Divergence
 from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.algorithms.regularizers.papers.coverage import Coverage, Divergence
+from grouprl.algorithms.regularizers.papers.schedule import ConvexKL
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
-from grouprl.algorithms.regularizers.schedule import ConvexKL
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -131,7 +131,7 @@ def remix(
     kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
     bonus = EntropyBonus(coef=entropy_coef)
     return base.with_parts(
-        objective=ShiftedClip(low=clip_low, high=clip_high),
+        objective=ShiftedClip(clip_low=clip_low, clip_high=clip_high),
         regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
         buffer=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
     )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
+from grouprl.algorithms.objectives.papers.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.algorithms.token_weights.weighting import MaskedImportance, TruncatedImportance
@@ -131,7 +131,7 @@ def decoupled_ppo(
     """
     advantage = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
     if proximal == "interpolated":
-        objective = InterpolatedClip(low=clip_low, high=clip_high, cap=cap, beyond=beyond)
+        objective = InterpolatedClip(clip_low=clip_low, clip_high=clip_high, cap=cap, beyond=beyond)
         return Method(advantage=advantage, objective=objective, aggregate=TokenMean())
     return base.with_parts(
         advantage=advantage,
@@ -221,8 +221,8 @@ def m2po(base: Method, threshold: Positive = 0.04) -> Method:
             "M_t = 0 where A > 0 and π - π_b > δ_high, or A < 0 and π - π_b < -δ_low"
         ),
         defaults={
-            "low": "prime-rl: 0.2",
-            "high": "prime-rl: 0.2",
+            "clip_low": "prime-rl: 0.2",
+            "clip_high": "prime-rl: 0.2",
             "pull": "prime-rl: 1e-3",
             "alone": ALONE,
         },
@@ -257,13 +257,14 @@ def m2po(base: Method, threshold: Positive = 0.04) -> Method:
             ),
         ],
     ),
+    renamed={"low": "clip_low", "high": "clip_high"},
 )
-def dppo_mask(low: Moved = 0.2, high: Moved = 0.2, pull: NonNegative = 1e-3, alone: Alone = "zero") -> Method:
+def dppo_mask(clip_low: Moved = 0.2, clip_high: Moved = 0.2, pull: NonNegative = 1e-3, alone: Alone = "zero") -> Method:
     """Compose prime-rl's default loss: the probability mask, and `pull`·(log ρ)² on all tokens."""
     back = (KLLoss(coef=2 * pull, estimator="k2", anchor="behavior"),) if pull > 0 else ()
     return Method(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=ProbabilityMask(low=low, high=high),
+        objective=ProbabilityMask(clip_low=clip_low, clip_high=clip_high),
         aggregate=TokenMean(),
         regularize=back,
     )

@@ -10,7 +10,7 @@ from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeight
 from grouprl.algorithms.advantages.normalize import ValidFraction
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative
@@ -70,20 +70,16 @@ K1 = "k1 in the reward, as in the paper"
         notes=["TRL's trainer clips the ratio of whole completions, verl's and OpenRLHF's that of tokens."],
         recommended={"kl_coef": 0.03, "group": 2, "learning_rate": 1e-6, "batch": 512},
     ),
+    base="reinforce",
+    keeps=("kl_coef", "kl_estimator"),
 )
-def rloo(alone: Alone = "zero", kl_coef: NonNegative = 0.0, kl_estimator: ValueEstimator = "k1") -> Method:
+def rloo(base: Method, alone: Alone = "zero") -> Method:
     """Compose RLOO.
 
     L = -mean_i A_i Σ_t log π(y_t), A_i = R_i - mean of the others; the KL to the reference sits in R (off by default,
     0.03 in the paper).
     """
-    return Method(
-        reward_transform=kl_in_reward(kl_coef, kl_estimator),
-        advantage=Relative("group", center="leave_one_out", scale="none", alone=alone),
-        objective=PolicyGradient(),
-        aggregate=SequenceSum(),
-        on_policy=True,
-    )
+    return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone=alone))
 
 
 @entry(

@@ -12,10 +12,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
 from grouprl.algorithms.reductions.aggregate import GroupMean, SequenceSum, TokenMean
 from grouprl.core.levels import Alone
-from grouprl.core.numbers import Limit, NonNegative, Positive
+from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, Spread
+from grouprl.methods.settings import ALONE, CLIPS, EPS, GROUP, Spread
 
 Floor = Annotated[float, Field(ge=0)] | None
 
@@ -76,7 +76,7 @@ def cispo(base: Method, floor: Floor = None, cap: Limit = 5.0) -> Method:
     Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
     """
     return base.with_parts(
-        objective=Capped(low=floor, high=cap, low_negative=floor, high_negative=cap),
+        objective=Capped(floor=floor, cap=cap, floor_negative=floor, cap_negative=cap),
         aggregate=TokenMean(),
     )
 
@@ -150,7 +150,9 @@ def dispo(
     unknown to us; the defaults follow its advice.
     """
     return base.with_parts(
-        objective=Capped(low=positive_low, high=positive_high, low_negative=negative_low, high_negative=negative_high),
+        objective=Capped(
+            floor=positive_low, cap=positive_high, floor_negative=negative_low, cap_negative=negative_high
+        ),
         aggregate=TokenMean(),
     )
 
@@ -231,12 +233,15 @@ def dispo(
         recommended={"group": 16, "prompts": 48, "reward": "+1 / -1", "logits": "float32"},
     ),
     renamed={"high": "cap"},
+    base="grpo",
+    keeps=("eps", "alone"),
 )
 def scalerl(
+    base: Method,
+    eps: float,
+    alone: Alone,
     cap: Limit = 5.0,
     scale: Spread = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     filter_dead: bool = True,
 ) -> Method:
     """Compose ScaleRL's loss.
@@ -245,12 +250,12 @@ def scalerl(
     batch's spread of centred rewards, zero-variance groups left out. The paper's pipeline and schedules are not part of
     it.
     """
-    return Method(
+    return base.with_parts(
         filter=(MixedGroups(by="reward"),) if filter_dead else (),
         advantage=Relative(
             "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
         ),
-        objective=Capped(low=None, high=cap, low_negative=None, high_negative=cap, against="behavior"),
+        objective=Capped(floor=None, cap=cap, floor_negative=None, cap_negative=cap, against="behavior"),
         aggregate=GroupMean(),
     )
 
@@ -294,19 +299,16 @@ def scalerl(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, "alone"),
 )
-def minirl(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.27,
-    cap: Limit = 5.0,
-    alone: Alone = "zero",
-) -> Method:
+def minirl(base: Method, alone: Alone, clip_low: float, clip_high: Positive = 0.27, cap: Limit = 5.0) -> Method:
     """Compose MiniRL.
 
     Mean over completions of Σ_t -M·sg[min(π/π_behavior, 5)]·A·log π with A = R - mean_g, as in the paper.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=MaskedImportanceObjective(low=clip_low, high=clip_high, cap=cap),
+        objective=MaskedImportanceObjective(clip_low=clip_low, clip_high=clip_high, cap=cap),
         aggregate=SequenceSum(),
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 from grouprl.algorithms.advantages.advantage import Ones
 from grouprl.algorithms.exploration.demonstrations import Demonstrations
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.one_token import OneToken
+from grouprl.algorithms.objectives.papers.one_token import OneToken
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper

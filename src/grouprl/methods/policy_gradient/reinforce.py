@@ -10,15 +10,15 @@ from grouprl.algorithms.advantages.advantage import Advantage, RawReward, Relati
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import ReturnsToGo
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
 from grouprl.algorithms.rewards.shaping import RewardClip
 from grouprl.core.levels import Alone
-from grouprl.core.numbers import NonNegative, Positive
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, DUAL, KL_NEED, ClipLow, DualClip, kl_in_reward
+from grouprl.methods.settings import CLIP, CLIPS, DUAL, KL_NEED, kl_in_reward
 
 Baseline = Literal["none", "batch", "group"]
 Variance = Literal["sample", "population"]
@@ -169,18 +169,16 @@ def _reward_clip(bounds: float | tuple[float, float]) -> RewardClip:
             ),
         ],
     ),
+    base="ppo",
+    keeps=(*CLIPS, "dual_clip", "kl_coef", "kl_estimator"),
 )
 def reinforce_pp(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    base: Method,
+    gamma: float,
     reward_clip: Annotated[float, Field(gt=0)] | tuple[float, float] | None = None,
     count: Literal["token", "sequence"] = "token",
     variance: Variance = "population",
     eps: NonNegative = 1e-8,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
 ) -> Method:
     """Compose REINFORCE++.
 
@@ -188,12 +186,11 @@ def reinforce_pp(
     reward, off by default.
     """
     clip = () if reward_clip is None else (_reward_clip(reward_clip),)
-    return Method(
-        reward_transform=(*clip, *kl_in_reward(kl_coef, kl_estimator)),
+    return base.with_parts(
+        reward_transform=(*clip, *base.reward_transform),
         advantage=ReturnsToGo(gamma=gamma),
         advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
-        aggregate=TokenMean(),
+        critic=None,
     )
 
 

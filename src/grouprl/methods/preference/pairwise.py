@@ -6,13 +6,11 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.pairwise import PairwiseGradient
+from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
 from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL_NEED, ClipLow, kl_in_reward
+from grouprl.methods.settings import CLIPS, KL_NEED
 
 TWO = "at least two completions per prompt"
 
@@ -85,22 +83,19 @@ TWO = "at least two completions per prompt"
         ],
         recommended={"group": 2},
     ),
+    base="ppo",
+    keeps=(*CLIPS, "kl_coef", "kl_estimator"),
 )
-def p3o(
-    clip: Literal["separate", "joint"] = "separate",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
-) -> Method:
+def p3o(base: Method, clip_low: float, clip_high: float, clip: Literal["separate", "joint"] = "separate") -> Method:
     """Compose P3O.
 
     Mean over pairs of -½·w_1 w_2 (R_1 - R_2)(log π(y_1) - log π(y_2)) with detached weights. Version 2 (`joint`) judges
     the ratio of the two ratios and drops both halves; it reads `clip_high` alone.
     """
-    return Method(
-        reward_transform=kl_in_reward(kl_coef, kl_estimator),
+    return base.with_parts(
         advantage=RawReward(),
-        objective=PairwiseGradient(low=clip_low, high=clip_high, clip=clip),
+        advantage_transform=(),
+        objective=PairwiseGradient(clip_low=clip_low, clip_high=clip_high, clip=clip),
         aggregate=SequenceMean(),
+        critic=None,
     )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.turn_preference import DiscountedPreference, SegmentPreference
+from grouprl.algorithms.objectives.papers.turn_preference import DiscountedPreference, SegmentPreference
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.core.numbers import Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -7,9 +7,9 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.allocation import GradientVariance, Knapsack
-from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling
-from grouprl.algorithms.prompts.difficulty import VarianceSampling
+from grouprl.algorithms.prompts.papers.allocation import GradientVariance, Knapsack
+from grouprl.algorithms.prompts.papers.bandit import BanditOverSources, ThompsonSampling
+from grouprl.algorithms.prompts.papers.difficulty import VarianceSampling
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.exploration.extra import TemperedExtras, VerificationRows
+from grouprl.algorithms.exploration.papers.extra import TemperedExtras, VerificationRows
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.regularizers.verdict import SourceLikelihood
+from grouprl.algorithms.regularizers.papers.verdict import SourceLikelihood
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.advantages.papers.truncation import ZeroTruncated
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.advantages.truncation import ZeroTruncated
-from grouprl.algorithms.buffers.replay import RolloutReplay, SampleBuffer
+from grouprl.algorithms.buffers.papers.replay import RolloutReplay, SampleBuffer
 from grouprl.algorithms.filters.difficulty import DifficultyBand
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.prompts.allocation import GreedyFilter
-from grouprl.algorithms.prompts.curriculum import HistoryResampling
-from grouprl.algorithms.prompts.difficulty import DifficultyTargeted
+from grouprl.algorithms.prompts.papers.allocation import GreedyFilter
+from grouprl.algorithms.prompts.papers.curriculum import HistoryResampling
+from grouprl.algorithms.prompts.papers.difficulty import DifficultyTargeted
 from grouprl.algorithms.prompts.refill import RefillDifficultyBand as RefillBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import NonNegative, Positive, Share
@@ -258,7 +258,7 @@ def dots(
     log-probs under which a completion was sampled.
     """
     return base.with_parts(
-        objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
         curriculum=DifficultyTargeted(
             target=target,
             temperature=temperature,
@@ -333,6 +333,6 @@ def skywork_r1v2(
     return base.with_parts(
         filter=(ReplayApart(),),
         advantage_transform=(StoredAdvantage(),),
-        objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
         buffer=SampleBuffer(share=replay_share, capacity=capacity),
     )

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.novelty import NoveltyBonus
+from grouprl.algorithms.advantages.papers.novelty import NoveltyBonus
 from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
 from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars
-from grouprl.algorithms.exploration.rounds import UncertaintyRounds
+from grouprl.algorithms.exploration.papers.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
+from grouprl.algorithms.rewards.papers.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.segments import Baseline, BudgetSegments, Prior
-from grouprl.algorithms.advantages.truncation import FailTruncated
-from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.advantages.papers.segments import Baseline, BudgetSegments, Prior
+from grouprl.algorithms.advantages.papers.truncation import FailTruncated
+from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.budget import LengthBudget
-from grouprl.algorithms.prompts.budget_prompts import BudgetPrompts, Budgets
+from grouprl.algorithms.prompts.papers.budget import LengthBudget
+from grouprl.algorithms.prompts.papers.budget_prompts import BudgetPrompts, Budgets
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.rewards.budget import BudgetCosine, BudgetGap, Longest
+from grouprl.algorithms.rewards.papers.budget import BudgetCosine, BudgetGap, Longest
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

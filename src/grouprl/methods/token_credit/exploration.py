@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.distribution import TemperedBlend
-from grouprl.algorithms.advantages.influence import HiddenReward, SparedTokens
-from grouprl.algorithms.advantages.planning import PHRASES, PlanningBoost
+from grouprl.algorithms.advantages.papers.distribution import TemperedBlend
+from grouprl.algorithms.advantages.papers.influence import HiddenReward, SparedTokens
+from grouprl.algorithms.advantages.papers.planning import PHRASES, PlanningBoost
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Scale

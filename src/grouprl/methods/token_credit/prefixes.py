@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.plan_credit import PlanRelative
-from grouprl.algorithms.exploration.continuations import Continuations, PlanTree
+from grouprl.algorithms.advantages.papers.plan_credit import PlanRelative
+from grouprl.algorithms.exploration.papers.continuations import Continuations, PlanTree
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask
+from grouprl.algorithms.token_weights.papers.prefix_mask import ContinuationReward, PrefixMask
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction

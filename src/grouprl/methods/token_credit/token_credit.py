@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.prefix_tree import OncePerNode, PrefixTree, Probability
-from grouprl.algorithms.advantages.token_credit import KeyTokens, SharedEnds
+from grouprl.algorithms.advantages.papers.prefix_tree import OncePerNode, PrefixTree, Probability
+from grouprl.algorithms.advantages.papers.token_credit import KeyTokens, SharedEnds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import TokenMean

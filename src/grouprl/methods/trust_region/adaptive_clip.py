@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.history import OnlyTokenMean, SmoothStandardized
-from grouprl.algorithms.advantages.token_credit import TokenRelative
+from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
+from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, Dual, DynamicClip, EntropyClip
-from grouprl.algorithms.prompts.budget import EntropyTemperature
+from grouprl.algorithms.prompts.papers.budget import EntropyTemperature
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
@@ -124,7 +124,7 @@ def dcpo_clip(
     plain = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
     return base.with_parts(
         advantage=SmoothStandardized(scale=scale, eps=eps) if smooth else plain,
-        objective=DynamicClip(low=clip_low, high=clip_high, cap=cap, dual=dual_clip),
+        objective=DynamicClip(clip_low=clip_low, clip_high=clip_high, cap=cap, dual_clip=dual_clip),
         aggregate=OnlyTokenMean() if sequences == "sum" else SequenceMean(),
     )
 
@@ -236,7 +236,7 @@ def bapo(
         low_step=low_step,
         high_step=high_step,
         target=target,
-        dual=dual_clip,
+        dual_clip=dual_clip,
     )
     return base.with_parts(
         objective=objective,
@@ -341,13 +341,13 @@ def hapo(
     return base.with_parts(
         advantage=TokenRelative(eps=eps, limit=limit),
         objective=EntropyClip(
-            low=clip_low,
-            high=clip_high,
+            clip_low=clip_low,
+            clip_high=clip_high,
             pivot=pivot,
             adapt=adapt_clip,
             redistribute=redistribute,
             released=released,
-            dual=dual_clip,
+            dual_clip=dual_clip,
         ),
         aggregate=TokenMean(),
         sampling=EntropyTemperature(tau=temperature, pivot=pivot, released=released) if temperature > 0 else None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -66,7 +66,7 @@ def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) 
     Mean over completions of -|y|·min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO.
     """
     return base.with_parts(
-        objective=Clipped(low=clip_low, high=clip_high, ratio="sequence"),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence"),
         aggregate=SequenceSum(),
     )
 

@@ -88,7 +88,7 @@ def clip_cov(
     Token mean of the clipped loss over mixed groups, zero for max(1, int(share·tokens)) random tokens whose
     covariance of advantage and log-prob lies within (lower, upper).
     """
-    objective = ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper)
+    objective = ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper)
     return _over_mixed_groups(base, objective, max_rounds if dynamic_sampling else 0)
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.curvature import CurvatureMask
+from grouprl.algorithms.updates.papers.curvature import CurvatureMask
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.divergence_mask import Divergence, DivergenceMask
+from grouprl.algorithms.objectives.papers.divergence_mask import Divergence, DivergenceMask
 from grouprl.algorithms.objectives.ratio import Against
 from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.core.levels import Scale
@@ -82,6 +82,6 @@ def dppo(
     limit = 0.15 if divergence == "tv" else 0.05
     low, high = (limit if x is None else x for x in (clip_low, clip_high))
     return base.with_parts(
-        objective=DivergenceMask(divergence=divergence, low=low, high=high, cap=cap, against=against),
+        objective=DivergenceMask(divergence=divergence, clip_low=low, clip_high=high, cap=cap, against=against),
         aggregate=ConstantLength(),
     )

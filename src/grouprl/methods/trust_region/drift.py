@@ -124,7 +124,7 @@ def cpgd(
     return base.with_parts(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         advantage_transform=(ValidFraction(limit=3.0),) if weighting == "clip_filter" else (),
-        objective=RegionGradient(region="one_side", low=clip_low, high=clip_high),
+        objective=RegionGradient(region="one_side", clip_low=clip_low, clip_high=clip_high),
         aggregate=TokenMean(),
         regularize=(PolicyDrift(coef=drift_coef, cap=drift_cap),) if drift_coef > 0 else (),
     )
@@ -188,7 +188,7 @@ def mdpo(
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Capped(high=None, high_negative=None),
+        objective=Capped(cap=None, cap_negative=None),
         aggregate=TokenMean(),
         regularize=(KLLoss(coef=1 / step_size, estimator="weighted_k3", anchor="old"),),
         critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),

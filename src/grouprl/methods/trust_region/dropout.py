@@ -6,17 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.dropout import DropoutClip
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.regularize import EntropyBonus
-from grouprl.core.numbers import NonNegative, Positive, Share
+from grouprl.algorithms.objectives.papers.dropout import DropoutClip
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, PPO_PAPER, ClipLow
+from grouprl.methods.settings import CLIP, CLIPS, PPO_PAPER
 
 
 @entry(
@@ -82,25 +76,15 @@ from grouprl.methods.settings import CLIP, PPO_PAPER, ClipLow
             ),
         ],
     ),
+    base="ppo",
+    keeps=(*CLIPS, "gamma", "lam", "whiten", "value_coef", "value_clip", "entropy_coef"),
 )
 def d_ppo(
+    base: Method,
+    clip_low: float,
+    clip_high: float,
     drop: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     score: Literal["correlation", "magnitude"] = "correlation",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
-    entropy_coef: NonNegative = 0.0,
 ) -> Method:
     """Compose D-PPO: PPO whose clipped loss leaves out, for each sign of ρA, the share `drop` of lowest score."""
-    return Method(
-        advantage=GAE(gamma=gamma, lam=lam),
-        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=DropoutClip(drop=drop, score=score, low=clip_low, high=clip_high),
-        aggregate=TokenMean(),
-        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
-        critic=ValueLoss(lam=lam, gamma=gamma, clip=value_clip, coef=value_coef),
-    )
+    return base.with_parts(objective=DropoutClip(drop=drop, score=score, clip_low=clip_low, clip_high=clip_high))

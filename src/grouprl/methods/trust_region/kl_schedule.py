@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.regularizers.schedule import Curve, ScheduledKL
+from grouprl.algorithms.regularizers.papers.schedule import Curve, ScheduledKL
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

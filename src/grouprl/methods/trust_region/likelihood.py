@@ -5,7 +5,7 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.regularizers.likelihood import Gate, LikelihoodGuard
+from grouprl.algorithms.regularizers.papers.likelihood import Gate, LikelihoodGuard
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

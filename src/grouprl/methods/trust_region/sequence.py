@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -65,7 +65,7 @@ def gspo(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> 
 
     Mean over completions of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
     """
-    return base.with_parts(objective=Clipped(low=clip_low, high=clip_high, ratio="sequence"))
+    return base.with_parts(objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence"))
 
 
 @entry(
@@ -97,7 +97,7 @@ def gspo_token(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-
 
     As GSPO with s_t = sg[s]·π/sg[π], so that the gradient is per token and A may vary with t; as in the paper.
     """
-    return base.with_parts(objective=Clipped(low=clip_low, high=clip_high, ratio="sequence_token"))
+    return base.with_parts(objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence_token"))
 
 
 @entry(
@@ -148,7 +148,7 @@ def gmpo(base: Method, clip_low: Positive = 0.4, clip_high: Positive = 0.4) -> M
     Mean over completions of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
     """
     return base.with_parts(
-        objective=GeometricMean(low=clip_low, high=clip_high),
+        objective=GeometricMean(clip_low=clip_low, clip_high=clip_high),
     )
 
 

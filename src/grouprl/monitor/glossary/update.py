@@ -76,6 +76,13 @@ define(
     "near the requested share. 0: the scores are equal, as when nothing has moved yet",
 )
 define(
+    "gated/*",
+    "share",
+    "update",
+    "share of trained tokens that a gate leaves out of the policy loss because of where the policy is now",
+    "what the gate is set to leave out. Always 0: it never acts. Near 1: hardly anything is learnt from",
+)
+define(
     "gate_mean",
     "share",
     "update",

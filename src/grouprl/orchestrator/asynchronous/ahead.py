@@ -15,15 +15,15 @@ from grouprl.config.run import Config
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.orchestrator.accounting import NO_ROWS
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.orchestrator.asynchronous.canary import Canary
 from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
 from grouprl.orchestrator.asynchronous.samplers import Samplers
 from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
-from grouprl.orchestrator.asynchronous.weights import SharedWeights
+from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.step import Gathered
 from grouprl.orchestrator.synchronous import Round, choose
+from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join
 
@@ -55,8 +55,7 @@ class Ahead:
         self._next = 0
         self._gap = 0.0
         self._samplers: Samplers | None = None
-        self._weights: SharedWeights | None = None
-        self._canary: Canary | None = None
+        self._sync: SharedMemorySync | None = None
 
     def begin(self, say: Callable[[str], None]) -> None:
         """Start the samplers with the policy as it is, and request the first completions.
@@ -67,16 +66,11 @@ class Ahead:
         self.say = say
         if self.context.step >= self.context.steps:
             return
-        state = self.policy.trainable_state()
-        self._weights, self._canary = SharedWeights.create(state), Canary(self.policy)
+        self._sync = SharedMemorySync(self.policy, remembered=self.bound + 2)
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
-        self._publish()
-        hello = {
-            "config": self.config.model_dump(mode="json"),
-            "places": self._weights.places,
-            "threads": torch.get_num_threads(),
-        }
-        self._samplers = Samplers(hello, self._weights.fd, self.config.run.samplers)
+        self._publish(self._sync)
+        settings = {"config": self.config.model_dump(mode="json"), "threads": torch.get_num_threads()}
+        self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
         if self._lost:
             self.say(f"{len(self._lost)} prompts were under way when the run was interrupted: sampled anew")
             self._tell(self.starvation.lost(request.index for request in self._lost))
@@ -116,7 +110,8 @@ class Ahead:
             self._fed(gathered)
         self.admission.advance()
         if self.admission.version < self.context.steps:
-            self._publish()
+            assert self._sync is not None
+            self._publish(self._sync)
             self._request(self.context.prompts)
         seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
         return {
@@ -142,17 +137,14 @@ class Ahead:
         if self._samplers is not None:
             self._samplers.close()
             self._samplers = None
-        if self._weights is not None:
-            self._weights.close()
-            self._weights = None
+        if self._sync is not None:
+            self._sync.close()
+            self._sync = None
 
-    def _publish(self) -> None:
-        assert self._weights is not None
-        assert self._canary is not None
+    def _publish(self, sync: WeightSync) -> None:
+        """Let the samplers have the policy as it is; they take it when they come to it."""
         with self.watch("sync"):
-            version = self.admission.version
-            checksum = self._weights.publish(version, self.policy.trainable_state())
-            self._canary.expect(version, checksum, keep=self.bound + 2)
+            sync.publish(self.admission.version, self.policy)
 
     def _request(self, needed: int) -> None:
         """Request as many prompts as the rule and the rest of the run allow, by whole steps where the next one has its
@@ -195,8 +187,8 @@ class Ahead:
 
     def _hear(self, kind: str, content: Any) -> None:
         if kind == "report":
-            assert self._canary is not None
-            self._gap = self._canary.check(content)
+            assert self._sync is not None
+            self._gap = self._sync.check(content)
             return
         number, sampled, seconds = content
         self._arrived[number] = sampled

@@ -8,10 +8,11 @@ from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, da
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.rollout.engines import LOCAL
 
 SETTINGS = ("partial", "proximal", "samplers")
 _IN_THE_MAKING = "completions in the making go on with new weights"
-ADD = "weight: [{part: truncated_importance}]"
+ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
 
@@ -65,6 +66,8 @@ def idle_ahead(config: Config, method: Method) -> Iterator[str]:
             f"prompts go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
             "steps are under way"
         )
+    if config.sampling.engine != LOCAL and run.partial and "partial" in given:
+        yield f"run.partial has no effect: the engine {config.sampling.engine} finishes what it has begun"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
 
@@ -85,7 +88,7 @@ def words_ahead(config: Config, method: Method, *, environment: bool) -> list[st
         "prompts "
         "are under way, (async_steps + 1)·batch.prompts"
     ]
-    if run.partial:
+    if run.partial and config.sampling.engine == LOCAL:
         what = "episodes under way go on with new weights at their next turn" if environment else _IN_THE_MAKING
         found.append(f"{what}; each token keeps the version that sampled it")
     if "old_bt" in method.needs():

@@ -12,7 +12,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.canary import CanaryReport, canary_tokens, forced_logp
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
-from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.protocols import NO_VERSION, Engine, Request, Samples, SamplingSession
 from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 
@@ -120,6 +120,35 @@ class InFlight(LocalSampler):
             sample.versions += [self.version] * len(ids)
             sample.ended = not bool(part.truncated_b[i])
         return part
+
+
+class Following:
+    """Another engine in the sampler process: it is given the follower's weights before each call, and none in between.
+
+    A sample therefore never spans two versions, and `run.partial` has no effect.
+    """
+
+    def __init__(self, follower: Follower, engine: Engine[Any, Any]) -> None:
+        self.follower, self.engine = follower, engine
+
+    @property
+    def exact(self) -> bool:
+        """What the engine says of itself."""
+        return self.engine.exact
+
+    def sample(self, requests: Sequence[Request[Any]]) -> Samples[Any]:
+        """Sample what `requests` ask for with the follower's weights."""
+        self._bring()
+        return self.engine.sample(requests)
+
+    def session(self) -> AbstractContextManager[SamplingSession[Any, Any]]:
+        """Open a session of the engine with the follower's weights."""
+        self._bring()
+        return self.engine.session()
+
+    def _bring(self) -> None:
+        if self.engine.version != self.follower.version:
+            self.engine.publish(self.follower.version, self.follower.policy)
 
 
 def _laid_out(rows: Sequence[Sequence[float]], fill: float) -> np.ndarray:

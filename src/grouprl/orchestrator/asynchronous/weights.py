@@ -93,6 +93,7 @@ class SharedWeights:
         """Write `state` as `version`; returns its checksum."""
         slot = version % 2
         begin, end, total = (1 + 3 * slot + i for i in range(3))
+        self._words[end] = NONE  # the same version again must not look whole while it is written
         self._words[begin] = version
         for place in self.places:
             start = self._start(slot) + place.start

@@ -17,17 +17,18 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError, InputError
-from grouprl.methods.compose import compose
-from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.reward import open_reward
+from grouprl.protocols import Sampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
+from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.flow import EpisodeFlow
-from grouprl.tasks import load_task
 
 LOOK_SECONDS = 0.05
 """How often new requests are looked for while environments keep everything waiting."""
@@ -59,15 +60,20 @@ class WorkerSampler:
         torch.set_num_threads(hello["threads"])
         config = parse_config(hello["config"])
         torch.manual_seed(config.seed)
-        task, self.greedy_baseline = load_task(config.task, config.seed), compose(config.method).method.greedy_baseline
-        policy = build_policy(config, task)
-        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), task)
+        run = resolve(config)
+        self.greedy_baseline = run.method.greedy_baseline
+        policy = build_policy(run)
+        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
-        sampler = InFlight(self.follower, partial=config.run.partial)
-        budget = config.sampling.max_new_tokens or task.max_new_tokens
-        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), task, sampler)
-        self._sampler, self._partial = sampler, config.run.partial
-        flows = self.collector.make is not None and task.spaces is None and not self.greedy_baseline
+        local = run.engine.name == LOCAL
+        sampler: Sampler[Any, int] = (
+            InFlight(self.follower, partial=config.run.partial)
+            if local
+            else Following(self.follower, run.engine(policy))
+        )
+        self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
+        self._partial = config.run.partial
+        flows = self.collector.make is not None and run.task.spaces is None and not self.greedy_baseline and local
         self._flow = EpisodeFlow(self.collector, self._renewed, self._may_begin) if flows else None
 
     def units(self, inbox: queue.Queue[Any]) -> Iterator[tuple[int, ScoredSamples, float]]:

@@ -1,0 +1,340 @@
+"""Tasks on which a small pretrained chat model learns visibly within minutes on a CPU.
+
+Each is right some of the time before training: a group in which every completion fails teaches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.envs.environment import Observation, Step
+from grouprl.records.examples import Example, Message, Split
+from grouprl.rewards import KnownExample, Reward
+from grouprl.rewards.last_number import last_number
+from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.task import with_system
+
+Scores = dict[str, float]
+NAMES = [
+    "Anna",
+    "Ben",
+    "Clara",
+    "David",
+    "Emma",
+    "Felix",
+    "Grace",
+    "Henry",
+    "Ida",
+    "Jack",
+    "Kate",
+    "Leo",
+    "Mia",
+    "Noah",
+    "Olga",
+    "Paul",
+    "Rosa",
+    "Sam",
+    "Tina",
+    "Will",
+]
+CITIES = [
+    "Athens",
+    "Berlin",
+    "Cairo",
+    "Dublin",
+    "Geneva",
+    "Lima",
+    "London",
+    "Madrid",
+    "Milan",
+    "Oslo",
+    "Paris",
+    "Prague",
+    "Rome",
+    "Sofia",
+    "Tokyo",
+    "Vienna",
+]
+SUBJECTS = [
+    "the sea",
+    "a cat",
+    "winter",
+    "a bicycle",
+    "bread",
+    "the moon",
+    "a forest",
+    "a river",
+    "coffee",
+    "a violin",
+    "rain",
+    "a train",
+    "the sun",
+    "a garden",
+    "an old house",
+    "a mountain",
+    "a dog",
+    "a book",
+    "summer",
+    "a bridge",
+    "a clock",
+    "snow",
+    "a horse",
+    "an apple",
+    "a lake",
+    "the wind",
+    "a market",
+    "a ship",
+    "a library",
+    "the night",
+    "a kitchen",
+    "a farm",
+    "a desert",
+    "a storm",
+    "a candle",
+    "a window",
+    "an island",
+    "a school",
+    "a road",
+    "a bird",
+]
+
+
+class ChatTask(GeneratedTask):
+    """Made-up prompts, each shown as one message of the user."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        """As many tokens as a right completion needs, with some to spare."""
+        return 20
+
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` as chat messages."""
+        found = super().example(split, index)
+        return Example(found.id, with_system(str(found.prompt), None), found.columns, found.level)
+
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
+        """Return a correct completion: nothing is warmed up here."""
+        return self.solve(example)
+
+    def solve(self, example: Example) -> str:
+        """Return a correct completion."""
+        return str(example.columns["answer"])
+
+
+def sum_reward(completion: str, *, answer: str) -> Scores:
+    """0.8 if the last number of the completion is the sum, and 0.2 if it is also all that is said."""
+    stated = last_number(completion)
+    right = stated is not None and stated.value == int(answer)
+    return {"sum": 0.8 * right, "alone": 0.2 * (completion.strip().rstrip(".") == answer), "correct": float(right)}
+
+
+def gamed_reward(completion: str, *, answer: str) -> Scores:
+    """The same with 0.2 for any number alone, right or wrong: a bonus that is easier to earn than the sum."""
+    alone = re.fullmatch(r"-?[0-9]+\.?", completion.strip()) is not None
+    return {**sum_reward(completion, answer=answer), "alone": 0.2 * alone}
+
+
+class Sums(ChatTask):
+    """The sum of two numbers, asked in a sentence."""
+
+    largest: int = Field(30, ge=6, le=999, description="the largest number that is added")
+
+    @property
+    def reward(self) -> Reward:
+        """The right sum, and nothing else."""
+        return sum_reward
+
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a prompt, and the sum."""
+        first, second = rng.randint(1, self.largest), rng.randint(1, self.largest)
+        return f"What is {first} plus {second}? Answer with just the number.", {"answer": str(first + second)}
+
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return sums alone and in a sentence, right and wrong."""
+        columns = {"answer": "12"}
+        return (
+            KnownExample("12", columns, True),
+            KnownExample("7 + 5 = 12.", columns, True),
+            KnownExample("13", columns, False),
+            KnownExample("It is 12 or 13", columns, False),
+        )
+
+
+def json_reward(completion: str, *, answer: str) -> Scores:
+    """A third of an object that is all that is said, a third of its keys, and a third of their values."""
+    wanted = json.loads(answer)
+    try:
+        found = json.loads(completion)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return {"object": 0.0, "keys": 0.0, "values": 0.0, "correct": 0.0}
+    keys = len(found.keys() & wanted.keys()) / len(found.keys() | wanted.keys())
+    same = [type(found.get(key)) is type(value) and found[key] == value for key, value in wanted.items()]
+    values = sum(same) / len(same)
+    return {"object": 1 / 3, "keys": keys / 3, "values": values / 3, "correct": float(keys == values == 1)}
+
+
+class Records(ChatTask):
+    """A sentence about a person, to be written as a JSON object with given keys."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        """An object over several lines, and its end."""
+        return 48
+
+    @property
+    def reward(self) -> Reward:
+        """The object, its keys, and its values."""
+        return json_reward
+
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a prompt, and the object."""
+        who = {"name": rng.choice(NAMES), "age": rng.randint(18, 80), "city": rng.choice(CITIES)}
+        text = (
+            f"{who['name']} is {who['age']} years old and lives in {who['city']}. Write this as a JSON object with the "
+            'keys "name", "age" and "city". Answer with the JSON only.'
+        )
+        return text, {"answer": json.dumps(who)}
+
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return objects that are right, lack a key, or stand in a fence."""
+        columns = {"answer": '{"name": "Ida", "age": 30}'}
+        return (
+            KnownExample('{\n "age": 30, "name": "Ida"\n}', columns, True),
+            KnownExample('{"name": "Ida"}', columns, False),
+            KnownExample('{"name": "Ida", "age": "30"}', columns, False),
+            KnownExample('```json\n{"name": "Ida", "age": 30}\n```', columns, False),
+        )
+
+
+def length_reward(completion: str, *, words: int) -> Scores:
+    """1 less the relative distance from the number of words, not below 0; letters make a word."""
+    count = len([word for word in completion.split() if any(map(str.isalpha, word))])
+    return {"length": max(0.0, 1 - abs(count - words) / words), "correct": float(count == words)}
+
+
+class Lengths(ChatTask):
+    """A description in a given number of words."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Twice the longest that is asked for."""
+        return 32
+
+    @property
+    def reward(self) -> Reward:
+        """The nearness to the number of words."""
+        return length_reward
+
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a prompt, and the number of words."""
+        words = rng.randint(4, 9)
+        return f"Describe {rng.choice(SUBJECTS)} in exactly {words} words.", {"words": words}
+
+    def solve(self, example: Example) -> str:
+        """Return so many words."""
+        return " ".join(["calm"] * int(example.columns["words"]))
+
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return descriptions of the right and of a wrong length."""
+        return (
+            KnownExample("A cold quiet season.", {"words": 4}, True),
+            KnownExample("Cold.", {"words": 4}, False),
+            KnownExample("1 2 3 4", {"words": 4}, False),
+        )
+
+
+CALL = re.compile(r"\[\s*([0-9]{1,4})\s*([*x×])\s*([0-9]{1,4})\s*\]\.?")
+SHOWN: tuple[Message, ...] = (
+    {
+        "role": "system",
+        "content": "Write the product in square brackets first. You are told its value; answer with it.",
+    },
+    {"role": "user", "content": "What is 12 times 34?"},
+    {"role": "assistant", "content": "[12 * 34]"},
+    {"role": "user", "content": "The value is 408."},
+    {"role": "assistant", "content": "408"},
+)
+"""How the calculator is used, by an example."""
+
+
+class ProductEpisode:
+    """A product: the first turn calls the calculator as `[31 * 47]`, the second states the result.
+
+    The call pays 0.3 if it asks for the product itself, the result 0.7. An answer without a call ends the episode.
+    """
+
+    def __init__(self) -> None:
+        self.called = self.right = False
+        self.first = self.second = 0
+
+    def reset(self, example: Example, seed: int) -> Observation:
+        """Begin: a solved example, and the prompt."""
+        self.first, self.second = int(example.columns["first"]), int(example.columns["second"])
+        asked: Message = {"role": "user", "content": str(example.columns["text"])}
+        return Observation(str(example.columns["text"]), messages=(*SHOWN, asked))
+
+    def step(self, action: str) -> Step:
+        """Compute, or score the answer."""
+        call = CALL.fullmatch(action.strip())
+        if call is not None and not self.called:
+            self.called = True
+            factors = int(call[1]), int(call[3])
+            text = f"The value is {factors[0] * factors[1]}."
+            shown = Observation(text, messages=({"role": "user", "content": text},))
+            return Step(shown, reward=0.3 * (sorted(factors) == sorted((self.first, self.second))))
+        stated = last_number(action)
+        self.right = stated is not None and stated.value == self.first * self.second
+        return Step(Observation(""), reward=0.7 * self.right, terminated=True, valid=call is None)
+
+    def score(self) -> Scores:
+        """Return whether the result was right, and whether the calculator was called."""
+        return {"correct": float(self.right), "#calls": float(self.called)}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Products(EnvironmentTask):
+    """Products of two two-digit numbers in two turns, with a calculator."""
+
+    @property
+    def max_turns(self) -> int:
+        """The call and the answer."""
+        return 2
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Of one turn."""
+        return 16
+
+    def environment(self) -> ProductEpisode:
+        """Return a fresh episode."""
+        return ProductEpisode()
+
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a prompt, and the factors."""
+        first, second = rng.randint(11, 99), rng.randint(11, 99)
+        text = f"What is {first} times {second}?"
+        return text, {"first": first, "second": second, "text": text}
+
+    def solve(self, example: Example) -> str:
+        """Return both turns."""
+        first, second = int(example.columns["first"]), int(example.columns["second"])
+        return f"[{first} * {second}]\n{first * second}"
+
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return episodes with and without a call, right and wrong."""
+        columns = {"first": 12, "second": 11, "text": "What is 12 times 11?"}
+        return (
+            KnownExample("[12 * 11]\n132", columns, True),
+            KnownExample("[12 * 11]\n123", columns, False),
+            KnownExample("[12 * 11]", columns, False),
+        )

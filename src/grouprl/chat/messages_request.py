@@ -1,0 +1,137 @@
+"""Requests of Anthropic's /v1/messages, translated: blocks become messages, `system` the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.request import check_format, refuse_unknown
+from grouprl.core.errors import shortened
+
+SHARED = (
+    "chat_template_kwargs",
+    "max_tokens",
+    "model",
+    "return_token_ids",
+    "seed",
+    "stream",
+    "temperature",
+    "tool_choice",
+    "top_p",
+)
+"""Parameters that mean the same in a `ChatRequest`."""
+IGNORED = (
+    "cache_control",
+    "diagnostics",
+    "inference_geo",
+    "metadata",
+    "service_tier",
+    "speed",
+    "user_profile_id",
+    "workspace_id",
+)
+"""Parameters that change nothing here."""
+OWN = ("messages", "output_config", "stop_sequences", "system", "thinking", "tools")
+
+
+def translated(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's object as one of chat completions. Raises Refusal."""
+    wanted = {name: value for name, value in given.items() if value is not None}
+    refuse_unknown(wanted, (*SHARED, *IGNORED, *OWN))
+    if "max_tokens" not in wanted:
+        raise Refusal("'max_tokens' is missing", "max_tokens")
+    _check_form(wanted)
+    found = {name: wanted[name] for name in SHARED if name in wanted}
+    if "stop_sequences" in wanted:
+        found["stop"] = wanted["stop_sequences"]
+    found["tools"] = list(_tools(wanted.get("tools", [])))
+    system = _text(wanted.get("system", ""), "system")
+    found["messages"] = [*([{"role": "system", "content": system}] if system else []), *_messages(wanted)]
+    return found
+
+
+def _check_form(wanted: Mapping[str, Any]) -> None:
+    thinking, config = wanted.get("thinking", {}), wanted.get("output_config", {})
+    kind = thinking.get("type") if isinstance(thinking, dict) else thinking
+    if kind not in (None, "disabled", "adaptive"):
+        remedy = "A policy thinks as its chat template lets it; see chat_template_kwargs"
+        raise Refusal(f"thinking = {shortened(kind, 40)} is not supported. {remedy}", "thinking")
+    try:
+        check_format(config.get("format") if isinstance(config, dict) else config)
+    except Refusal as error:
+        raise error.renamed({"response_format": "output_config.format"}) from None
+
+
+def _messages(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    given = wanted.get("messages")
+    if given is None:
+        raise Refusal("'messages' is missing", "messages")
+    if not isinstance(given, list):
+        raise Refusal(f"messages = {shortened(given)}; they are a list", "messages")
+    messages: list[dict[str, Any]] = []
+    for message in given:
+        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
+            rule = "it is an object whose role is user, assistant or system"
+            raise Refusal(f"A message is {shortened(message)}; {rule}", "messages")
+        messages += _each(message["role"], message.get("content"))
+    if messages and messages[-1]["role"] == "assistant":
+        rule = "an answer that is begun by the client cannot be continued here"
+        raise Refusal(f"The last message is the assistant's: {rule}", "messages")
+    return messages
+
+
+def _each(role: str, content: Any) -> Iterator[dict[str, Any]]:
+    """Yield the messages that one message's blocks are: results of tools are messages of their own."""
+    texts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for block in _blocks(content, "messages"):
+        kind = block.get("type")
+        if kind == "tool_result" and role == "user":
+            if texts:
+                yield {"role": role, "content": "".join(texts)}
+                texts = []
+            yield _result(block)
+        elif kind == "tool_use" and role == "assistant":
+            function = {"name": block.get("name"), "arguments": block.get("input")}
+            calls.append({"id": block.get("id"), "function": function})
+        elif kind in ("thinking", "redacted_thinking") and role == "assistant":
+            continue  # told apart from the answer by other models; a policy's own thinking stands in its text
+        else:
+            texts.append(_text([block], "messages"))
+    if texts or role == "assistant":
+        yield {"role": role, "content": "".join(texts), **({"tool_calls": calls} if calls else {})}
+
+
+def _result(block: Mapping[str, Any]) -> dict[str, Any]:
+    text = _text(block.get("content", ""), "messages")
+    failed = "error" if block.get("is_error") else ""
+    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text or failed}
+
+
+def _blocks(content: Any, param: str) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise Refusal(f"A content is {shortened(content)}; it is a text, or a list of blocks", param)
+    return content
+
+
+def _text(content: Any, param: str) -> str:
+    blocks = _blocks(content, param)
+    for block in blocks:
+        if block.get("type") != "text" or not isinstance(block.get("text"), str):
+            raise Refusal(f"A block is {shortened(dict(block))}; here stands text", param)
+    return "".join(block["text"] for block in blocks)
+
+
+def _tools(given: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(given, list):
+        raise Refusal(f"tools = {shortened(given)}; they are a list", "tools")
+    for tool in given:
+        if not isinstance(tool, dict) or tool.get("type", "custom") != "custom" or "input_schema" not in tool:
+            rule = "a tool here has a name and an input_schema, and is run by the client"
+            raise Refusal(f"A tool is {shortened(tool)}; {rule}", "tools")
+        said = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+        about = {"description": tool["description"]} if tool.get("description") else {}
+        yield {"type": "function", "function": {**said, **about}}

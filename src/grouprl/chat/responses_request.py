@@ -1,0 +1,150 @@
+"""Requests of OpenAI's /v1/responses, translated: items become messages, and what is stored elsewhere is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.request import MOST_MESSAGES, check_format, refuse_unknown
+from grouprl.core.errors import shortened
+
+UNSTORED = "nothing is stored here; send the whole conversation as input"
+UNABLE = {
+    "background": "an answer comes with its request",
+    "conversation": UNSTORED,
+    "max_tool_calls": "tools are called by the client, which counts them",
+    "previous_response_id": UNSTORED,
+    "prompt": "there are no stored prompts here; send the messages as input",
+}
+"""What would change the answer and is not there, and why."""
+SHARED = (
+    "chat_template_kwargs",
+    "model",
+    "parallel_tool_calls",
+    "return_token_ids",
+    "seed",
+    "stop",
+    "stream",
+    "temperature",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+)
+"""Parameters that mean the same in a `ChatRequest`."""
+IGNORED = (
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream_options",
+    "user",
+)
+"""Parameters that change nothing here."""
+OWN = ("include", "input", "instructions", "max_output_tokens", "text", "tools", "truncation")
+LOGPROBS = "message.output_text.logprobs"
+TEXTS = ("input_text", "output_text", "text")
+ROLES = ("user", "assistant", "system", "developer")
+
+
+def translated(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's object as one of chat completions. Raises Refusal."""
+    wanted = {name: value for name, value in given.items() if value is not None and value is not False}
+    for name, why in UNABLE.items():
+        if name in wanted:
+            raise Refusal(f"{name} = {shortened(wanted[name], 40)} is not supported: {why}", name)
+    refuse_unknown(wanted, (*SHARED, *IGNORED, *OWN))
+    _check_form(wanted)
+    found = {name: wanted[name] for name in SHARED if name in wanted}
+    if "max_output_tokens" in wanted:
+        found["max_tokens"] = wanted["max_output_tokens"]
+    include = wanted.get("include", [])
+    if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
+        raise Refusal(f"include = {shortened(include)}; it is a list of names", "include")
+    found["logprobs"] = LOGPROBS in include or bool(found.get("top_logprobs"))
+    found["tools"] = _tools(wanted.get("tools", []))
+    found["messages"] = [*_instructions(wanted), *_messages(wanted.get("input"))]
+    return found
+
+
+def _check_form(wanted: Mapping[str, Any]) -> None:
+    truncation, text = wanted.get("truncation", "disabled"), wanted.get("text", {})
+    if truncation != "disabled":
+        rule = "a conversation is never cut; leave it out"
+        raise Refusal(f"truncation = {shortened(truncation, 40)} is not supported: {rule}", "truncation")
+    if not isinstance(text, dict):
+        raise Refusal(f"text = {shortened(text)}; it is an object with a format", "text")
+    try:
+        check_format(text.get("format"))
+    except Refusal as error:
+        raise error.renamed({"response_format": "text.format"}) from None
+
+
+def _instructions(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    given = wanted.get("instructions", "")
+    if not isinstance(given, str):
+        raise Refusal(f"instructions = {shortened(given)}; they are a text", "instructions")
+    return [{"role": "system", "content": given}] if given else []
+
+
+def _messages(given: Any) -> list[dict[str, Any]]:
+    """Return the messages that the input's items are: calls belong to the assistant's message before them."""
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if given is None:
+        raise Refusal("'input' is missing", "input")
+    if not isinstance(given, list) or not given or len(given) > MOST_MESSAGES:
+        raise Refusal(f"input = {shortened(given)}; it is a text, or a list of 1 to {MOST_MESSAGES} items", "input")
+    messages: list[dict[str, Any]] = []
+    for item in given:
+        if not isinstance(item, dict):
+            raise Refusal(f"An item of input is {shortened(item)}; it is an object", "input")
+        _add(messages, item)
+    return messages
+
+
+def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+    kind = item.get("type", "message")
+    if kind == "reasoning":
+        return  # told apart from the answer by other models; a policy's own thinking stands in its text
+    if kind == "message" and item.get("role") in ROLES:
+        messages.append({"role": item["role"], "content": _text(item.get("content"))})
+    elif kind == "function_call":
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": ""})
+        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        messages[-1].setdefault("tool_calls", []).append({"id": item.get("call_id"), "function": function})
+    elif kind == "function_call_output":
+        output = _text(item.get("output"))
+        messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+    else:
+        known = "messages (of the roles user, assistant, system, developer), function_call and function_call_output"
+        raise Refusal(f"An item of input is {shortened(dict(item))}; known are {known}", "input")
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
+            raise Refusal(f"A content is {shortened(part)}; it is a text, or a list of parts of text", "input")
+    return "".join(part["text"] for part in parts)
+
+
+def _tools(given: Any) -> list[Any]:
+    if not isinstance(given, list):
+        raise Refusal(f"tools = {shortened(given)}; they are a list", "tools")
+    return list(_each_tool(given))
+
+
+def _each_tool(given: list[Any]) -> Iterator[dict[str, Any]]:
+    for tool in given:
+        if not isinstance(tool, dict) or tool.get("type") != "function":
+            raise Refusal(f"A tool is {shortened(tool)}; tools are of type 'function', run by the client", "tools")
+        said = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
+        yield {"type": "function", "function": said}

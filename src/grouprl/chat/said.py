@@ -1,0 +1,111 @@
+"""What a turn holds: thinking, tool calls in order, or the final answer; and what came of the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["ok", "malformed", "error", "timeout"]
+THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>thought\n", "<channel|>"))
+"""What thinking stands between, in the families that mark it: Qwen, DeepSeek, GLM and others; Mistral; Gemma."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as it was written: arguments by name, or their text in order."""
+
+    name: str
+    arguments: Mapping[str, Any] | str
+    untyped: bool = False
+    """Whether the syntax writes every argument as text, so that only the tool's schema tells its type."""
+    id: str = field(default="", compare=False)
+    """The call's own id, where one was written."""
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """Something that was meant as a call, and what is wrong with it."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a turn holds: calls, in order, or the final answer."""
+
+    calls: tuple[Call | Malformed, ...] = ()
+    answer: str | None = None
+    thinking: str = ""
+    """Reasoning that is no part of the answer."""
+    beside: str = field(default="", compare=False)
+    """Text besides the calls that is not marked as thinking."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a call: the text that the model reads."""
+
+    name: str
+    text: str
+    status: Status = "ok"
+
+
+class Spoken(str):
+    """An action with what it holds by the policy's own syntax; for an environment it is the text that was sampled."""
+
+    said: Said
+
+    def __new__(cls, text: str, said: Said) -> Spoken:
+        """Return the text with what it holds."""
+        made = super().__new__(cls, text)
+        made.said = said
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Spoken, (str(self), self.said)
+
+
+def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
+    """Return (thinking, the rest) of a turn.
+
+    Thinking that is never closed is all there is; `opened`: the prompt ends with the sign that begins it.
+    """
+    for begin, end in THOUGHTS:
+        before, closed, after = text.partition(end)
+        head, began, inside = before.partition(begin)
+        if closed and (not began or not head.strip()):
+            return (inside if began else head).strip(), after.lstrip("\n")
+        if began and not closed and not head.strip():
+            return inside.strip(), ""
+    return (text.strip(), "") if opened else ("", text)
+
+
+def told_apart(text: str) -> tuple[str, str]:
+    """Return (thinking, answer) of a turn as far as it was sampled; what is not yet sure is left out of both.
+
+    Both only grow while the text does.
+    """
+    lead = text.lstrip()
+    for begin, end in THOUGHTS:
+        if lead.startswith(begin):
+            inside, closed, after = lead[len(begin) :].partition(end)
+            if closed:
+                return inside.strip(), after.strip()
+            held = next((n for n in range(len(end) - 1, 0, -1) if inside.endswith(end[:n])), 0)
+            return inside[: len(inside) - held].strip(), ""
+        if begin.startswith(lead):
+            return "", ""
+    return "", text
+
+
+def thinking_span(text: str, opened: bool = False) -> tuple[int, int]:
+    """Return where thinking begins and ends in a turn, its signs included; equal numbers where there is none."""
+    for begin, end in THOUGHTS:
+        at, stop = text.find(begin), text.find(end)
+        leads = at >= 0 and not text[:at].strip()
+        if stop >= 0 and (leads or at < 0 or at > stop):
+            return (at if leads else 0), stop + len(end)
+        if leads:
+            return at, len(text)
+    return (0, len(text)) if opened else (0, 0)

@@ -1,0 +1,26 @@
+"""What a policy samples, in words: completions made of tokens, or episodes made of actions."""
+
+from __future__ import annotations
+
+import re
+
+ACTIONS = {
+    "a completion": "an episode",
+    "completion": "episode",
+    "completions": "episodes",
+    "a token": "an action",
+    "token": "action",
+    "tokens": "actions",
+    "tok": "actions",
+}
+_WORD = re.compile(r"\b(?:(?:a )?(?:completions?|tokens?)\b|tok(?=/s))", re.IGNORECASE)
+
+
+def worded(text: str, *, actions: bool) -> str:
+    """Return a sentence about completions and tokens; one about episodes and actions where a policy takes those."""
+    return _WORD.sub(_of_actions, text) if actions else text
+
+
+def _of_actions(found: re.Match[str]) -> str:
+    word = ACTIONS[found[0].lower()]
+    return word.capitalize() if found[0][0].isupper() else word

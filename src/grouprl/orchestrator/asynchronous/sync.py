@@ -1,0 +1,50 @@
+"""The trainer's side of an exchange of weights: `grouprl.protocols.WeightSync` over shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport
+from grouprl.orchestrator.asynchronous.weights import SharedWeights
+from grouprl.protocols import Policy
+from grouprl.rollout.sampler import later
+
+
+class SharedMemorySync:
+    """Publishes weights to processes of this machine; what they report of each version is checked.
+
+    Args:
+        policy: the policy in training; its weights say how much memory there is.
+        remembered: how many versions a report may be about.
+    """
+
+    def __init__(self, policy: Policy, remembered: int) -> None:
+        self.remembered = remembered
+        self._weights, self._canary = SharedWeights.create(policy.trainable_state()), Canary(policy)
+
+    @property
+    def version(self) -> int:
+        """The newest version; `NO_VERSION` before the first."""
+        return self._weights.latest
+
+    @property
+    def memory(self) -> int:
+        """The descriptor of the memory, which sampling processes inherit."""
+        return self._weights.fd
+
+    def hello(self) -> dict[str, Any]:
+        """What a sampling process must know to read the memory."""
+        return {"places": self._weights.places}
+
+    def publish(self, version: int, policy: Policy) -> None:
+        """Let the weights as they are be version `version`; see `grouprl.protocols.WeightSync`."""
+        checksum = self._weights.publish(later(self.version, version), policy.trainable_state())
+        self._canary.expect(version, checksum, keep=self.remembered)
+
+    def check(self, report: CanaryReport) -> float:
+        """Return how far a sampler's log-probs are from the trainer's, in nats; see `Canary.check`."""
+        return self._canary.check(report)
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._weights.close()

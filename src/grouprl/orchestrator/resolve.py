@@ -1,0 +1,114 @@
+"""A configuration, resolved: the one place where its names become a task, a method and a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+
+from grouprl.algorithms.data_part import alphabet_of
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.core.plugins import load_plugins
+from grouprl.methods.compose import Resolved, compose
+from grouprl.orchestrator.reward import chosen_reward
+from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
+from grouprl.rollout.sampler import exact_in
+from grouprl.tasks import Task, load_task
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """What a configuration names. A command resolves it once and passes it on, so that all of it sees the same objects.
+
+    `resolved` is the method with where each of its numbers comes from.
+    """
+
+    config: Config
+    task: Task
+    resolved: Resolved
+
+    @property
+    def method(self) -> Method:
+        """The method that is trained by."""
+        return self.resolved.method
+
+    def with_precision(self, precision: str) -> ResolvedRun:
+        """Return the run with the precision that `auto` came to, so that it resumes with it on any machine."""
+        if self.config.model.precision != "auto":
+            return self
+        model = self.config.model.model_copy(update={"precision": precision})
+        return replace(self, config=self.config.model_copy(update={"model": model}))
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Token budget of a completion: the configuration's, else the task's."""
+        return self.config.sampling.max_new_tokens or self.task.max_new_tokens
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a frozen reference policy must be kept."""
+        chosen = self.config.model.reference
+        return chosen == "initial" or (chosen == "auto" and "ref_bt" in self.method.needs())
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the policy has a value head: the method has a critic."""
+        return self.method.critic is not None
+
+    @cached_property
+    def alphabet(self) -> str:
+        """The characters that a policy by characters must know; "" where the task does not say."""
+        return alphabet_of(self.task, self.method.parts())
+
+    @cached_property
+    def engine(self) -> ChosenEngine:
+        """What makes the sampler of a policy.
+
+        Raises:
+            InputError: there is no such engine, or its settings do not fit it.
+        """
+        return chosen_engine(self.config.sampling.engine, self.config.sampling.engine_settings)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the engine's log-probs are known beforehand to be those that the trainer computes."""
+        if self.config.sampling.engine != LOCAL:
+            return self.engine.exact
+        model = self.config.model
+        dtype = resolve_dtype(model.dtype, resolve_device(model.device), model.precision)
+        return exact_in(dtype, model.precision)
+
+    @cached_property
+    def reward(self) -> Callable[..., object]:
+        """What scores a completion, in this process; looked up when it is first asked for, as an export needs none.
+
+        Raises:
+            InputError: it cannot be found, or needs a column that prompts lack.
+        """
+        return chosen_reward(self.config.reward, self.task)
+
+
+def resolve(config: Config | ResolvedRun) -> ResolvedRun:
+    """Return what `config` names; a run that is resolved already is returned as it is.
+
+    Raises:
+        InputError: a plugin, method or task that does not exist, or options that do not fit it.
+    """
+    if isinstance(config, ResolvedRun):
+        return config
+    load_plugins(config.plugins)
+    return ResolvedRun(config, task_of(config), compose(config.method))
+
+
+def task_of(config: Config) -> Task:
+    """Return the task of `config`, for what looks at nothing else.
+
+    A task of the user's may roll torch's dice as it is made: they are the run's, and nobody else's are touched.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return load_task(config.task, config.seed)

@@ -1,0 +1,151 @@
+"""What a chat template will do to a run, before it begins: what it cannot show, and what of history it rewrites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.chat.said import Call
+from grouprl.chat.syntaxes import AUTO
+from grouprl.core.errors import shortened
+from grouprl.envs.environment import Observation
+from grouprl.policy.carried_messages import Use, uses_of
+from grouprl.policy.chat_template import template_of
+from grouprl.records.examples import Prompt
+from grouprl.records.turns import Turn
+from grouprl.rollout.episode import Context
+from grouprl.rollout.turn_text import History, TurnText
+from grouprl.tasks.task import Task
+
+EFFECTS = {
+    "refuse": "such an episode counts as failed",
+    "append": "it stays in the row as it was written",
+    "split": "a new row begins there",
+}
+"""What `sampling.history` makes of a turn that is rewritten."""
+MADE_UP = "qzname"
+
+
+@dataclass(frozen=True)
+class TemplateReport:
+    """What a run is told of its chat template."""
+
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check_template(
+    policy: Any,
+    prompts: Sequence[Prompt],
+    history: History = "refuse",
+    *,
+    turns: bool = False,
+    calls: str = AUTO,
+    task: Task | None = None,
+) -> TemplateReport:
+    """Return what the template of a policy cannot show of `prompts`, and what it rewrites where there are `turns`.
+
+    Nothing where there is no template. Prompts that are plain text, which pass the template by, are a note that says
+    what to set in `task`.
+    """
+    chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
+    if not getattr(policy.tokenizer, "chat_template", None):
+        return TemplateReport()
+    passed_by = _passed_by(len(prompts) - len(chats), len(prompts), _chat_remedy(task, turns))
+    if not chats:
+        return TemplateReport(notes=passed_by)
+    between, template = TurnText(policy, "refuse", calls), template_of(policy.tokenizer)
+    uses: set[Use] = set()
+    for chat in chats:
+        uses |= uses_of(chat, getattr(chat, "tools", ()))
+    refusals, notes = template.refusals(uses), [*passed_by, *template.notes(uses)]
+    if refusals or not turns:
+        return TemplateReport(tuple(refusals), tuple(notes))
+    always, sometimes = _rewritten(between, chats[0])
+    if always and history == "refuse":
+        return TemplateReport((always,), tuple(notes))
+    notes += [f"{what}; {EFFECTS[history]} (sampling.history {history})" for what in [always, *sometimes] if what]
+    if not always and not sometimes and history != "refuse":
+        notes.append(f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns")
+    return TemplateReport((), tuple(notes))
+
+
+def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
+    """Say that `plain` of `count` prompts pass the template by; nothing where none does."""
+    if not plain:
+        return ()
+    which = "prompts are plain text" if plain == count else f"{plain} of {count} prompts are plain text"
+    return (
+        f"{which}, and the model's tokenizer has a chat template, which is not applied to them: an instruct model "
+        f"continues such a text instead of answering it, and rarely ends. {remedy}; leave it so for a base "
+        "model",
+    )
+
+
+def _chat_remedy(task: Task | None, turns: bool) -> str:
+    """Say how the prompts of a task, with `turns` those of its environment, become chat messages."""
+    if "chat" in getattr(type(task), "model_fields", {}):
+        return "Set chat: true (or system: …) among the task's options"
+    if turns:
+        return "Give the environment's first observation `messages`"
+    return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
+
+
+def _rewritten(between: TurnText, prompt: Any) -> tuple[str, list[str]]:
+    """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
+    shown, tools = _next(prompt), getattr(prompt, "tools", ())
+    form = between.form
+    simple = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
+    simply = _refused(between, prompt, simple, shown)
+    usual = _as_template(between, prompt, simple) if simply else simple  # the form's way may not be the template's
+    always = simply and _refused(between, prompt, usual, shown)
+    odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
+    found = {f"with {kind}": _refused(between, prompt, action, shown) for kind, action in odd.items()}
+    found = {f"such as {shortened(simple, 80)}": simply, **found}
+    return always, [f"of a turn {kind}, {what}" for kind, what in found.items() if what and not always]
+
+
+def _as_template(between: TurnText, prompt: Any, usual: str) -> str:
+    """Return the same turn as the template itself writes it, without its end."""
+    template, tools = between.template, getattr(prompt, "tools", ())
+    call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]} if tools else _plain(usual)
+    text = template.written(message) or usual
+    ends = between.policy.tokenizer.convert_ids_to_tokens(sorted(between.policy.eos_ids))
+    return text[: min((at for at in map(text.find, map(str, ends)) if at >= 0), default=len(text))]
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _refused(between: TurnText, prompt: Any, action: str, shown: Observation) -> str:
+    """Return how the template rewrites an action; '' where it stays as it was written."""
+    context = Context("", 0, -1, prompt, [])
+    whole = getattr(between.policy, "model", None) is not None  # without it not every end token is known
+    ends = [*sorted(between.policy.eos_ids), *[None] * (not whole)]
+    found = ""
+    for end in ends:
+        context.ids, context.turns = [] if end is None else [end], [Turn(0, "", action)]
+        context.talk = [({"role": "assistant", "content": action},)]
+        found = between.onward(context, shown).refused.partition(". Set sampling.history")[0]
+        if not found:
+            return ""
+    return found
+
+
+def _next(prompt: Any) -> Observation:
+    """Return what follows a turn: a tool's result where tools are announced, else a user's message."""
+    tools = getattr(prompt, "tools", ())
+    message = {"role": "tool", "name": _name(tools), "content": "z"} if tools else {"role": "user", "content": "z"}
+    return Observation("z", messages=(message,))
+
+
+def _name(tools: Sequence[Any]) -> str:
+    return next(iter(_names(tools)), MADE_UP)
+
+
+def _names(tools: Sequence[Any]) -> Iterator[str]:
+    for tool in tools:
+        yield str(tool.get("function", tool).get("name", MADE_UP))

@@ -1,0 +1,270 @@
+"""What holds for every task of the registry; a task that is registered anew is held to it without being named here.
+
+An adapter needs something to adapt: `ADAPTED` makes it, and a test fails until a new adapter stands there too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import MissingExtra
+from grouprl.envs.environment import worth
+from grouprl.plan.plan import plan
+from grouprl.records.examples import Example, Split
+from grouprl.rewards.scoring import score
+from grouprl.tasks import Task, load_task, task_names
+from grouprl.testing import check_task
+
+SUPPORT = Path(__file__).parents[1] / "support"
+ROWS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(20)]
+PAIRS = [{"prompt": f"{n}:", "chosen": "a", "rejected": "b"} for n in range(20)]
+PLAIN = [name for name in task_names() if ":" not in name]
+KINDS = {name.partition(":")[0] for name in task_names() if ":" in name}
+DICE = '''
+import random
+
+from grouprl.envs import Observation, Step
+
+
+class Dice:
+    """Say a number above the die."""
+
+    def reset(self, example, seed):
+        self.die, self.right = random.Random(seed).randint(1, 6), False
+        return Observation(f"d{self.die}>")
+
+    def step(self, action):
+        self.right = action.isdecimal() and int(action) > self.die
+        return Step(Observation("again>"), float(self.right), terminated=self.right, valid=action.isdecimal())
+
+    def score(self):
+        return {"correct": float(self.right)}
+
+    def close(self):
+        pass
+'''
+JUNK = (
+    *("", " ", "\n\n", "\0", "no", "1" * 400, "(" * 300, "²³½ 😀", "nan", "-inf"),
+    *("\\boxed{}", "<answer></answer>", "<tool_call>{"),
+)
+STEPS = 40
+"""Steps of junk after which an episode that has not ended is left."""
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def rows_file(folder: Path, rows: list[dict[str, str]]) -> Path:
+    return written(folder / "rows.jsonl", "\n".join(map(json.dumps, rows)))
+
+
+def sampled_run(folder: Path) -> Path:
+    """A run of one step with its rollouts."""
+    from rich.console import Console
+
+    from grouprl.train.loop import train
+
+    tiny = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}}
+    sizes = {"batch": {"prompts": 4, "group_size": 4}, "eval": {"every": 0, "final_prompts": 4}, "steps": 1}
+    config = parse_config({"task": "addition", "model": tiny, "run": {"threads": 1}, **sizes})
+    return train(config, folder=folder / "run", console=Console(quiet=True)).folder
+
+
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """The address of an environment behind a socket."""
+    pytest.importorskip("websockets")
+    pytest.importorskip("uvicorn")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(SUPPORT / "openenv_servers.py"), str(port), "4", "by hand"])
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"openenv:http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+ADAPTED: dict[str, Callable[[Path], Any]] = {
+    "control": lambda folder: "control:CartPole-v1",
+    "env": lambda folder: f"env:{written(folder / 'dice.py', DICE)}:Dice",
+    "gym": lambda folder: "gym:FrozenLake-v1",
+    "hf": lambda folder: f"hf:{rows_file(folder, ROWS)}",
+    "jsonl": lambda folder: f"jsonl:{rows_file(folder, ROWS)}",
+    "mcp": lambda folder: {"name": f"mcp:{sys.executable} {SUPPORT / 'mcp_counter.py'}", "of": "summands"},
+    "openenv": lambda folder: served(),
+    "pairs": lambda folder: f"pairs:{rows_file(folder, PAIRS)}",
+    "pettingzoo": lambda folder: "pettingzoo:classic.tictactoe_v3",
+    "program": lambda folder: {"name": f"program:{SUPPORT / 'agent_programs.py'}:slow", "examples": "summands"},
+    "reasoning_gym": lambda folder: "reasoning_gym:leg_counting",
+    "rollouts": lambda folder: f"rollouts:{sampled_run(folder)}",
+    "textarena": lambda folder: "textarena:GuessTheNumber-v0",
+    "tools": lambda folder: {"name": f"tools:{SUPPORT / 'tools_at_hand.py'}:add", "of": "addition"},
+}
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """How a configuration names a task of each kind."""
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def spec(name: str) -> Any:
+            made = ADAPTED[name](tmp_path_factory.mktemp(name)) if name in ADAPTED else name
+            return stack.enter_context(made) if hasattr(made, "__enter__") else made
+
+        yield spec
+
+
+@pytest.fixture
+def task(request: pytest.FixtureRequest, specs: Callable[[str], Any]) -> Task:
+    try:
+        return load_task(specs(request.param), seed=3)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+
+
+EVERY = pytest.mark.parametrize("task", [*PLAIN, *sorted(KINDS)], indirect=True)
+
+
+def first(task: Task, count: int = 4, split: Split = "train") -> list[Example]:
+    size = task.size(split)
+    return [task.example(split, index) for index in range(count if size is None else min(count, size))]
+
+
+def reward_of(task: Task, text: str, example: Example) -> tuple[float, bool]:
+    found = score(task.reward, [text], [example.columns], ids=["contract"])
+    return float(found.reward_b[0]), bool(found.correct_b[0])
+
+
+def test_every_adapter_is_here() -> None:
+    assert set(ADAPTED) == KINDS
+
+
+@EVERY
+def test_prompts_are_a_function_of_split_and_number(task: Task) -> None:
+    check_task(task)
+    if task.size("train") != 0 and task.size("eval") != 0:
+        assert first(task, 1)[0].id != first(task, 1, "eval")[0].id
+
+
+@EVERY
+def test_it_travels_to_another_process_unchanged(task: Task) -> None:
+    other = pickle.loads(pickle.dumps(task))
+    assert other.fingerprint() == task.fingerprint()
+    assert first(other) == first(task)
+
+
+@EVERY
+def test_what_a_plan_reads_is_there(task: Task) -> None:
+    assert task.name
+    assert task.description
+    assert task.max_new_tokens > 0
+    assert task.max_turns > 0
+    assert task.agents
+    for example in first(task):
+        assert all(isinstance(hint, str) for hint in task.hints(example))
+        assert task.demonstration(example, 0) == task.demonstration(example, 0)
+
+
+@EVERY
+def test_a_gold_has_the_full_reward_and_junk_less(task: Task) -> None:
+    if task.environment() is not None or task.spaces is not None or hasattr(task, "stored_rows"):
+        return
+    for example in first(task):
+        gold = task.solution(example)
+        full, right = (math.inf, True) if gold is None else reward_of(task, gold, example)
+        assert right, (example.id, gold)
+        for text in JUNK:
+            reward, correct = reward_of(task, text, example)
+            assert math.isfinite(reward)
+            assert abs(reward) <= 20
+            assert reward <= full + 1e-9, (text, reward, full)
+            assert not (correct and text.strip() == ""), "an empty completion is right"
+
+
+@EVERY
+def test_an_environment_ends_right_by_its_gold_and_survives_junk(task: Task) -> None:
+    if task.environment() is None or task.spaces is not None:
+        return
+    for example in first(task, 2):
+        gold = task.solution(example)
+        if gold is not None and not hasattr(task, "of"):  # in front of tools a gold is what is said at the end
+            assert played(task, example, gold.splitlines())[1] == 1.0
+        total, _ = played(task, example, [JUNK[n % len(JUNK)] for n in range(STEPS)])
+        assert math.isfinite(total)
+        assert abs(total) <= 200
+
+
+def played(task: Task, example: Example, actions: list[str]) -> tuple[float, float]:
+    """Return the reward of an episode and whether it ended right."""
+    environment = task.environment()
+    environment.reset(example, 0)
+    total = 0.0
+    for action in actions:
+        step = environment.step(action)
+        total += step.reward
+        if step.terminated or step.truncated:
+            break
+    components = environment.score()
+    environment.close()
+    return total + worth(components), components.get("correct", 0.0)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_plan_says_what_a_run_on_it_does(name: str) -> None:
+    """Nothing but a sentence may rule a run out: whatever a task is, planning it ends."""
+    tiny = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 4096}}
+    settings = {"model": tiny, "batch": {"prompts": 2, "group_size": 2}, "steps": 1, "reward": {"self_test": False}}
+    found = plan(parse_config({"task": name, **settings}))
+    assert found.task == name
+    assert found.example
+    assert found.batch.completions == 4
+    assert all(isinstance(reason, str) for reason in found.refusals)
+    assert found.peak
+
+
+FIRST = """
+import hashlib, json, sys
+from grouprl.tasks import load_task
+for name in json.loads(sys.argv[1]):
+    task = load_task(name, seed=3)
+    found = [repr(task.example(split, index)) for split in ("train", "eval") for index in range(3)]
+    print(name, hashlib.sha256("\\n".join(found).encode()).hexdigest())
+"""
+
+
+def test_prompts_do_not_depend_on_the_process() -> None:
+    """Two processes whose sets and dicts hash differently have the same prompts."""
+    command = [sys.executable, "-c", FIRST, json.dumps(PLAIN)]
+    said = [
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    assert len(said[0].splitlines()) == len(PLAIN)
