@@ -23,9 +23,9 @@ from grouprl.policy.tiny import build_tiny
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episodes import Episodes, Start, TurnSampling, TurnSettings, laid_out, play
 from grouprl.rollout.player import written
-from grouprl.rollout.rounds import Rounds
+from grouprl.rollout.rounds import LockstepRounds
 from grouprl.rollout.sampler import LocalSampler
-from grouprl.rollout.table import Limits, Table
+from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.tasks import Example
 
 LIMITS: dict[str, Any] = {"max_turns": 6, "max_new_tokens": 3}
@@ -90,8 +90,8 @@ def test_drafts_that_go_astray_change_nothing(wrong: set[tuple[int, int]], slow:
             return written(ids)
 
         episodes = [Episode(number, start, ("",)) for number, start in enumerate(starts(turns))]
-        table = Table(own, stage, "refuse", Limits(128, 6, 3))
-        rounds = Rounds(table, sampling[0], astray, episodes)
+        table = EpisodeTable(own, stage, "refuse", EpisodeLimits(128, 6, 3))
+        rounds = LockstepRounds(table, sampling[0], astray, episodes)
         rounds._patience = -1.0
         rounds.play()
     identical(laid_out(list(own.eos_ids[:1]), torch.float32, episodes), well)
@@ -100,7 +100,7 @@ def test_drafts_that_go_astray_change_nothing(wrong: set[tuple[int, int]], slow:
 
 
 def test_quick_environments_are_never_drafted(policy: CausalPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rounds, "_draft", lambda *_: pytest.fail("a draft"))
+    monkeypatch.setattr(LockstepRounds, "_draft", lambda *_: pytest.fail("a draft"))
     play(policy, slow_envs.Slow, starts([3, 4, 5]), **LIMITS)
 
 

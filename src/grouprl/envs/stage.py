@@ -25,7 +25,6 @@ Call = tuple[int, tuple[Any, ...]]
 
 TIMED = ("step", "reset")
 """Calls whose time is noted."""
-WAITING_SPAN = "waiting for environments"
 WAITING = object()
 """Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
 LONGEST_TEXT = 1_000_000
@@ -84,7 +83,7 @@ class AnsweringStage(ABC):
 
     def receive(self, seconds: float | None = None) -> list[tuple[int, Any | Failure]]:
         """Return the answers that have come, in the order of their episodes."""
-        with span(WAITING_SPAN):
+        with span("waiting for environments"):
             self._pump(0.0 if self._answers else seconds)
         found = sorted(self._answers.items())
         self._answers.clear()
@@ -93,7 +92,7 @@ class AnsweringStage(ABC):
     def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
         """Return the answers to these calls; those of other episodes stay for `receive`."""
         self.send(method, calls)
-        with span(WAITING_SPAN):
+        with span("waiting for environments"):
             while any(number not in self._answers for number, _ in calls):
                 self._pump(None)
         return [self._answers.pop(number) for number, _ in calls]

@@ -27,7 +27,7 @@ WAITING_SHARE = 0.5
 
 
 @dataclass(eq=False)
-class Asked:
+class StageCall:
     """One call: its environment, its arguments, and its answer if that is known already."""
 
     episode: int
@@ -54,9 +54,9 @@ class Slot:
     ready: bool = False
     together: bool = False
     """Whether its calls wait at the same time."""
-    queued: deque[Asked] = field(default_factory=deque)
+    queued: deque[StageCall] = field(default_factory=deque)
     """Calls that wait here."""
-    sent: dict[int, Asked] = field(default_factory=dict)
+    sent: dict[int, StageCall] = field(default_factory=dict)
     """Calls that the worker has, by their number, the oldest first."""
     running: int = 0
     """Number of the call that has the process; 0: none, or not known."""
@@ -89,7 +89,7 @@ class Slot:
         if self.ready and not self.together:
             self.deadline = self.since + self.timeout
 
-    def taken(self, number: int, seconds: float) -> Asked:
+    def taken(self, number: int, seconds: float) -> StageCall:
         """Return call `number`, which is answered. Raises KeyError where the worker does not have it, or not yet."""
         if not self.together and number != next(iter(self.sent), None):
             raise KeyError(number)
@@ -110,12 +110,12 @@ class Slot:
         patience = self.timeout if running else 2 * self.timeout + GRACE
         self.deadline = time.monotonic() + patience if self.sent else math.inf
 
-    def open_calls(self) -> list[Asked]:
+    def open_calls(self) -> list[StageCall]:
         """Calls that have no answer yet."""
         return [each for each in (*self.sent.values(), *self.queued) if not each.answered]
 
     @property
-    def culprit(self) -> Asked | None:
+    def culprit(self) -> StageCall | None:
         """The call that has the process; None where that is not known."""
         return self.sent.get(self.running) if self.together else next(iter(self.sent.values()), None)
 
@@ -149,7 +149,7 @@ class Slot:
         best = min(others, key=seconds, default=None)
         return best if best is not None and seconds(best) <= time.monotonic() - self.since else None
 
-    def release(self, episode: int) -> list[Asked]:
+    def release(self, episode: int) -> list[StageCall]:
         """Give up an episode that has not the process; returns its calls that have no answer.
 
         What the worker was sent already it will do, and nobody will hear of it.
@@ -159,10 +159,10 @@ class Slot:
         self.queued = deque(each for each in self.queued if each.episode != episode)
         for number, each in self.sent.items():
             if each.episode == episode:
-                self.sent[number] = Asked(episode, "close", (), answered=True)
+                self.sent[number] = StageCall(episode, "close", (), answered=True)
         self.episodes.pop(episode, None)
         if not new:
-            self.queued.append(Asked(episode, "close", (), answered=True))
+            self.queued.append(StageCall(episode, "close", (), answered=True))
         return own
 
 
@@ -201,7 +201,7 @@ def end(slots: dict[Hashable, Slot]) -> None:
     slots.clear()
 
 
-def unlike(each: Asked, found: Any) -> Failure:
+def unlike(each: StageCall, found: Any) -> Failure:
     """Return the failure of an environment that, brought back, answers `each` with `found`."""
     before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
     return Failure(

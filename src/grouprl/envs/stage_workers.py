@@ -23,7 +23,7 @@ from grouprl.envs import stage_worker
 from grouprl.envs.awaiting import close
 from grouprl.envs.plain import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
-from grouprl.envs.stage_slots import Asked, Slot, end, memory_for_another, unlike
+from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import CannotSend, pack
@@ -73,7 +73,7 @@ class WorkerStage(AnsweringStage):
         self._slots: dict[Hashable, Slot] = {}
         self._home: dict[int, Hashable] = {}
         self._apart: set[int] = set()
-        self._journal: dict[int, list[Asked]] = {}
+        self._journal: dict[int, list[StageCall]] = {}
         self._prompt: dict[int, str] = {}
         self._dead: dict[int, Failure] = {}
         self._spoilt: dict[int, Failure] = {}
@@ -90,7 +90,7 @@ class WorkerStage(AnsweringStage):
             InputError: arguments that cannot be sent to a process.
         """
         for episode, given in calls:
-            each = Asked(episode, method, given)
+            each = StageCall(episode, method, given)
             self._open += 1
             if method == "reset":
                 self._prompt[episode] = str(getattr(given[0], "id", ""))
@@ -123,7 +123,7 @@ class WorkerStage(AnsweringStage):
 
     # ------------------------------------------------------------------------------------------------ calls
 
-    def _ask(self, each: Asked) -> None:
+    def _ask(self, each: StageCall) -> None:
         """Queue a call where its environment lives; one that lives nowhere is brought back first."""
         key = self._home.get(each.episode)
         if key is None:
@@ -171,7 +171,7 @@ class WorkerStage(AnsweringStage):
                 "Keep plain data in the columns, or set environment.workers to 0",
             ) from error
 
-    def _answer(self, each: Asked, found: Any) -> None:
+    def _answer(self, each: StageCall, found: Any) -> None:
         each.known, each.answered = found, True
         self._answers[each.episode] = found
         self._open -= 1
@@ -239,7 +239,7 @@ class WorkerStage(AnsweringStage):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: Slot, each: Asked, found: Any) -> None:
+    def _note(self, slot: Slot, each: StageCall, found: Any) -> None:
         """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
         if each.answered:
             if each.method != "close" and repr(found) != repr(each.known):
@@ -318,9 +318,9 @@ class WorkerStage(AnsweringStage):
         for each in slot.open_calls():
             if each.episode == episode:
                 self._answer(each, None if each.method == "close" else failure)
-        self._count_lost(culprit or Asked(episode, "step", ()), failure)
+        self._count_lost(culprit or StageCall(episode, "step", ()), failure)
 
-    def _count_lost(self, each: Asked, failure: Failure) -> None:
+    def _count_lost(self, each: StageCall, failure: Failure) -> None:
         """Count a lost episode; where most prompts lose theirs the run ends.
 
         Raises:
@@ -342,7 +342,7 @@ class WorkerStage(AnsweringStage):
                     if self._prompt.get(other.episode) == prompt and other in slot.queued:
                         self._give_up(slot, other, Failure(what, "", "error", lost=True))
 
-    def _give_up(self, slot: Slot, each: Asked, failure: Failure) -> None:
+    def _give_up(self, slot: Slot, each: StageCall, failure: Failure) -> None:
         slot.release(each.episode)
         self._home.pop(each.episode, None)
         self._journal.pop(each.episode, None)

@@ -24,9 +24,9 @@ from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
 from grouprl.rollout.player import Player, Settling, written
-from grouprl.rollout.rounds import Rounds
+from grouprl.rollout.rounds import LockstepRounds
 from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
-from grouprl.rollout.table import Limits, Table
+from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.turn_text import History
 
 
@@ -125,13 +125,15 @@ def play(
     """
     settings = TurnSettings(tuple(agents), greedy, top_p, top_k, tuple(stop), entropy_scaling)
     sampler = sampler or LocalSampler(policy, kept_gb=kept_gb)
-    table = Table(policy, stage or HereStage(make), history, Limits(policy.max_positions, max_turns, max_new_tokens))
+    table = EpisodeTable(
+        policy, stage or HereStage(make), history, EpisodeLimits(policy.max_positions, max_turns, max_new_tokens)
+    )
     episodes = [Episode(number, start, agents) for number, start in enumerate(starts)]
     with ExitStack() as open_sessions:
         open_sessions.callback(table.stage.clear)
         turns = TurnSampling(sampler, settings, open_sessions)
         if reproducible:
-            Rounds(table, turns, TurnSampling(sampler, settings, open_sessions), episodes).play()
+            LockstepRounds(table, turns, TurnSampling(sampler, settings, open_sessions), episodes).play()
         else:
             player = Player(table, turns)
             player.begin(episodes)
@@ -211,7 +213,7 @@ def demonstrate(
     """
     end = list(policy.eos_ids[:1])
     stage = stage or HereStage(make)
-    table = Table(policy, stage, history, Limits(positions, max_turns, max_new_tokens))
+    table = EpisodeTable(policy, stage, history, EpisodeLimits(positions, max_turns, max_new_tokens))
     episodes = [Episode(number, start, agents) for number, start in enumerate(starts)]
     with closing_stage(stage):
         firsts = stage.call("reset", [(e.number, (e.start.example, e.start.seed)) for e in episodes])
@@ -237,7 +239,7 @@ def _check_demonstration(episode: Episode, act: Any) -> None:
         episode.fail(f"demonstrate() is {type(act).__name__}, not str")
 
 
-def _step(rows: Sequence[Episode], given: Rollout, table: Table) -> None:
+def _step(rows: Sequence[Episode], given: Rollout, table: EpisodeTable) -> None:
     """Act out given turns, and wait for what comes of them."""
     texts = table.act(rows, given)
     steps = table.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])

@@ -14,7 +14,7 @@ from grouprl.rollout.collector import Collector, Rows
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episodes import TurnSampling, laid_out, score_type
 from grouprl.rollout.player import Player
-from grouprl.rollout.table import Limits, Table
+from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 
 
 @dataclass
@@ -43,8 +43,8 @@ class EpisodeFlow:
     def __init__(self, collector: Collector, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> None:
         assert collector.stage is not None
         policy = collector.policy
-        limits = Limits(policy.max_positions, collector.task.max_turns, collector.max_new_tokens)
-        table = Table(policy, collector.stage, collector.config.sampling.history, limits)
+        limits = EpisodeLimits(policy.max_positions, collector.task.max_turns, collector.max_new_tokens)
+        table = EpisodeTable(policy, collector.stage, collector.config.sampling.history, limits)
         self.collector, self._fresh, self._may_begin = collector, fresh, may_begin
         self._player = Player(table, self._sample)
         self._session = ExitStack()

@@ -15,7 +15,7 @@ from grouprl.envs.stage import Stage
 from grouprl.records.rollout import Rollout
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
-from grouprl.rollout.table import Table
+from grouprl.rollout.table import EpisodeTable
 
 Decode = Callable[[Sequence[Episode], int], Rollout]
 """(episodes, tokens of a turn) -> their next turns."""
@@ -58,7 +58,7 @@ class Settling:
 class Player:
     """Plays episodes of different beginnings at the same time; more may begin while others are in play."""
 
-    def __init__(self, table: Table, decode: Decode) -> None:
+    def __init__(self, table: EpisodeTable, decode: Decode) -> None:
         self.table, self.stage, self.decode = table, table.stage, decode
         self._acting: dict[int, Episode] = {}
         """Those whose environments have been called."""

@@ -19,7 +19,7 @@ from typing import Any
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.player import Decode, Settling, given_turns
-from grouprl.rollout.table import Table
+from grouprl.rollout.table import EpisodeTable
 
 PATIENCE = 0.05
 """Seconds that a round waits at least before others are drafted; as long as two rounds take, where that is longer."""
@@ -46,10 +46,10 @@ class _Line:
         return self.draft is not None and self.draft.alive and not self.called
 
 
-class Rounds:
+class LockstepRounds:
     """Plays `episodes` to their ends. `decode` samples the turns that count, `draft` those that are tried ahead."""
 
-    def __init__(self, table: Table, decode: Decode, draft: Decode, episodes: Sequence[Episode]) -> None:
+    def __init__(self, table: EpisodeTable, decode: Decode, draft: Decode, episodes: Sequence[Episode]) -> None:
         self.table, self.stage, self.decode, self.draft = table, table.stage, decode, draft
         self.lines = [_Line(episode, episode.number) for episode in episodes]
         self._by_number = {line.number: line for line in self.lines}

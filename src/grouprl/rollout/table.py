@@ -16,7 +16,7 @@ from grouprl.rollout.turn_text import History, Onward, TurnText
 
 
 @dataclass(frozen=True)
-class Limits:
+class EpisodeLimits:
     """What bounds episodes: positions of the model (None: nothing), turns of all agents, tokens of a turn."""
 
     positions: int | None
@@ -24,10 +24,10 @@ class Limits:
     max_new_tokens: int
 
 
-class Table:
+class EpisodeTable:
     """What episodes on one stage have in common: the policy that reads and writes, the limits, the chat template."""
 
-    def __init__(self, policy: Any, stage: Stage, history: History, limits: Limits) -> None:
+    def __init__(self, policy: Any, stage: Stage, history: History, limits: EpisodeLimits) -> None:
         self.policy, self.stage, self.limits = policy, stage, limits
         self.between = TurnText(policy, history)
 
