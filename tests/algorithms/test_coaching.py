@@ -210,7 +210,7 @@ RUN: dict[str, Any] = {
     "task": {"name": "propose", "largest": 9, "attempts": ATTEMPTS, "free": True},
     "method": {"base": "cpmobius", "exam": 6, "completions": 2, "low": 0.0, "high": 1.0, "falls": 1, "falls_from": 0},
     "warmup": {"steps": 150, "batch": 16, "lr": 1e-2},
-    "batch": {"prompts": 6, "group": 1},
+    "batch": {"prompts": 6, "group_size": 1},
 }
 
 

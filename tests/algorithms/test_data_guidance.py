@@ -429,7 +429,7 @@ class Crash(BaseException):
 
 def test_a_run_that_crashed_goes_on_the_same(tmp_path: Path, odd: dict[str, str], monkeypatch: Any) -> None:
     method = {"name": "xrpo", "exemplars": 1}
-    settings = run_config(method=method, reward=odd, data={"questions": 5}, steps=5)
+    settings = run_config(method=method, reward=odd, data={"prompts": 5}, steps=5)
     settings["run"] = {"threads": 1, "checkpoint_every": 2}
     quiet = Console(file=io.StringIO())
     train(parse_config(settings), folder=tmp_path / "whole", console=quiet)

@@ -484,7 +484,7 @@ def test_a_star_po_asks_the_whole_set_before_training(tmp_path: Path) -> None:
 
 
 def test_value_pretraining_teaches_the_critic_before_the_policy(tmp_path: Path) -> None:
-    larger = {"warmup": {"steps": 120, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 16, "group": 8}, "steps": 1}
+    larger = {"warmup": {"steps": 120, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 16, "group_size": 8}, "steps": 1}
     whole = run(tmp_path / "run", {"name": "vapo", "value_pretraining": 5, "length_alpha": 5.0}, **larger)
     before, after = records(whole, "pretraining"), records(whole, "train")
     assert before[0]["explained_variance"] == 0

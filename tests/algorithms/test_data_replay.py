@@ -301,9 +301,9 @@ def config(**changes: Any) -> dict[str, Any]:
         "steps": 6,
         "seed": 3,
         "warmup": {"steps": 80, "batch": 32, "lr": 1e-2},
-        "batch": {"prompts": 8, "group": 6},
+        "batch": {"prompts": 8, "group_size": 6},
         "optim": {"lr": 1e-3},
-        "eval": {"questions": 8, "final_prompts": 8},
+        "eval": {"prompts": 8, "final_prompts": 8},
         "run": {"threads": 1, "checkpoint_every": 1},
     } | changes
 
@@ -360,7 +360,7 @@ REPLAYS: dict[str, Any] = {
 
 def test_replayed_answers_of_an_unmoved_policy_have_ratio_one(tmp_path: Path) -> None:
     method = REPLAYS["rollout_replay"]
-    after = records(train(tmp_path / "run", method=method, optim={"lr": 1e-30}, batch={"prompts": 8, "group": 6}))
+    after = records(train(tmp_path / "run", method=method, optim={"lr": 1e-30}, batch={"prompts": 8, "group_size": 6}))
     assert after[-1]["replayed_fraction"] == 0.5
     assert [r["ratio_mean"] for r in after] == pytest.approx([1] * 6, abs=1e-5)
     assert {r["clip_fraction"] for r in after} == {0.0}

@@ -45,7 +45,7 @@ def groups_of(folder: Path, step: int) -> dict[int, int]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_runs(tmp_path: Path, name: str) -> None:
     task = {"name": "reverse", "length": 4, "shortest": 1} if name in LEVELS else {"name": "addition", "digits": 1}
-    data = {"questions": 4 if name == "knapsack_rl" else 12}
+    data = {"prompts": 4 if name == "knapsack_rl" else 12}
     warmup = {"steps": 150 if name == "knapsack_rl" else 30, "batch": 32, "lr": 1e-2}
     changes: dict[str, Any] = {"method": METHODS[name], "task": task, "data": data, "warmup": warmup, "steps": 3}
     folder = launch(tmp_path / "run", **changes).folder
@@ -75,7 +75,7 @@ def test_questions_that_never_end_are_refused(tmp_path: Path, name: str) -> None
 
 def test_a_run_survives_steps_without_a_question(tmp_path: Path) -> None:
     method = {"name": "self", "solved": -1.0}
-    folder = launch(tmp_path / "run", method=method, data={"questions": 12}).folder
+    folder = launch(tmp_path / "run", method=method, data={"prompts": 12}).folder
     steps = records(folder, "train")
     assert [record["prompts_skipped"] for record in steps] == [1.0, 1.0]
     assert [record["grad_norm"] for record in steps] == [0.0, 0.0]
@@ -85,7 +85,7 @@ def test_a_run_survives_steps_without_a_question(tmp_path: Path) -> None:
 def test_metrics_of_a_refilled_step_are_those_of_all_its_rounds(tmp_path: Path) -> None:
     refill = {"part": "dynamic_sampling", "max_rounds": 3}
     method = {"base": "grpo", "allocation": {"part": "knapsack", "high": 8}, "refill": refill}
-    folder = launch(tmp_path / "run", method=method, data={"questions": 12}, steps=3, warmup={"steps": 60}).folder
+    folder = launch(tmp_path / "run", method=method, data={"prompts": 12}, steps=3, warmup={"steps": 60}).folder
     steps = records(folder, "train")
     assert max(record["refill_rounds"] for record in steps) > 1
     for step, record in enumerate(steps, start=1):
@@ -110,7 +110,7 @@ SELECTED = {"base": "grpo", "curriculum": {"part": "reward_selection", "keep": 5
 def test_killed_and_resumed_ends_equally(tmp_path: Path, method: Any) -> None:
     """Going on from the third of six steps, in a folder that knows of all six, as a killed run's may."""
     run = {"checkpoint_every": 3, "keep": 9, "threads": 1}
-    settings = {"method": method, "steps": 6, "data": {"questions": 6}, "run": run, "warmup": {"steps": 60}}
+    settings = {"method": method, "steps": 6, "data": {"prompts": 6}, "run": run, "warmup": {"steps": 60}}
     whole = launch(tmp_path / "whole", **settings).folder
     copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     for late in sorted((copy / "checkpoints").glob("step-*"))[-1:]:

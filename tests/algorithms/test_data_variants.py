@@ -335,7 +335,7 @@ ODD = "def odd(completion, **_):\n    return float(len(completion) % 2)\n"
 def test_a_run(tmp_path: Path, method: str, steps: int) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     reward = {"function": f"{tmp_path / 'odd.py'}:odd"}
-    settings = {"prompts": 4, "group": 4}
+    settings = {"prompts": 4, "group_size": 4}
     folder = run(tmp_path / "run", method=method, reward=reward, steps=steps, batch=settings).folder
     found = records(folder, "train")
     assert all(np.isfinite(record["loss"]) and record["grad_norm"] > 0 for record in found)
@@ -372,10 +372,10 @@ def test_the_policy_learns_to_tell_right_from_wrong(tmp_path: Path) -> None:
     (tmp_path / "bar.py").write_text("def bar(completion, **_):\n    return float('|' in completion)\n")
     settings = {
         "reward": {"function": f"{tmp_path / 'bar.py'}:bar"},
-        "batch": {"prompts": 8, "group": 8},
+        "batch": {"prompts": 8, "group_size": 8},
         "warmup": {"steps": 0},
         "optim": {"lr": 3e-3},
-        "eval": {"every": 0, "questions": 2, "final_prompts": 2},
+        "eval": {"every": 0, "prompts": 2, "final_prompts": 2},
         "steps": 30,
     }
     blind = run(tmp_path / "blind", method={"name": "rl_v", "verify_coef": 0.0}, **settings).folder

@@ -136,7 +136,7 @@ def form(cls: type) -> str:
 
 
 def session_of(tmp_path: Path, method: Any, **changes: Any) -> Session:
-    settings = {"task": f"{__file__}:TossTask", "warmup": {"steps": 0}, "batch": {"prompts": 4, "group": 4}}
+    settings = {"task": f"{__file__}:TossTask", "warmup": {"steps": 0}, "batch": {"prompts": 4, "group_size": 4}}
     return start(parse_config(run_config(**settings, **changes, method=method)), tmp_path / "run")
 
 
@@ -635,7 +635,7 @@ def test_a_warm_up_shows_lessons_behind_the_demonstrations(tmp_path: Path) -> No
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-SMALL = {"warmup": {"steps": 4, "batch": 8, "lr": 1e-2}, "batch": {"prompts": 4, "group": 4}}
+SMALL = {"warmup": {"steps": 4, "batch": 8, "lr": 1e-2}, "batch": {"prompts": 4, "group_size": 4}}
 SMALL |= {"eval": {"final_prompts": 8, "samples": 2}}
 
 

@@ -48,7 +48,7 @@ def preferences(folder: Path, **changes: Any) -> dict[str, Any]:
         "model": SMALL,
         "method": "grpo",
         "steps": 8,
-        "batch": {"prompts": 16, "group": 2, "minibatches": 2},
+        "batch": {"prompts": 16, "group_size": 2, "minibatches": 2},
         "optim": {"lr": 3e-3, "schedule": "constant"},
         "eval": {"every": 0, "final_prompts": 8},
         "run": {"checkpoint_every": 4, "threads": 1},
@@ -99,7 +99,7 @@ def sampled(folder: Path) -> Path:
         "warmup": {"steps": 20, "batch": 32, "lr": 1e-2},
         "method": "grpo",
         "steps": 4,
-        "batch": {"prompts": 8, "group": 4},
+        "batch": {"prompts": 8, "group_size": 4},
         "eval": {"every": 0, "final_prompts": 4},
         "run": {"threads": 1},
     }
@@ -125,7 +125,7 @@ def test_rollouts_of_a_run_are_trained_on_as_they_were_sampled(tmp_path: Path) -
         "model": str(folder / "model"),
         "method": "grpo",
         "steps": 3,
-        "batch": {"prompts": 4, "group": 4, "minibatches": 2},
+        "batch": {"prompts": 4, "group_size": 4, "minibatches": 2},
         "optim": {"lr": 1e-4},
         "eval": {"every": 0, "final_prompts": 4},
         "run": {"threads": 1},
@@ -165,7 +165,7 @@ def test_pairs_that_are_none_are_named(tmp_path: Path, line: Any, said: str) -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch": {"prompts": 16, "group": 4}}, "batch.group_size is 4"),
+        ({"batch": {"prompts": 16, "group_size": 4}}, "batch.group_size is 4"),
         ({"run": {"async_steps": 1}}, "run.async_steps"),
         ({"reward": {"function": "exact_match"}}, "reward.function"),
     ],

@@ -233,7 +233,7 @@ AGENTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_episodes_are_replayed_in_a_run(tmp_path: Path, name: str) -> None:
-    settings = {"task": KEYS, "method": AGENTS[name], "data": {"questions": 4}, "steps": 6}
+    settings = {"task": KEYS, "method": AGENTS[name], "data": {"prompts": 4}, "steps": 6}
     folder = launch(tmp_path / "run", **settings, warmup={"steps": 120, "batch": 32, "lr": 1e-2}).folder
     steps = records(folder, "train")
     name_of = {"arpo_replay": "successes_replayed", "spear": "replayed_fraction"}[name]

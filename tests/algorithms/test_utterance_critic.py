@@ -409,7 +409,7 @@ def test_what_cannot_act_is_said() -> None:
 RUN: dict[str, Any] = {
     "task": f"{toy_envs.__file__}:AskTask",
     "method": {"name": "archer", "critic_steps": 3, "critic_batch": 8, "actions": 6, "warmup": 1, "width": 8},
-    "batch": {"prompts": 2, "group": 2, "minibatches": 1},
+    "batch": {"prompts": 2, "group_size": 2, "minibatches": 1},
     "steps": 3,
 }
 

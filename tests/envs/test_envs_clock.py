@@ -55,9 +55,9 @@ def test_games_of_others_get_a_clock(spec: Any, needs: str | None) -> None:
         ("python_tool", HereStage),
         ({"name": f"tools:{TOOLS}:add", "of": "summands"}, HereStage),  # in a process of its own, with a clock
         ({"name": f"tools:{TOOLS}:count", "of": "summands"}, WorkerStage),
-        ({"name": f"program:{PROGRAMS}:twice", "questions": "summands"}, HereStage),
-        ({"name": f"program:{PROGRAMS}:twice", "questions": "summands", "reward": f"{__file__}:stuck"}, WorkerStage),
-        ({"name": f"program:{PROGRAMS}:twice", "questions": "summands", "expert": f"{PROGRAMS}:expert"}, WorkerStage),
+        ({"name": f"program:{PROGRAMS}:twice", "examples": "summands"}, HereStage),
+        ({"name": f"program:{PROGRAMS}:twice", "examples": "summands", "reward": f"{__file__}:stuck"}, WorkerStage),
+        ({"name": f"program:{PROGRAMS}:twice", "examples": "summands", "expert": f"{PROGRAMS}:expert"}, WorkerStage),
     ],
 )
 def test_what_has_a_clock_of_its_own_acts_here_and_rewards_of_yours_do_not(spec: Any, stage: type) -> None:
@@ -90,7 +90,7 @@ def test_a_beginning_that_hangs_does_not_stop_the_asking(monkeypatch: pytest.Mon
 
 def test_programs_in_a_worker_wait_at_the_same_time() -> None:
     """Eight programs that take 0.3 s before each of two requests: together less than one after the other would be."""
-    task = load_task({"name": f"program:{PROGRAMS}:slow", "questions": "summands"})
+    task = load_task({"name": f"program:{PROGRAMS}:slow", "examples": "summands"})
     stage = WorkerStage(task, 1, timeout=20, memory_gb=4)
     starts = [Start(Example("sum", "3+4=", {"answer": "7"}), i) for i in range(8)]
     limits: dict[str, Any] = {"max_turns": 2, "max_new_tokens": 2, "stage": stage}
@@ -105,9 +105,7 @@ def test_programs_in_a_worker_wait_at_the_same_time() -> None:
 
 
 def test_a_reward_of_a_program_that_hangs_has_a_clock() -> None:
-    task = load_task(
-        {"name": f"program:{PROGRAMS}:answer_once", "questions": "summands", "reward": f"{__file__}:stuck"}
-    )
+    task = load_task({"name": f"program:{PROGRAMS}:answer_once", "examples": "summands", "reward": f"{__file__}:stuck"})
     stage, _ = open_stage(task, "auto", timeout=1.5)
     question = Example("sum", "3+4=", {"answer": "7"})
     try:

@@ -106,7 +106,7 @@ def test_an_unchanged_environment_is_trained(side: None, tmp_path: Path) -> None
     plan |= {
         "steps": 12,
         "warmup": {"steps": 0},
-        "optim": {"lr": 1e-2, "rise": 1},
+        "optim": {"lr": 1e-2, "warmup_steps": 1},
         "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
         "eval": {"every": 0, "final_prompts": 1, "samples": 1},
         "run": {"threads": 1},

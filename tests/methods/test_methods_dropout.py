@@ -230,9 +230,9 @@ def test_a_run_can_use_it(tmp_path: Path, method: str) -> None:
     """Two steps of two updates: every field is supplied, and the policy moves."""
     changes: dict[str, Any] = {
         "warmup": {"steps": 90, "batch": 32, "lr": 2e-2},
-        "eval": {"questions": 4, "final_prompts": 4},
-        "batch": {"prompts": 6, "group": 4, "minibatches": 2},
+        "eval": {"prompts": 4, "final_prompts": 4},
+        "batch": {"prompts": 6, "group_size": 4, "minibatches": 2},
     }
-    last = records(launch(tmp_path / "run", method=method, data={"questions": 9}, **changes).folder, "train")
+    last = records(launch(tmp_path / "run", method=method, data={"prompts": 9}, **changes).folder, "train")
     assert len(last) == 2
     assert sum(record["grad_norm"] for record in last) > 0

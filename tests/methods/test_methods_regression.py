@@ -231,15 +231,19 @@ def test_disco_counts_one_sided_questions_in_the_denominator():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_entry_trains(name, tmp_path: Path):
-    config = {"method": name, "batch": {"prompts": 4, "group": 4, "minibatches": 2}, "warmup": {"steps": 5, "batch": 8}}
-    config |= {"data": {"questions": 64}}
-    folder = launch(tmp_path / "run", eval={"every": 0, "questions": 4, "final_prompts": 4}, **config).folder
+    config = {
+        "method": name,
+        "batch": {"prompts": 4, "group_size": 4, "minibatches": 2},
+        "warmup": {"steps": 5, "batch": 8},
+    }
+    config |= {"data": {"prompts": 64}}
+    folder = launch(tmp_path / "run", eval={"every": 0, "prompts": 4, "final_prompts": 4}, **config).folder
     assert [record["step"] for record in records(folder, "train")] == [1, 2]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_entry_is_planned_without_complaint(name):
-    made = plan(parse_config({"method": name, "batch": {"minibatches": 2}, "data": {"questions": 512}}))
+    made = plan(parse_config({"method": name, "batch": {"minibatches": 2}, "data": {"prompts": 512}}))
     assert made.refusals == ()
     assert made.idle == ()
     assert made.formula.startswith("L = ")

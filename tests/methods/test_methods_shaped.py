@@ -28,7 +28,7 @@ def test_two_steps_of_training(name, tmp_path: Path):
     """With a reward on which even an untrained policy's completions differ."""
     rewards = tmp_path / "rewards.py"
     rewards.write_text("def parity(completion, **_):\n    return float(sum(map(ord, completion)) % 2)\n")
-    settings = {"batch": {"prompts": 4, "group": 4, "minibatches": 2}, "reward": {"function": f"{rewards}:parity"}}
+    settings = {"batch": {"prompts": 4, "group_size": 4, "minibatches": 2}, "reward": {"function": f"{rewards}:parity"}}
     found = records(launch(tmp_path / "run", method=name, **settings).folder, "train")
     assert [r["step"] for r in found] == [1, 2]
     assert all(math.isfinite(r["loss"]) and r["grad_norm"] > 0 and r["rows_trained"] > 0 for r in found)

@@ -260,8 +260,8 @@ def test_the_entropy_bonus_is_on_in_hpt_and_remix():
 
 SHORT = {
     "steps": 3,
-    "eval": {"questions": 4, "final_prompts": 4},
-    "batch": {"prompts": 6, "group": 4, "minibatches": 2},
+    "eval": {"prompts": 4, "final_prompts": 4},
+    "batch": {"prompts": 6, "group_size": 4, "minibatches": 2},
 }
 
 
@@ -293,7 +293,7 @@ def test_hpt_shows_what_is_out_of_reach(tmp_path: Path) -> None:
 
 def test_dph_rl_mixes_in_what_the_initial_policy_solved(tmp_path: Path) -> None:
     method = {"name": "dph_rl", "solved": 0.2, "divergence": "js", "eta": 0.5}
-    changes = {"data": {"questions": 12}, "warmup": {"steps": 90, "batch": 32, "lr": 2e-2}, **SHORT}
+    changes = {"data": {"prompts": 12}, "warmup": {"steps": 90, "batch": 32, "lr": 2e-2}, **SHORT}
     found = records(launch(tmp_path / "run", method=method, **changes).folder, "train")
     assert all(record["reference_rows"] > 0 for record in found)
     assert sum(record["coverage_loss"] for record in found) > 0

@@ -38,8 +38,8 @@ RUNS: list[Any] = [
 def test_a_run_can_use_it(tmp_path: Path, method: Any) -> None:
     """Two steps, of two updates each where allowed: every field is supplied, and the policy moves."""
     updates = 1 if method in ("t_spmo", CALM) else 2
-    batch = {"prompts": 6, "group": 4, "minibatches": updates}
-    changes = {"eval": {"questions": 4, "final_prompts": 4}, "batch": batch}
+    batch = {"prompts": 6, "group_size": 4, "minibatches": updates}
+    changes = {"eval": {"prompts": 4, "final_prompts": 4}, "batch": batch}
     last = records(launch(tmp_path / "run", method=method, **changes).folder, "train")
     assert len(last) == 2
     assert sum(record["grad_norm"] for record in last) > 0

@@ -64,7 +64,7 @@ def test_thoughts_are_marked_in_runs(tmp_path: Path) -> None:
 
 def test_failed_steps_are_groups_of_their_own(tmp_path: Path) -> None:
     """A fresh policy nearly always fails to ask in the first turn of the toy."""
-    settings: dict[str, Any] = {"batch": {"prompts": 4, "group": 4}, "steps": 1, "eval": {"final_prompts": 4}}
+    settings: dict[str, Any] = {"batch": {"prompts": 4, "group_size": 4}, "steps": 1, "eval": {"final_prompts": 4}}
     method = {"name": "thor", "step_completions": 6}
     folder = launch(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", method=method, **settings)
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()

@@ -93,7 +93,7 @@ def counted_requests() -> Iterator[list[Any]]:
 def run(folder: Path, **changes: Any) -> dict[str, float]:
     settings = {
         "steps": 3,
-        "batch": {"prompts": 8, "group": 4},
+        "batch": {"prompts": 8, "group_size": 4},
         "eval": {"every": 0, "final_prompts": 16},
     } | changes
     with counted_requests() as requests:
@@ -173,7 +173,7 @@ METHODS: dict[str, Any] = {
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_choose_replace_store_and_prune(tmp_path: Path, name: str) -> None:
     method, expected = METHODS[name]
-    sums = run(tmp_path / "run", method=method, data={"questions": 12}, steps=4)
+    sums = run(tmp_path / "run", method=method, data={"prompts": 12}, steps=4)
     if expected is not None:
         assert sums[expected] > 0
 
@@ -240,7 +240,7 @@ ARCHER = {"name": "archer", "critic_steps": 3, "critic_batch": 8, "actions": 6, 
 
 
 def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
-    batch = {"prompts": 8, "group": 4, "minibatches": 1}
+    batch = {"prompts": 8, "group_size": 4, "minibatches": 1}
     sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method=ARCHER, batch=batch)
     assert sums["rows_kept"] == 64  # of the two steps after the critic's warm-up
     assert sums["prompts_kept"] == 16

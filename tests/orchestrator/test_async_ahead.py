@@ -29,7 +29,7 @@ class RunSide(FakeContext):
     def __init__(self, bound: int, proximal: str = "recompute") -> None:
         super().__init__([0.5] * 40, task=Numbers(40), completions=GROUP, prompts=PROMPTS, steps=STEPS)
         run = {"async_steps": bound, "proximal": proximal}
-        self.config = parse_config({"batch": {"prompts": PROMPTS, "group": GROUP}, "steps": STEPS, "run": run})
+        self.config = parse_config({"batch": {"prompts": PROMPTS, "group_size": GROUP}, "steps": STEPS, "run": run})
         self.method = catalogue("grpo")
         self.collector = SimpleNamespace(counted=lambda samples: samples)
         self.chosen: list[int] = []

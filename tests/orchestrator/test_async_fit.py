@@ -24,7 +24,7 @@ from small import near, prepared, ragged, slopes, small
 
 
 def planned(method: Any = "grpo", task: Any = "addition", steps: int = 2, **run: Any) -> Any:
-    data = {"questions": 64} if task == "addition" else {}
+    data = {"prompts": 64} if task == "addition" else {}
     config = {"task": task, "method": method, "data": data, "run": {"async_steps": steps, **run}}
     return plan(parse_config(config))
 

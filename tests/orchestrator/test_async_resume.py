@@ -29,14 +29,14 @@ WARM = 60 * 32
 def small_run() -> dict[str, Any]:
     return {
         "task": {"name": "reverse", "length": 2},
-        "data": {"questions": 24},
+        "data": {"prompts": 24},
         "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
         "method": "decoupled_ppo",
         "steps": STEPS,
         "seed": 3,
-        "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
-        "batch": {"prompts": PROMPTS, "group": GROUP},
-        "optim": {"lr": 1e-3, "rise": 2},
+        "warmup": {"steps": 60, "batch": 32, "warmup_steps": 2, "lr": 1e-2},
+        "batch": {"prompts": PROMPTS, "group_size": GROUP},
+        "optim": {"lr": 1e-3, "warmup_steps": 2},
         "eval": {"every": 0, "final_prompts": 8},
         "run": {"checkpoint_every": 3, "threads": 1, "async_steps": BOUND, "keep": 100},
     }

@@ -68,7 +68,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             model={"name": "tiny", "tiny": LONG},
             sampling={"max_new_tokens": 128},
             steps=STEPS,
-            batch={"prompts": 4, "group": 4},
+            batch={"prompts": 4, "group_size": 4},
             run={"threads": 1, "async_steps": 2, "checkpoint_every": 1, "keep": STEPS + 1},
             reward=plain_reward(write_rewards(home), "coin_or_failure"),
         )
@@ -88,7 +88,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     changes: dict[str, Any] = {"method": method, "run": {"threads": 1}, "steps": 4}
     changes["reward"] = plain_reward(rewards, "coin")
     if method == "remax":
-        changes["batch"] = {"prompts": 4, "group": 4}
+        changes["batch"] = {"prompts": 4, "group_size": 4}
         warm(monkeypatch)
     plain = launch(tmp_path / "plain", **changes)
     monkeypatch.setattr("grouprl.train.session.runs_ahead", lambda config: True)
@@ -176,7 +176,7 @@ def test_several_samplers_draw_the_same_questions_in_the_same_order(
     monkeypatch.setenv("TAMPER", "slow")
     pids = watched(monkeypatch)
     run = {"threads": 1, "async_steps": 2, "samplers": 3, "checkpoint_every": 1, "keep": STEPS + 1}
-    changes: dict[str, Any] = {"batch": {"prompts": 4, "group": 4}, "reward": plain_reward(rewards, "writer")}
+    changes: dict[str, Any] = {"batch": {"prompts": 4, "group_size": 4}, "reward": plain_reward(rewards, "writer")}
     folder = launch(tmp_path / "run", **changes, steps=STEPS, run=run)
     rows, found = rollouts(folder), records(folder)
     assert len(set(pids)) == 3
@@ -197,7 +197,7 @@ def test_the_sampler_ends_with_the_run(slow: Run) -> None:
 def test_old_log_probs_can_stay_the_samplers(tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warm(monkeypatch)
     run = {"threads": 1, "async_steps": 2, "partial": False, "proximal": "sampler"}
-    changes: dict[str, Any] = {"reward": plain_reward(rewards, "coin"), "batch": {"prompts": 4, "group": 4}}
+    changes: dict[str, Any] = {"reward": plain_reward(rewards, "coin"), "batch": {"prompts": 4, "group_size": 4}}
     kept = records(launch(tmp_path / "kept", **changes, run=run))
     assert not any("kl_behavior" in r for r in kept)
     assert all(r["spanning_fraction"] == 0 for r in kept)
@@ -208,7 +208,7 @@ def test_refill_ahead_trains_on_whole_wanted_groups(
     tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm(monkeypatch)
-    changes: dict[str, Any] = {"method": {"name": "dapo", "max_rounds": 3}, "batch": {"prompts": 4, "group": 2}}
+    changes: dict[str, Any] = {"method": {"name": "dapo", "max_rounds": 3}, "batch": {"prompts": 4, "group_size": 2}}
     run = {"threads": 1, "async_steps": 1}
     folder = launch(tmp_path / "run", **changes, run=run, reward=plain_reward(rewards, "coin"))
     rows = rollouts(folder)

@@ -29,7 +29,7 @@ def gpt2(tmp_path_factory):
 
 
 def test_a_tiny_model_takes_the_lean_engine_and_shares_prompts_by_the_arithmetic():
-    found = make(batch={"prompts": 4, "group": 8}, sampling={"max_new_tokens": 10})
+    found = make(batch={"prompts": 4, "group_size": 8}, sampling={"max_new_tokens": 10})
     named, prompt = ways(found), found.batch.prompt_tokens
     assert named["engine"][0] == "lean"
     assert named["packing"][0] == "on"

@@ -151,7 +151,7 @@ def test_the_reference_of_a_team_is_that_of_its_members() -> None:
 SIGNALS: dict[str, Any] = {
     "task": {"name": "signals", "things": 2},
     "model": {"name": "tiny", "tiny": {**SIZES, "max_positions": 64}, "agents": "separate"},
-    "batch": {"prompts": 4, "group": 4},
+    "batch": {"prompts": 4, "group_size": 4},
 }
 
 

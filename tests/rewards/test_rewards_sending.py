@@ -186,8 +186,8 @@ def run_config(reward: dict[str, Any]) -> Any:
             "task": {"name": "addition", "digits": 1},
             "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
             "steps": 2,
-            "batch": {"prompts": 10, "group": 2},
-            "eval": {"every": 0, "questions": 1, "final_prompts": 1},
+            "batch": {"prompts": 10, "group_size": 2},
+            "eval": {"every": 0, "prompts": 1, "final_prompts": 1},
             "reward": reward,
             "run": {"threads": 1},
         }

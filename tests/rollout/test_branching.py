@@ -38,7 +38,9 @@ def collect(tmp_path: Path, part: EntropyBranching, **changes: Any) -> Any:
 
 
 def test_every_turn_branches_when_told_to(tmp_path: Path) -> None:
-    plain, grown, context = collect(tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group": 4})
+    plain, grown, context = collect(
+        tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group_size": 4}
+    )
     assert len(plain) == 16
     assert len(grown) == 32
     assert context.read_notes()["branches"] == 16
@@ -58,7 +60,9 @@ def test_every_turn_branches_when_told_to(tmp_path: Path) -> None:
 
 
 def test_branches_are_trained_whole_with_the_log_probs_of_the_policy(tmp_path: Path) -> None:
-    _, grown, context = collect(tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group": 4})
+    _, grown, context = collect(
+        tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group_size": 4}
+    )
     batch = context.batch(grown)
     assert bool((batch.mask_bt == torch.from_numpy(grown.extras["turn_bt"][:, : batch.size[1]] >= 0)).all())
     logp_bt = context.policy.logp(grown.tokens).logp_bt
@@ -66,19 +70,21 @@ def test_branches_are_trained_whole_with_the_log_probs_of_the_policy(tmp_path: P
 
 
 def test_what_branches_do_not_use_begins_at_the_beginning(tmp_path: Path) -> None:
-    _, grown, context = collect(tmp_path, EntropyBranching(chance=0.0, slope=0.0), batch={"prompts": 4, "group": 4})
+    _, grown, context = collect(
+        tmp_path, EntropyBranching(chance=0.0, slope=0.0), batch={"prompts": 4, "group_size": 4}
+    )
     assert len(grown) == 32
     assert context.read_notes()["branches"] == 0
 
 
 def test_a_group_grows_by_the_factor_asked_for(tmp_path: Path) -> None:
     part = EntropyBranching(chance=1.0, slope=0.0, grow=1.5)
-    _, grown, _ = collect(tmp_path, part, batch={"prompts": 4, "group": 4})
+    _, grown, _ = collect(tmp_path, part, batch={"prompts": 4, "group_size": 4})
     assert [int((grown.group_b == g).sum()) for g in sorted(set(grown.group_b.tolist()))] == [6] * 4
 
 
 def test_the_entropy_of_a_turn_is_that_of_its_first_tokens(tmp_path: Path) -> None:
-    plain, _, _ = collect(tmp_path, EntropyBranching(), batch={"prompts": 4, "group": 4})
+    plain, _, _ = collect(tmp_path, EntropyBranching(), batch={"prompts": 4, "group_size": 4})
     where = np.flatnonzero(plain.extras["turn_bt"][3] == 1)
     entropy = plain.rollout.entropy_bt[3].numpy()
     assert turn_entropy(plain, 3, 1, 20) == pytest.approx(entropy[where].mean())
@@ -138,7 +144,7 @@ def test_before_its_first_growth_a_horizon_is_a_fixed_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["arpo_branch", {"name": "scaling_inter", "turns": [1, 2], "every": 3}])
 def test_killed_and_resumed_ends_equally(tmp_path: Path, name: Any) -> None:
     settings = {"method": name, "steps": 6, "run": {"checkpoint_every": 3, "keep": 9, "threads": 1}}
-    settings |= {"warmup": {"steps": 20, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 4, "group": 4}}
+    settings |= {"warmup": {"steps": 20, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 4, "group_size": 4}}
     whole = launch(tmp_path / "whole", **settings)
     copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     for late in sorted((copy / "checkpoints").glob("step-*"))[-1:]:

@@ -245,7 +245,7 @@ def test_demonstrations_may_have_more_rows_than_questions() -> None:
 def test_a_team_is_planned_and_trained(tmp_path: Path) -> None:
     assert not plan(parse_config(run_config(task=TEAM))).refusals
     run = {"threads": 1, "checkpoint_every": 2}
-    changes: dict[str, Any] = {"task": TEAM, "steps": 4, "batch": {"prompts": 4, "group": 8, "minibatches": 2}}
+    changes: dict[str, Any] = {"task": TEAM, "steps": 4, "batch": {"prompts": 4, "group_size": 8, "minibatches": 2}}
     folder = launch(tmp_path / "run", warmup={"steps": 3, "batch": 8}, eval={"final_prompts": 8}, run=run, **changes)
     last = records(folder, "train")[-1]
     assert last["rows_per_episode"] > 1

@@ -203,7 +203,7 @@ def test_nothing_strange_comes_out_of_a_worker() -> None:
 def test_a_run_goes_on_where_environments_hang(tmp_path: Path) -> None:
     task = {"name": f"{hard_envs.__file__}:HardTask", "way": "hang"}
     settings = {"reward": {"max_failed_fraction": 0.5}, "environment": {"workers": 1, "timeout": 0.5}}
-    batch = {"prompts": 4, "group": 2}
+    batch = {"prompts": 4, "group_size": 2}
     folder = launch(
         tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_prompts": 2, "samples": 1}, **settings
     )
@@ -237,7 +237,7 @@ def test_beginnings_that_raise_or_hang_stop_nothing(tmp_path: Path, monkeypatch:
     moods = [own.example("train", i).columns["seed"] % 8 for i in range(16)]
     assert [own.example("train", i).prompt == "" for i in range(16)] == [mood < 2 for mood in moods]
     settings = {"reward": {"max_failed_fraction": 0.9}, "environment": {"workers": 1, "timeout": 0.5}}
-    batch = {"prompts": 10, "group": 2}
+    batch = {"prompts": 10, "group_size": 2}
     folder = launch(tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_prompts": 8}, **settings)
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     said = {row["status"] for row in rows}

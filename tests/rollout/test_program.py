@@ -300,7 +300,7 @@ def test_a_program_is_trained(tmp_path):
         {
             "task": task,
             "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32}},
-            "batch": {"prompts": 2, "group": 8},
+            "batch": {"prompts": 2, "group_size": 8},
             "optim": {"lr": 3e-2},
             "steps": 12,
             "eval": {"every": 0, "final_prompts": 2},

@@ -19,7 +19,7 @@ CALL = '<tool_call>{"name": "add", "arguments": {"a": 3, "b": 4}}</tool_call>'
 
 def program(function):
     return load_task(
-        {"name": f"program:{__file__}:{function}", "questions": "summands", "reward": f"{__file__}:seven", "turns": 6}
+        {"name": f"program:{__file__}:{function}", "examples": "summands", "reward": f"{__file__}:seven", "turns": 6}
     )
 
 

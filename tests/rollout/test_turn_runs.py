@@ -21,7 +21,7 @@ ASK: dict[str, Any] = {"task": f"{toy_envs.__file__}:AskTask"}
 GUESS: dict[str, Any] = {"task": {"name": "guess", "numbers": 3}, "warmup": {"steps": 20, "batch": 16, "lr": 1e-2}}
 KEYS: dict[str, Any] = {**GUESS, "task": "keys"}
 DIAGNOSE: dict[str, Any] = {**GUESS, "task": "diagnose"}
-SMALL = {"eval": {"final_prompts": 4, "questions": 4, "samples": 1}, "batch": {"prompts": 8, "group": 4}}
+SMALL = {"eval": {"final_prompts": 4, "prompts": 4, "samples": 1}, "batch": {"prompts": 8, "group_size": 4}}
 RUNS = [
     ("gigpo", ASK),
     ("igpo", GUESS),
@@ -65,7 +65,7 @@ def test_trains_on_episodes(tmp_path: Path, method: Any, where: dict[str, Any]) 
 def test_what_is_remembered_lies_in_the_checkpoint(tmp_path: Path, method: Any) -> None:
     """Models of progress, the fewest calls, baselines: going on from the second of four steps ends the same."""
     run = {"checkpoint_every": 2, "keep": 9, "threads": 1}
-    settings = {"method": method, **ASK, **SMALL, "steps": 4, "data": {"questions": 8}, "run": run}
+    settings = {"method": method, **ASK, **SMALL, "steps": 4, "data": {"prompts": 8}, "run": run}
     whole = launch(tmp_path / "whole", **settings)
     copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     shutil.rmtree(sorted((copy / "checkpoints").glob("step-*"))[-1])

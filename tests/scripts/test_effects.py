@@ -60,7 +60,7 @@ def test_every_claim_is_of_a_method_and_can_be_run():
 
 
 def test_a_run_is_measured(tmp_path, monkeypatch):
-    few = {"batch": {"prompts": 2, "group": 4}, "eval": {"final_prompts": 4, "samples": 1, "k": [1]}, "steps": 2}
+    few = {"batch": {"prompts": 2, "group_size": 4}, "eval": {"final_prompts": 4, "samples": 1, "k": [1]}, "steps": 2}
     arena = effects.ARENAS["plain"]
     small = effects.Arena(arena.words, effects.merged(arena.settings, few, {"warmup": {"steps": 2, "batch": 4}}))
     monkeypatch.setitem(effects.ARENAS, "plain", small)

@@ -15,7 +15,7 @@ from claims import NOT_RUN
 TINY = {
     "steps": 2,
     "warmup": {"steps": 2, "batch": 4},
-    "batch": {"prompts": 2, "group": 4},
+    "batch": {"prompts": 2, "group_size": 4},
     "eval": {"final_prompts": 4, "samples": 1},
 }
 

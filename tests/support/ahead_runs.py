@@ -42,8 +42,8 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "steps": 6,
         "seed": 3,
         "warmup": {"steps": 0},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 2},
-        "optim": {"lr": 1e-3, "rise": 2},
+        "batch": {"prompts": 4, "group_size": 4, "minibatches": 2},
+        "optim": {"lr": 1e-3, "warmup_steps": 2},
         "eval": {"every": 0, "final_prompts": 8},
         "run": {"threads": 1, "async_steps": 2},
     }

@@ -23,9 +23,9 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "method": "grpo",
         "steps": 2,
         "warmup": {"steps": 0},
-        "batch": {"prompts": 8, "group": 8},
-        "optim": {"lr": 1e-2, "rise": 2},
-        "eval": {"questions": 8, "final_prompts": 64, "samples": 4},
+        "batch": {"prompts": 8, "group_size": 8},
+        "optim": {"lr": 1e-2, "warmup_steps": 2},
+        "eval": {"prompts": 8, "final_prompts": 64, "samples": 4},
         "run": {"threads": 1},
         "environment": {"workers": 0},
     }

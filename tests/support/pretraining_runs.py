@@ -19,11 +19,11 @@ def config(method: Any, **changes: Any) -> dict[str, Any]:
         "steps": 3,
         "seed": 3,
         "warmup": {"steps": 80, "batch": 32, "lr": 1e-2},
-        "batch": {"prompts": 8, "group": 6},
+        "batch": {"prompts": 8, "group_size": 6},
         "optim": {"lr": 1e-3},
-        "eval": {"questions": 8, "final_prompts": 8},
+        "eval": {"prompts": 8, "final_prompts": 8},
         "run": {"threads": 1, "checkpoint_every": 1, "keep": 200},
-        "data": {"questions": 40},
+        "data": {"prompts": 40},
     } | changes
 
 

@@ -20,9 +20,9 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "method": "grpo",
         "steps": 2,
         "warmup": {"steps": 30, "batch": 32, "lr": 1e-2},
-        "batch": {"prompts": 4, "group": 4},
+        "batch": {"prompts": 4, "group_size": 4},
         "optim": {"lr": 1e-3},
-        "eval": {"every": 1, "questions": 8, "final_prompts": 8},
+        "eval": {"every": 1, "prompts": 8, "final_prompts": 8},
         "run": {"threads": 1},
     }
     return config | changes

@@ -58,8 +58,8 @@ def settings(kind: str, steps: int) -> dict[str, Any]:
         "model": TINY,
         "method": {"name": "dapo", "max_rounds": 2},
         "steps": steps,
-        "warmup": {"steps": 40, "batch": 16, "rise": 2, "lr": 1e-2},
-        "batch": {"prompts": 8, "group": 8, "minibatches": 2},
+        "warmup": {"steps": 40, "batch": 16, "warmup_steps": 2, "lr": 1e-2},
+        "batch": {"prompts": 8, "group_size": 8, "minibatches": 2},
         "optim": {"lr": 1e-4},
         "eval": {"every": 0, "final_prompts": 16},
         "reward": {

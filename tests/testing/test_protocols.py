@@ -313,7 +313,7 @@ def small(task: Any, **changes: Any) -> Config:
         "model": TINY,
         "steps": 2,
         "run": {"threads": 1},
-        "eval": {"every": 1, "final_prompts": 4, "questions": 4},
+        "eval": {"every": 1, "final_prompts": 4, "prompts": 4},
     }
     return parse_config({**run_config(), **more, **changes})
 
@@ -328,7 +328,7 @@ def run_with(folder: Path, config: Config, engine: Any) -> Path:
         {"task": "addition"},
         {"task": {"name": "guess", "noise": 0.3}},
         {"task": "addition", "method": {"base": "grpo", "sampling": "entropy_temperature"}},
-        {"task": "addition", "method": "remax", "batch": {"prompts": 4, "group": 4}},
+        {"task": "addition", "method": "remax", "batch": {"prompts": 4, "group_size": 4}},
         {"task": "addition", "run": {"threads": 1, "async_steps": 1}},
     ],
     ids=["single completions", "episodes", "a temperature rule", "a greedy baseline", "asynchronous"],

@@ -88,7 +88,7 @@ def rewards(tmp_path: Path) -> Path:
 
 def test_failing_rewards_drop_their_groups_and_are_counted(tmp_path: Path, rewards: Path) -> None:
     reward = {"function": f"{rewards}:fails_on_some", "max_failed_fraction": 1.0}
-    config = run_config(reward=reward, batch={"prompts": 24, "group": 2}, eval={"questions": 1, "final_prompts": 1})
+    config = run_config(reward=reward, batch={"prompts": 24, "group_size": 2}, eval={"prompts": 1, "final_prompts": 1})
     folder = train(parse_config(config), folder=tmp_path / "run", console=Console(file=io.StringIO())).folder
     last = records(folder, "train")
     assert sum(r["reward_errors"] for r in last) > 0

@@ -117,8 +117,8 @@ def config(**changes):
             "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
             "steps": 4,
             "warmup": {"steps": 5, "batch": 8},
-            "batch": {"prompts": 4, "group": 4},
-            "eval": {"every": 0, "questions": 4, "final_prompts": 4},
+            "batch": {"prompts": 4, "group_size": 4},
+            "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
             "run": {"threads": 1},
             **changes,
         }

@@ -38,7 +38,7 @@ SETTINGS = {
 def small_run(method: str) -> dict:
     return {
         "task": {"name": "reverse", "length": 2},
-        "data": {"questions": 12},
+        "data": {"prompts": 12},
         "model": {
             "name": "tiny",
             "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32},
@@ -47,10 +47,10 @@ def small_run(method: str) -> dict:
         "method": SETTINGS[method],
         "steps": 6,
         "seed": 3,
-        "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method in ("remax", "trpo", "archer") else 2},
-        "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 2, "questions": 8, "final_prompts": 8},
+        "warmup": {"steps": 60, "batch": 32, "warmup_steps": 2, "lr": 1e-2},
+        "batch": {"prompts": 4, "group_size": 4, "minibatches": 1 if method in ("remax", "trpo", "archer") else 2},
+        "optim": {"lr": 1e-3, "warmup_steps": 2},
+        "eval": {"every": 2, "prompts": 8, "final_prompts": 8},
         "run": {"checkpoint_every": 2, "threads": 1},
         # Adapters on random weights hardly learn the task in a few steps: a reward that needs no skill instead.
         "reward": {"function": f"{__file__}:coin"} if method == "lora" else {},

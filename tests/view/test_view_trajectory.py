@@ -28,7 +28,7 @@ from prefix_runs import sampled as drawn_leads
 def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     warmup = {"steps": 40, "batch": 16, "lr": 1e-2}
     task = f"{toy_envs.__file__}:TeamTask"
-    batch = {"prompts": 3, "group": 6}
+    batch = {"prompts": 3, "group_size": 6}
     return launch(tmp_path_factory.mktemp("runs") / "team", task=task, warmup=warmup, batch=batch, method="gigpo")
 
 
@@ -152,7 +152,9 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
 
 def test_single_answers_are_episodes_of_one_turn(tmp_path: Path) -> None:
     task = {"name": "addition", "digits": 1}
-    folder = launch(tmp_path / "run", task=task, steps=1, batch={"prompts": 2, "group": 2}, eval={"final_prompts": 2})
+    folder = launch(
+        tmp_path / "run", task=task, steps=1, batch={"prompts": 2, "group_size": 2}, eval={"final_prompts": 2}
+    )
     each = find(folder)
     (turn,) = each.turns
     assert turn.prompt
