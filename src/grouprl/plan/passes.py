@@ -15,7 +15,7 @@ from grouprl.policy.choose_engine import engine_name, other_engine
 from grouprl.policy.lean import AUTO_LIMIT
 from grouprl.policy.load import DTYPES
 from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, free_bytes, kept_tokens
-from grouprl.policy.precision import Choice, choose_precision, told
+from grouprl.policy.precision import PrecisionChoice, choose_precision, told
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
         )
 
 
-def precision_of(config: Config, model: ModelFacts) -> Choice:
+def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
     """Return how the model's products will be computed, and why.
 
     Raises:

@@ -37,7 +37,17 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.judging import judge_idle, judge_notes, judge_refusals
-from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.plan.memory import (
+    Arithmetic,
+    Cost,
+    ModelFacts,
+    batch_arithmetic,
+    human,
+    memory,
+    memory_of_kind,
+    peak,
+    read_model,
+)
 from grouprl.plan.passes import (
     PassChoice,
     computed_anew,
@@ -186,7 +196,11 @@ def plan(run: Config | ResolvedRun) -> Plan:
     second = sum(isinstance(part, SecondModel) for part in method.pretrain)
     extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
     anew = model is not None and computed_anew(config, model, batch)
-    costs = memory(model, batch, reference=run.needs_reference, anew=anew, **extra) if model is not None else ()
+    costs = (
+        memory(model, batch, reference=run.needs_reference, anew=anew, **extra)
+        if model is not None
+        else memory_of_kind(run)
+    )
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)

@@ -123,7 +123,7 @@ def _seconds(run: Callable[[], torch.Tensor]) -> float:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """The precision of products, and why, in words."""
 
     precision: Precision
@@ -132,7 +132,7 @@ class Choice:
 
 def choose_precision(
     requested: str, dtype: torch.dtype, device: torch.device, hidden: int, intermediate: int, obstacle: str | None
-) -> Choice:
+) -> PrecisionChoice:
     """Return the precision of a model's products.
 
     Args:
@@ -157,21 +157,21 @@ def choose_precision(
         remedy = "Set dtype: float32" if dtype != torch.float32 else "Use precision: float32"
         raise InputError(f"precision='mixed', but {impossible}", rule, remedy)
     if requested == "mixed":
-        return Choice("mixed", "requested")
+        return PrecisionChoice("mixed", "requested")
     if requested == "float32" or impossible is not None:
-        return Choice("float32", f"products are in the type of the weights, {named}")
+        return PrecisionChoice("float32", f"products are in the type of the weights, {named}")
     return _probed(device, hidden, intermediate)
 
 
-def _probed(device: torch.device, hidden: int, intermediate: int) -> Choice:
+def _probed(device: torch.device, hidden: int, intermediate: int) -> PrecisionChoice:
     if device.type != "cpu":
-        return Choice("float32", "on a GPU mixed precision is taken where it is requested")
+        return PrecisionChoice("float32", "on a GPU mixed precision is taken where it is requested")
     if hidden < WIDE:
-        return Choice("float32", f"hidden {hidden} is below {WIDE}: products are a small part of a step")
+        return PrecisionChoice("float32", f"hidden {hidden} is below {WIDE}: products are a small part of a step")
     found = probe(hidden, intermediate)
     if found.ratio >= FASTER:
-        return Choice("mixed", f"bfloat16 products are {_measured(found)}")
-    return Choice("float32", f"bfloat16 products are {_measured(found)}: not worth their rounding")
+        return PrecisionChoice("mixed", f"bfloat16 products are {_measured(found)}")
+    return PrecisionChoice("float32", f"bfloat16 products are {_measured(found)}: not worth their rounding")
 
 
 def told(

@@ -29,7 +29,7 @@ from grouprl.records.scores import Scores
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.judge import Place, placed
+from grouprl.rewards.judge import GroupPlace, placed
 from grouprl.rewards.scoring import score
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.engines import local_engine
@@ -359,7 +359,7 @@ class Collector:
     @spanned("score")
     def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Any]) -> Scores:
         shown = zip(rows, prompts, strict=True)
-        places = [Place(request.ordinal, number, prompt) for (request, number), prompt in shown]
+        places = [GroupPlace(request.ordinal, number, prompt) for (request, number), prompt in shown]
         columns = placed(self.reward, [request.example.columns for request, _ in rows], places)
         with self.watch("score"):
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
