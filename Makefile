@@ -7,7 +7,13 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test leftovers lint docs docs-check bench zoo real kills soak parity clean
+# Tests of formulas and of composition: chosen by measured time, all of them together about a minute of one core.
+FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.py) tests/algorithms/test_method.py \
+	tests/algorithms/test_gates.py tests/algorithms/test_part_texts.py tests/algorithms/test_papers_apart.py \
+	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
+	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
+
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real kills soak parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,6 +29,9 @@ train: $(READY)  ## train a tiny model on addition, from scratch, in two to thre
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-fast: $(READY)  ## run what needs no model and no run of its own: formulas, composition, the house (under two minutes)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(FAST)
 
 leftovers: $(READY)  ## run the tests, and fail if they leave a process or a file behind
 	$(BIN)/python scripts/leftovers.py $(MAKE) test
@@ -45,6 +54,7 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/methods.py
 	$(BIN)/python bench/rewards_throughput.py
+	$(BIN)/python bench/imports.py
 
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py

@@ -20,6 +20,7 @@ from rich.console import Console
 
 import machine
 import report
+from grouprl.envs.call_times import CallTimes
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.envs.stage_workers import WorkerStage
 from grouprl.policy import load_policy
@@ -41,6 +42,25 @@ class Clocked:
 
     stage: Stage
     seconds: float = 0.0
+
+    @property
+    def times(self) -> CallTimes:
+        """Those of the stage."""
+        return self.stage.times
+
+    def send(self, method: str, calls: Sequence[Any]) -> None:
+        """Send calls to the stage."""
+        begun = time.perf_counter()
+        self.stage.send(method, calls)
+        self.seconds += time.perf_counter() - begun
+
+    def receive(self, seconds: float | None = None) -> list[tuple[int, Any]]:
+        """Receive answers of the stage."""
+        begun = time.perf_counter()
+        try:
+            return self.stage.receive(seconds)
+        finally:
+            self.seconds += time.perf_counter() - begun
 
     def call(self, method: str, calls: Sequence[Any]) -> list[Any]:
         """Call the stage."""

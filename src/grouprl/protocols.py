@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-import torch
-from torch import Tensor, nn
-
 from grouprl.core.errors import InputError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # workers of environments import this module, and start in a fraction of the time without torch
     import numpy as np
+    import torch
     from numpy.typing import NDArray
+    from torch import Tensor, nn
 
 NO_VERSION = -1
 """Version of a position that no policy wrote."""

@@ -92,6 +92,18 @@ def test_the_plan_foresees_a_policy_that_stands_still_or_moves_too_fast():
     assert "too fast" not in notes(1e-2)
 
 
+def test_the_plan_says_what_adapters_on_untrained_weights_come_to():
+    def said(model):
+        return any(
+            "stay as they were initialised" in note for note in plan(parse_config({**SMALL, "model": model})).notes
+        )
+
+    assert said({**TINY, "lora": {}})
+    assert not said(TINY)
+    runs = json.loads((Path(__file__).parents[2] / "docs" / "findings.json").read_text())
+    assert not [run for run in runs if run["adapters"] and run["verdict"] == "learned"]
+
+
 def test_the_plan_tells_the_truth_about_adapter_dropout():
     found = plan(parse_config({**SMALL, "model": {**TINY, "lora": {"dropout": 0.1}}}))
     assert any("model.lora.dropout acts" in note for note in found.notes)
@@ -170,7 +182,7 @@ def test_a_run_that_lost_what_it_knew_is_warned_of():
 def test_thresholds_agree_with_the_recorded_runs():
     """What docs/findings.json holds: alarms where runs lost what they knew, none where they learned."""
     runs = json.loads((Path(__file__).parents[2] / "docs" / "findings.json").read_text())
-    assert len({run["task"] for run in runs}) >= 3
+    assert len({run["task"] for run in runs}) >= 4
     for run in (each for each in runs if not each["adapters"]):
         reach = reach_of_step(run["lr"], 64, 2, lora=False)
         lost = run["after"][2] < run["before"][1] / 2

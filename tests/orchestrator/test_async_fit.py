@@ -105,7 +105,7 @@ def test_settings_without_effect_are_named() -> None:
     assert "run.partial has no effect: run.async_steps is 0" in planned(steps=0, partial=True).idle
     assert "run.proximal has no effect: run.async_steps is 0" in planned(steps=0, proximal="sampler").idle
     episodes = planned(task=f"{toy_envs.__file__}:AskTask", partial=True).idle
-    assert "run.partial has no effect: an episode keeps the weights it began with" in episodes
+    assert not any("run.partial" in sentence for sentence in episodes)
     assert any("dppo_mask reads no old log-probs" in s for s in planned("dppo_mask", proximal="sampler").idle)
     assert not any("has no effect" in s and "run." in s for s in planned(proximal="recompute").idle)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import slow_envs
 import toy_envs
 from ahead_runs import (
     REWARDS,
@@ -221,18 +222,35 @@ def test_refill_ahead_trains_on_whole_wanted_groups(
     assert {False} in used.values()
 
 
-def test_episodes_are_played_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("partial", [True, False])
+def test_episodes_are_played_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partial: bool) -> None:
     warm(monkeypatch)
-    folder = launch(
-        tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", steps=4, run={"threads": 1, "async_steps": 1}
-    )
+    run = {"threads": 1, "async_steps": 1, "partial": partial}
+    folder = launch(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", steps=4, run=run)
     rows = rollouts(folder)
     assert len(records(folder)) == 4
     assert all(0 <= r["staleness_max"] <= 1 for r in records(folder))
     for row in rows:
         own = [version for version, acted in zip(row["version"], row["mask"], strict=True) if acted]
-        assert len(set(own)) == 1, "an episode keeps the weights it began with"
+        assert own == sorted(own), "a turn is not sampled with older weights than the one before it"
+        assert partial or len(set(own)) == 1, "an episode keeps the weights it began with"
         assert all(v == -1 for v, acted in zip(row["version"], row["mask"], strict=True) if not acted)
+
+
+def test_the_slow_are_trained_on_as_often_as_they_are_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admission bounds how old samples can be, so nothing has to be thrown away for having taken long."""
+    warm(monkeypatch)
+    task, batch = f"{slow_envs.__file__}:UnevenTask", {"prompts": 4, "group_size": 2}
+    run = {"threads": 1, "async_steps": 2}
+    folder = launch(tmp_path / "run", task=task, steps=5, batch=batch, run=run)
+    rows, steps = rollouts(folder), records(folder)
+    assert all(record["staleness_max"] <= 2 for record in steps)
+    lost = {name for record in steps for name in record if name.startswith(("rows_lost", "prompts_lost"))}
+    assert lost <= {"rows_lost/masked", "prompts_lost/masked"}, "groups whose rewards are all the same, and none else"
+    assert sorted({row["group"] for row in rows}) == list(range(5 * 4)), "in the order in which they were begun"
+    turns = [len(row["turn_text"]) if "turn_text" in row else max(row["turn"]) + 1 for row in rows]
+    begun = [slow_envs.UnevenTask().example("train", i).columns["turns"] for i in range(20) for _ in range(2)]
+    assert sorted(turns) == sorted(begun)
 
 
 def test_a_sampler_with_the_wrong_weights_stops_the_run(

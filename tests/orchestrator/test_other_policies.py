@@ -18,6 +18,8 @@ from rich.console import Console
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
 from grouprl.envs import Step
+from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.protocols import Spaces, Vector
 from grouprl.train.export import load_trained
@@ -241,3 +243,16 @@ def test_no_policy_is_mistaken_for_one(tmp_path: Path) -> None:
     for name, said in ((f"{tmp_path}/mine.py:Mine", "has no backward"), (f"{tmp_path}/mine.py:Other", "no 'Other'")):
         with pytest.raises(InputError, match=said):
             plan(parse_config({**CARTPOLE, "model": name})).raise_if_refused()
+
+
+def test_the_plan_of_a_policy_over_vectors_has_its_memory() -> None:
+    found = plan(parse_config(CARTPOLE))
+    size = {cost.what: cost.bytes for cost in found.costs}
+    policy = build_policy(resolve(parse_config(CARTPOLE)))
+    weights = sum(4 * parameter.numel() for parameter in policy.parameters())
+    assert size["weights"] == size["gradients"] == size["Adam moments"] // 2 == weights
+    rows = found.batch.completions
+    assert size["rollout cache"] == rows * resolve(parse_config(CARTPOLE)).task.max_turns * 4 * 4
+    assert found.peak == sum(size.values())
+    with_reference = plan(parse_config({**CARTPOLE, "model": {**CARTPOLE["model"], "reference": "initial"}}))
+    assert {cost.what: cost.bytes for cost in with_reference.costs}["reference copy"] == weights

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError
 from grouprl.rewards import judge_client, score
-from grouprl.rewards.judge import Place, TrajectoryJudge, placed
+from grouprl.rewards.judge import GroupPlace, TrajectoryJudge, placed
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer
-from grouprl.rewards.judge_text import RUBRIC, Trajectory, as_messages, quoted, read_scores, shown
+from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, quoted, read_scores, shown
 from judge_server import judging, material, scores
 
 QUESTION = "Count to three."
@@ -33,7 +33,7 @@ def judge_at(url, **settings):
 
 def scored(judge, texts, prompt=QUESTION, groups=None):
     groups = groups or [0] * len(texts)
-    places = [Place(group, number, prompt) for number, group in enumerate(groups)]
+    places = [GroupPlace(group, number, prompt) for number, group in enumerate(groups)]
     columns = placed(judge, [{"answer": "3"} for _ in texts], places)
     return score(judge, texts, columns, ids=[f"q#{i}" for i in range(len(texts))])
 
@@ -59,7 +59,12 @@ def test_a_group_is_one_request_and_its_prompt_is_shown_once():
 
 
 def test_groups_are_judged_by_themselves_and_rows_of_one_sample_together():
-    places = [Place("a", 0, QUESTION), Place("a", 1, QUESTION), Place("b", 0, QUESTION), Place("a", 0, QUESTION)]
+    places = [
+        GroupPlace("a", 0, QUESTION),
+        GroupPlace("a", 1, QUESTION),
+        GroupPlace("b", 0, QUESTION),
+        GroupPlace("a", 0, QUESTION),
+    ]
     with judging(by_length) as (url, got):
         judge = judge_at(url)
         columns = placed(judge, [{}] * 4, places)
@@ -70,22 +75,22 @@ def test_groups_are_judged_by_themselves_and_rows_of_one_sample_together():
 
 def test_only_a_judge_is_told_where_rows_belong():
     columns = [{"answer": "3"}]
-    assert placed(lambda completion: 0.0, columns, [Place(0, 0, "x")]) == columns
+    assert placed(lambda completion: 0.0, columns, [GroupPlace(0, 0, "x")]) == columns
 
 
 def test_a_shared_beginning_is_shown_once_and_what_differs_with_each():
     head, one, two = ({"role": "system", "content": "S"}, *({"role": "user", "content": x} for x in "AB"))
-    told = shown([Trajectory((head, one), "x"), Trajectory((head, two), "y")], RUBRIC, 0, 100)
+    told = shown([JudgedTrajectory((head, one), "x"), JudgedTrajectory((head, two), "y")], RUBRIC, 0, 100)
     found = json.loads(told.messages[1]["content"])
     assert found["shared"] == [head]
     assert {t["text"]: t["prompt"] for t in found["trajectories"]} == {"x": [one], "y": [two]}
 
 
 def test_the_order_follows_from_the_seed_and_favours_no_place():
-    group = [Trajectory(as_messages(QUESTION), text) for text in "abcd"]
+    group = [JudgedTrajectory(as_messages(QUESTION), text) for text in "abcd"]
 
     def order(seed, prompt=QUESTION):
-        own = [Trajectory(as_messages(prompt), each.text) for each in group]
+        own = [JudgedTrajectory(as_messages(prompt), each.text) for each in group]
         found = json.loads(shown(own, RUBRIC, seed, 100).messages[1]["content"])["trajectories"]
         return "".join(t["text"] for t in found)
 
@@ -98,11 +103,11 @@ def test_the_order_follows_from_the_seed_and_favours_no_place():
 
 
 def test_names_are_new_in_every_group_and_follow_from_the_seed():
-    group = [Trajectory((), text) for text in "ab"]
+    group = [JudgedTrajectory((), text) for text in "ab"]
     names = [shown(group, RUBRIC, seed, 100).names for seed in (0, 0, 1)]
     assert names[0] == names[1]
     assert not set(names[0]) & set(names[2])
-    assert not set(names[0]) & set(shown([*group, Trajectory((), "c")], RUBRIC, 0, 100).names)
+    assert not set(names[0]) & set(shown([*group, JudgedTrajectory((), "c")], RUBRIC, 0, 100).names)
 
 
 HOSTILE = [
@@ -119,7 +124,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_a_trajectory_writes_stays_in_its_string(text):
-    told = shown([Trajectory(as_messages(QUESTION), text), Trajectory(as_messages(QUESTION), "3")], RUBRIC, 0, 10_000)
+    told = shown(
+        [JudgedTrajectory(as_messages(QUESTION), text), JudgedTrajectory(as_messages(QUESTION), "3")], RUBRIC, 0, 10_000
+    )
     content = told.messages[1]["content"]
     found = json.loads(content)
     assert set(found) == {"shared", "trajectories"}
@@ -140,7 +147,7 @@ def test_quoting_is_json_without_marks(text):
 
 
 def test_a_long_trajectory_is_cut_in_its_middle_and_that_is_said():
-    told = shown([Trajectory((), "a" * 50 + "b" * 50), Trajectory((), "c")], RUBRIC, 0, 20)
+    told = shown([JudgedTrajectory((), "a" * 50 + "b" * 50), JudgedTrajectory((), "c")], RUBRIC, 0, 20)
     found = {t["text"][0]: t for t in json.loads(told.messages[1]["content"])["trajectories"]}
     assert found["a"]["text"] == "a" * 10 + " … " + "b" * 10
     assert found["a"]["cut"] == 80
@@ -208,7 +215,7 @@ def test_anything_else_is_no_reply(reply):
 
 
 def test_a_reply_that_cannot_be_used_is_asked_for_again_with_what_was_wrong():
-    replies = iter(["Trajectory one is best.", (503, "busy"), None])
+    replies = iter(["JudgedTrajectory one is best.", (503, "busy"), None])
 
     def answer(request):
         return next(replies) or by_length(request)

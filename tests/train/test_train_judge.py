@@ -14,7 +14,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer
-from grouprl.rewards.judge_text import Trajectory
+from grouprl.rewards.judge_text import JudgedTrajectory
 from grouprl.train.loop import train
 from judge_server import judging, material, scores
 
@@ -117,7 +117,7 @@ def test_a_policy_of_ours_may_be_the_judge():
 
     service = Service(chatting(), "tiny")
     endpoint = Endpoint(service)
-    group = [Trajectory(({"role": "user", "content": "1+1="},), text) for text in "23"]
+    group = [JudgedTrajectory(({"role": "user", "content": "1+1="},), text) for text in "23"]
     try:
         client = JudgeClient(endpoint.url, "tiny", "", 60.0, 1)
         with pytest.raises(NoAnswer, match=r"cut off; give it more|no JSON"):

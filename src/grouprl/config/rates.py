@@ -25,7 +25,7 @@ LORA_FACTOR = 10.0
 STILL = 0.1
 """Nats by which a whole run can move a log-prob, below which evaluation sees no difference from the initial policy.
 
-`nim` of docs/environments.md: 0.004 changes one completion in some hundred, 1.1 is learning that can be measured. Three
+`nim` of docs/environments.md: 0.004 changes one completion in some hundred, 1.1 is learning that can be measured. Four
 tasks of docs/findings.md: evaluations are the same at 0.005, and the first that learns does so at 0.5."""
 FAST, FAST_TINY = 3.0, 1.0
 """Nats of one optimiser step above which it overturns the policy rather than improves it. Tiny models: in

@@ -296,7 +296,8 @@ class Reward(Section):
     worth 0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
     max_failed_fraction: WrittenShare = 0.1
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
-    run."""
+    run. Prompts whose environment hung, ended its process or failed on every episode are set aside and do not count,
+    unless this is 0; most of the last 64 prompts failing so stop the run."""
     workers: WrittenWhole | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
@@ -325,10 +326,11 @@ class Acting(Section):
 
     workers: WrittenWhole | Literal["auto"] = "auto"
     """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
-    clock. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
-    return."""
+    clock. `auto`: one per core for environments of yours and of other packages, more while they wait instead of
+    computing, and none for this package's, which always return."""
     timeout: WrittenPositive = 60.0
-    """Seconds that one call of an environment may take, in workers; one that takes longer has failed."""
+    """Seconds that one call of an environment may take, in workers; one that takes longer has failed, and its prompt is
+    set aside."""
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
 
@@ -356,7 +358,7 @@ class Run(Section):
     """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""
     partial: bool = True
     """With `async_steps`: whether completions that are being sampled continue with new weights as soon as there are
-    some."""
+    some, episodes at their next turn."""
     proximal: Literal["recompute", "sampler"] = "recompute"
     """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:
     from the policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were sampled

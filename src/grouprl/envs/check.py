@@ -11,6 +11,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
+from grouprl.envs.awaiting import awaited
 from grouprl.envs.environment import Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
@@ -165,9 +166,9 @@ class _Examiner:
         try:
             if episode.actions:
                 with self._limit("step"):
-                    environment.step(episode.actions[0])
+                    awaited(environment.step(episode.actions[0]))
             with self._limit("reset"):
-                second = environment.reset(example, seed)
+                second = awaited(environment.reset(example, seed))
         except (Exception, SystemExit):
             return
         finally:
@@ -181,7 +182,7 @@ class _Examiner:
         """Act after the end: it may be refused, but must change nothing."""
         try:
             with self._limit("step"):
-                late = environment.step("0")
+                late = awaited(environment.step("0"))
         except (Exception, SystemExit):
             return
         if not isinstance(late, Step) or late.reward or not over(late):
@@ -247,7 +248,7 @@ class _Examiner:
         for turn, name in enumerate(("close", "close again")):
             try:
                 with self._limit("close"):
-                    environment.close()
+                    awaited(environment.close())
             except (Exception, SystemExit) as error:
                 rule = "close() gives back what is held, raises nothing, and may be called twice"
                 what = f"{'A second ' if turn else ''}close() raised {raised(error)}"
@@ -262,7 +263,7 @@ class _Examiner:
         """
         try:
             with self._limit(name):
-                return function(*arguments)
+                return awaited(function(*arguments))
         except (Exception, SystemExit) as error:
             if isinstance(error, _Stop):
                 raise

@@ -59,7 +59,10 @@ class Step:
 
 @runtime_checkable
 class Environment(Protocol):
-    """One episode. Objects are single-use: `reset` once, `step` until the end, `score`, `close`."""
+    """One episode. Objects are single-use: `reset` once, `step` until the end, `score`, `close`.
+
+    Each of the methods may be a coroutine (`async def`): thousands of episodes then wait in one process at a time.
+    """
 
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode that (example, seed) determine; the first observation is the prompt."""

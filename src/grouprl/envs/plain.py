@@ -24,7 +24,7 @@ def to_plain(value: Any) -> Any:
     Of `info` only what is read is kept, and of what has no business here the name of its type.
     """
     if isinstance(value, Failure):
-        return {"is": "failure", "values": [value.what, value.trace, value.status]}
+        return {"is": "failure", "values": [value.what, value.trace, value.status, value.by, value.lost]}
     if isinstance(value, Observation):
         return {"is": "observation", "values": _values(value, ())}
     if isinstance(value, Step):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from grouprl.envs.awaiting import awaited, close
 from grouprl.envs.environment import Demonstrator, Environment, Step, worth
 
 if TYPE_CHECKING:
@@ -18,16 +19,16 @@ def total_reward(environment: Environment, example: Example, actions: Iterable[s
     That is the rewards of the turns and the components of `score` beside `correct` and counts.
     """
     try:
-        environment.reset(example, seed)
+        awaited(environment.reset(example, seed))
         total = 0.0
         for action in actions:
-            step = environment.step(action)
+            step = awaited(environment.step(action))
             total += step.reward
             if over(step):
                 break
-        return total + worth(environment.score())
+        return total + worth(awaited(environment.score()))
     finally:
-        environment.close()
+        close(environment)
 
 
 def demonstrated_actions(
@@ -38,15 +39,15 @@ def demonstrated_actions(
     if not isinstance(environment, Demonstrator):
         return None
     try:
-        environment.reset(example, seed)
+        awaited(environment.reset(example, seed))
         actions: list[str] = []
         while len(actions) < max_turns:
-            actions.append(environment.demonstrate(rng))
-            if over(environment.step(actions[-1])):
+            actions.append(awaited(environment.demonstrate(rng)))
+            if over(awaited(environment.step(actions[-1]))):
                 break
         return tuple(actions)
     finally:
-        environment.close()
+        close(environment)
 
 
 def over(step: Step) -> bool:

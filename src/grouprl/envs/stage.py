@@ -1,18 +1,30 @@
-"""Where environments act: calls to many of them at once, answered in order, failures named and never raised."""
+"""Where environments act: calls to many of them at once, failures named and never raised."""
 
 from __future__ import annotations
 
+import inspect
+import math
+import queue
+import threading
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from grouprl.core.hashing import generator
+from grouprl.core.spans import span
+from grouprl.envs.awaiting import BackgroundLoop
+from grouprl.envs.call_times import CallTimes
 from grouprl.envs.environment import Patient, unwritable
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
 Call = tuple[int, tuple[Any, ...]]
 """Number of an episode, and what its environment's method is called with."""
 
+TIMED = ("step", "reset")
+"""Calls whose time is noted."""
 WAITING = object()
 """Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
 LONGEST_TEXT = 1_000_000
@@ -20,14 +32,28 @@ LONGEST_TEXT = 1_000_000
 
 
 class Stage(Protocol):
-    """Holds one environment per episode. A method of many of them is called at once, in the order of the calls."""
+    """Holds one environment per episode. Calls are sent to many at once, and each is answered when it is ready."""
 
-    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
-        """Return each environment's answer, or its failure.
+    times: CallTimes
+    """How long `reset` and `step` take, by prompt."""
+
+    def send(self, method: str, calls: Sequence[Call]) -> None:
+        """Call a method of some environments, none of which is still to answer; `receive` returns their answers.
 
         'reset' makes the environment first; 'score' gives (whether by agent, components); 'demonstrate' is given what
         its random numbers come from; 'close' forgets the environment.
         """
+        ...
+
+    def receive(self, seconds: float | None = None) -> list[tuple[int, Any | Failure]]:
+        """Return the answers that have come, by the number of their episode; waits at most `seconds` for the first.
+
+        None: as long as it takes. Empty where that time has passed, or nothing is to come.
+        """
+        ...
+
+    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
+        """Return each environment's answer, or its failure, in the order of the calls."""
         ...
 
     def clear(self) -> None:
@@ -37,6 +63,39 @@ class Stage(Protocol):
     def close(self) -> None:
         """Give everything back; may be called twice."""
         ...
+
+
+class AnsweringStage(ABC):
+    """What stages share: answers stay here until they are taken."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, Any] = {}
+        self.times = CallTimes()
+        """How long `reset` and `step` take, by prompt."""
+
+    @abstractmethod
+    def send(self, method: str, calls: Sequence[Call]) -> None:
+        """Call a method of some environments."""
+
+    @abstractmethod
+    def _pump(self, seconds: float | None) -> None:
+        """Take over what has been answered; wait for one answer at most `seconds`, unless nothing is to come."""
+
+    def receive(self, seconds: float | None = None) -> list[tuple[int, Any | Failure]]:
+        """Return the answers that have come, in the order of their episodes."""
+        with span("waiting for environments"):
+            self._pump(0.0 if self._answers else seconds)
+        found = sorted(self._answers.items())
+        self._answers.clear()
+        return found
+
+    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
+        """Return the answers to these calls; those of other episodes stay for `receive`."""
+        self.send(method, calls)
+        with span("waiting for environments"):
+            while any(number not in self._answers for number, _ in calls):
+                self._pump(None)
+        return [self._answers.pop(number) for number, _ in calls]
 
 
 class Environments:
@@ -54,18 +113,31 @@ class Environments:
     def __iter__(self) -> Any:
         return iter(list(self._held))
 
-    def call(self, method: str, number: int, arguments: tuple[Any, ...], *, early: bool = False) -> Any | Failure:
+    def call(
+        self, method: str, number: int, arguments: tuple[Any, ...], *, early: bool = False
+    ) -> Any | Failure | Awaitable[Any]:
         """Call `method` of environment `number`; what it raises becomes a Failure.
 
-        `early`: an environment that is `Patient` only receives the call, and WAITING is returned.
+        Of a coroutine an awaitable of the answer is returned, which raises nothing either. `early`: an environment
+        that is `Patient` only receives the call, and WAITING is returned.
         """
         try:
-            return _handled(self._called(method, number, arguments, early))
+            found = self._called(method, number, arguments, early)
+            return self._later(found, method, number) if inspect.isawaitable(found) else _handled(found)
         except (Exception, SystemExit) as error:
-            made = method != "reset" or number in self._held
-            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-            what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
-            return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
+            return self._failure(error, method, number)
+
+    async def _later(self, found: Awaitable[Any], method: str, number: int) -> Any | Failure:
+        try:
+            return _handled(await found)
+        except (Exception, SystemExit) as error:
+            return self._failure(error, method, number)
+
+    def _failure(self, error: BaseException, method: str, number: int) -> Failure:
+        made = method != "reset" or number in self._held
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
+        return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
     def _called(self, method: str, number: int, arguments: tuple[Any, ...], early: bool) -> Any:
         if method == "reset" and number not in self._begun:
@@ -92,28 +164,76 @@ class Environments:
         return self._luck[number]
 
 
-class HereStage:
-    """Environments in this process: the quickest, for those that always return."""
+class HereStage(AnsweringStage):
+    """Environments in this process: the quickest, for those that always return.
+
+    Those that wait for something outside (coroutines, and those that are `Patient`) wait at the same time, each in the
+    event loop or in a thread of its own.
+    """
 
     def __init__(self, make: Callable[[], Any]) -> None:
+        super().__init__()
         self._held = Environments(make)
+        self._prompt: dict[int, str] = {}
+        self._waiting: dict[int, float] = {}
+        """Those whose answer is to come, and since when."""
+        self._late: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
 
-    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
-        """Call one after the other; those that wait for something outside wait at the same time."""
-        found = [self._held.call(method, number, arguments, early=True) for number, arguments in calls]
-        return [
-            self._held.call(method, number, arguments) if each is WAITING else each
-            for each, (number, arguments) in zip(found, calls, strict=True)
-        ]
+    def send(self, method: str, calls: Sequence[Call]) -> None:
+        """Call one after the other; an answer that has to be waited for comes later."""
+        late = self._late  # that of this play: what comes after `clear` is heard by nobody
+        patient: list[Call] = []
+        for number, arguments in calls:
+            begun = time.perf_counter()
+            if method == "reset":
+                self._prompt[number] = str(getattr(arguments[0], "id", ""))
+            found = self._held.call(method, number, arguments, early=True)
+            if found is WAITING:
+                patient.append((number, arguments))
+            elif inspect.isawaitable(found):
+                BackgroundLoop.here().start(found, partial(_hand_over, late, number))
+            else:
+                self._answers[number] = found
+                self._timed(method, number, begun)
+                continue
+            self._waiting[number] = begun if method in TIMED else math.inf
+        for number, arguments in patient:
+            threading.Thread(target=self._wait, args=(late, method, number, arguments), daemon=True).start()
+
+    def _wait(self, late: queue.SimpleQueue[Any], method: str, number: int, arguments: tuple[Any, ...]) -> None:
+        late.put((number, self._held.call(method, number, arguments)))
+
+    def _timed(self, method: str, number: int, begun: float) -> None:
+        if method in TIMED:
+            self.times.add(self._prompt.get(number, ""), time.perf_counter() - begun)
+
+    def _pump(self, seconds: float | None) -> None:
+        try:
+            while self._waiting:
+                number, answer = self._late.get_nowait() if seconds == 0.0 else self._late.get(timeout=seconds)
+                begun = self._waiting.pop(number)
+                if begun < math.inf:
+                    self._timed(TIMED[0], number, begun)
+                self._answers[number] = answer
+                seconds = 0.0
+        except queue.Empty:
+            return
 
     def clear(self) -> None:
-        """Close what is left."""
-        for number in self._held:
-            self._held.call("close", number, ())
+        """Close what is left; answers that are still to come are not waited for."""
+        self._waiting.clear()
+        self._answers.clear()
+        self._prompt.clear()
+        self._late = queue.SimpleQueue()
+        self.call("close", [(number, ()) for number in self._held])
 
     def close(self) -> None:
         """Close what is left."""
         self.clear()
+
+
+def _hand_over(late: queue.SimpleQueue[Any], number: int, answer: Any) -> None:
+    late.put((number, answer))
 
 
 def _handled(found: Any) -> Any | Failure:
@@ -127,8 +247,14 @@ def _handled(found: Any) -> Any | Failure:
     return found
 
 
-def _scores(environment: Any) -> tuple[bool, Any]:
-    """Return whether an environment scores each agent for itself, and the scores."""
-    if callable(getattr(environment, "scores", None)):
-        return True, environment.scores()
-    return False, environment.score()
+def _scores(environment: Any) -> Any:
+    """Return whether an environment scores each agent for itself, and the scores; awaitable where its method is."""
+    by_agent = callable(getattr(environment, "scores", None))
+    found = environment.scores() if by_agent else environment.score()
+    if not inspect.isawaitable(found):
+        return by_agent, found
+
+    async def scored() -> tuple[bool, Any]:
+        return by_agent, await found
+
+    return scored()

@@ -1,19 +1,29 @@
 """The process in which environments act: started as a script, as that of rewards is (`grouprl.rewards.worker`).
 
 The first frame says where modules are found, how much memory there may be and which task to load. Then each frame is
-one call: (its number, method, episode, arguments); each reply is a line of JSON: ["answer", number, value].
+one call: (its number, method, episode, arguments). Each reply is a line of JSON: ["ready", whether calls wait at the
+same time], ["on", number] where several calls are under way and this one has the process now (0: none has), and
+["answer", number, value, seconds that it took, seconds of processor time].
 """
 
+import asyncio
+import contextvars
 import faulthandler
 import importlib.util
+import inspect
 import json
 import os
-import select
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
+
+RUNNING: contextvars.ContextVar[int] = contextvars.ContextVar("RUNNING", default=0)
+"""Number of the call for which code runs; tasks that an environment starts inherit it."""
 
 
 def main(requests: int, replies: int, lifeline: int) -> None:
@@ -29,47 +39,144 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     sys.path[:] = hello["path"]
     shared.limit_resources(hello["memory"])
     shared.use_bare_package(hello["package"])
-    serve(hello["parcel"], calls, requests, replies)
+    serve(hello["parcel"], calls, replies, hello["seconds"])
 
 
-def serve(parcel: Any, calls: Iterator[Any], requests: int, replies: int) -> None:
-    """Answer calls one after the other; environments that wait for something outside wait at the same time."""
+def serve(parcel: Any, calls: Iterator[Any], replies: int, seconds: float) -> None:
+    """Answer calls one after the other; environments that wait for something outside wait at the same time.
+
+    Of the latter each call has `seconds` seconds. The others are watched by the parent, which can end this process.
+    """
+    from grouprl.envs.awaiting import is_async
     from grouprl.envs.environment import Patient
     from grouprl.envs.plain import to_plain
-    from grouprl.envs.stage import WAITING, Environments
+    from grouprl.envs.stage import Environments
     from grouprl.rewards.transport import unpack
 
     task: Any = unpack(parcel)
-    held, own = Environments(task.environment), os.getpid()
-    patient = isinstance(task.environment(), Patient)
+    example = task.environment()
+    together = is_async(example) or isinstance(example, Patient)
+    own, lock = os.getpid(), threading.Lock()
 
     def reply(*values: Any) -> None:
         if os.getpid() != own:  # a child that the environment forked and that returned from it
             os._exit(0)
         rest = (json.dumps(values) + "\n").encode()
-        while rest:
-            rest = rest[os.write(replies, rest) :]
+        with lock:
+            while rest:
+                rest = rest[os.write(replies, rest) :]
 
-    reply("ready")
-    for batch in together(calls, requests) if patient else ([call] for call in calls):
-        begun = [held.call(method, episode, arguments, early=True) for _, method, episode, arguments in batch]
-        for (number, method, episode, arguments), found in zip(batch, begun, strict=True):
-            found = held.call(method, episode, arguments) if found is WAITING else found
-            reply("answer", number, to_plain(found))
+    def answer(number: int, found: Any, wall: float, processor: float) -> None:
+        reply("answer", number, to_plain(found), wall, processor)
+
+    held = Environments(task.environment)
+    reply("ready", together)
+    if together:
+        asyncio.run(_Together(held, lambda number: reply("on", number), answer, seconds).serve(calls))
+    else:
+        one_by_one(held, calls, answer)
 
 
-def together(calls: Iterable[Any], requests: int) -> Iterator[list[Any]]:
-    """Yield calls that have come by now and may be begun together: of different episodes, for what they show."""
-    batch: list[Any] = []
-    for call in calls:
-        _, method, episode, _ = call
-        if batch and (method not in ("reset", "step") or episode in [other for _, _, other, _ in batch]):
-            yield batch
-            batch = []
-        batch.append(call)
-        if not select.select([requests], [], [], 0)[0]:
-            yield batch
-            batch = []
+def one_by_one(held: Any, calls: Iterator[Any], answer: Callable[..., None]) -> None:
+    """Answer each call before the next is looked at."""
+    from grouprl.envs.awaiting import awaited
+
+    for number, method, episode, arguments in calls:
+        begun, busy = time.perf_counter(), time.process_time()
+        found = awaited(held.call(method, episode, arguments))
+        answer(number, found, time.perf_counter() - begun, time.process_time() - busy)
+
+
+class _Together:
+    """Calls that wait at the same time: coroutines in one event loop, `Patient` environments in threads."""
+
+    def __init__(self, held: Any, mark: Callable[[int], None], answer: Callable[..., None], seconds: float) -> None:
+        self.held, self.mark, self.answer, self.seconds = held, mark, answer, seconds
+
+    async def serve(self, calls: Iterator[Any]) -> None:
+        """Begin each call when it comes; end when no more come."""
+        loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Any]()
+        loop.set_task_factory(self._marking)
+
+        def listen() -> None:
+            for call in calls:
+                loop.call_soon_threadsafe(inbox.put_nowait, call)
+            loop.call_soon_threadsafe(inbox.put_nowait, None)
+
+        threading.Thread(target=listen, daemon=True).start()
+        under_way: set[asyncio.Task[None]] = set()
+        while (call := await inbox.get()) is not None:
+            task = loop.create_task(self._answer(*call))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+    async def _answer(self, number: int, method: str, episode: int, arguments: tuple[Any, ...]) -> None:
+        RUNNING.set(number)
+        begun = time.perf_counter()
+        task = asyncio.get_running_loop().create_task(self._found(method, episode, arguments))
+        done, _ = await asyncio.wait([task], timeout=self.seconds)
+        if done:
+            found = task.result()
+        else:
+            task.cancel()
+            found = _overdue(method, self.seconds)
+        self.answer(number, found, time.perf_counter() - begun, 0.0)
+
+    async def _found(self, method: str, episode: int, arguments: tuple[Any, ...]) -> Any:
+        from grouprl.envs.stage import WAITING
+
+        found = self.held.call(method, episode, arguments, early=True)
+        if found is WAITING:
+            return await _in_a_thread(lambda: self.held.call(method, episode, arguments))
+        return await found if inspect.isawaitable(found) else found
+
+    def _marking(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> asyncio.Task[Any]:
+        """Make a task of a coroutine that says for which call it runs, each time that it goes on."""
+
+        async def driven() -> Any:
+            return await _driven(coroutine, self.mark)
+
+        return asyncio.Task(driven(), loop=loop, **settings)
+
+
+@types.coroutine
+def _driven(coroutine: Any, mark: Callable[[int], None]) -> Any:
+    """Run a coroutine, saying before each piece of it which call it belongs to, and after it that none has the
+    process."""
+    value, error = None, None
+    while True:
+        number = RUNNING.get()
+        if number:
+            mark(number)
+        try:
+            waits_for = coroutine.throw(error) if error is not None else coroutine.send(value)
+        except StopIteration as end:
+            return end.value
+        finally:
+            if number:
+                mark(0)
+        try:
+            value, error = (yield waits_for), None
+        except BaseException as thrown:
+            value, error = None, thrown
+
+
+async def _in_a_thread(work: Callable[[], Any]) -> Any:
+    """Return what `work` returns, from a thread of its own: as many as wait at a time."""
+    loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def run() -> None:
+        answer = work()
+        loop.call_soon_threadsafe(lambda: None if found.done() else found.set_result(answer))
+
+    threading.Thread(target=run, daemon=True).start()
+    return await found
+
+
+def _overdue(method: str, seconds: float) -> Any:
+    from grouprl.rewards.contract import Failure
+
+    return Failure(f"{method}() did not return within {seconds:g} s (environment.timeout)", "", "timeout", lost=True)
 
 
 def _beside(path: str) -> ModuleType:

@@ -1,160 +1,200 @@
 """Environments in worker processes: a clock per call, memory limits, and a new worker for one that hangs or dies.
 
-Episodes are parted among the workers by their number. When a worker is lost, the environment that it was busy with
-has failed; the others are made anew in another worker and the same calls are made again, so nothing of them is lost.
+An episode lives in the worker that had the fewest when it began. When a worker is lost, only the episode that was to
+blame has failed: the others are made anew and their calls are made again, each with the next call of its own, so
+nothing of them is lost. Whose call hangs is to blame. Where a process ends, the one whose call it was is brought back
+in a process of its own: if that ends too it was to blame, and if not it goes on there.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 import os
-import pickle
 import select
 import time
 import weakref
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.hashing import content_number
 from grouprl.envs import stage_worker
+from grouprl.envs.awaiting import close
 from grouprl.envs.plain import from_plain
-from grouprl.envs.stage import Call, HereStage, Stage
+from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
+from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import CannotSend, pack
 
 MOST_WORKERS = 8
-"""So many at most where the number is left to `auto`."""
+"""So many at most where the number is left to `auto`,"""
+MOST_WAITING = 64
+"""and so many where they wait instead of computing, while there is memory for them."""
+SLOW_SECONDS = 0.05
+"""A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
 START_SECONDS = 120.0
 """How long a worker may take to import the task."""
 FAILED_STARTS = 3
 """So many workers in a row that cannot start end the run."""
-IN_A_ROW = 8
-"""So many lost workers between two answers: the remaining calls are not made."""
+ENOUGH = 16
+"""More prompts than that lost, and more than came through, end the run; of one prompt, more lost episodes than that and
+none that came through, and the others are not tried."""
 LONGEST_WAIT = 0.1
 LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
 
 
-@dataclass
-class _Asked:
-    """One call: its environment, its arguments, and its answer if that is known already."""
-
-    episode: int
-    method: str
-    arguments: tuple[Any, ...]
-    place: int = -1
-    """Place of the answer among the current calls; -1 for one that is repeated."""
-    known: Any = None
-    answered: bool = False
-
-
-@dataclass
-class _Slot:
-    """A worker and the calls that it was sent, the oldest first; `deadline` is when it is given up."""
-
-    process: WorkerProcess
-    deadline: float
-    ready: bool = False
-    asked: deque[tuple[int, _Asked]] = field(default_factory=deque)
-
-
-class WorkerStage:
+class WorkerStage(AnsweringStage):
     """Environments of a task in `count` processes, usable wherever a stage is; `close` ends them.
 
-    `timeout` is the seconds that one call may take, `memory_gb` the memory of each process. Answers do not depend on
-    the number of processes. The processes are started when the first call is made.
+    `timeout` is the seconds that one call may take, `memory_gb` the memory of each process. While calls wait instead
+    of computing, up to `most` processes take those that stand behind them (None: no more than `count`). Answers do not
+    depend on the number of processes. They are started when they are first needed.
 
     Raises:
         CannotSend: the task cannot be found or pickled for another process.
     """
 
-    def __init__(self, task: Any, count: int, *, timeout: float, memory_gb: float) -> None:
+    def __init__(self, task: Any, count: int, *, timeout: float, memory_gb: float, most: int | None = None) -> None:
+        super().__init__()
         if count < 1:
             raise InputError(f"Environments got {count} workers", "there is at least one")
-        self.name, self.count, self.timeout = task.name, count, timeout
+        self.name, self.count, self.most, self.timeout = task.name, count, max(most or count, count), timeout
         try:
-            self._hello = hello_frame(pack(task), int(memory_gb * 2**30), [])
+            self._hello = hello_frame(pack(task), int(memory_gb * 2**30), [], timeout)
         except CannotSend as error:
             raise CannotSend(
                 f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The reward', 'it')}",
                 "a worker imports the task, so its class must be found by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
-        self._slots: dict[int, _Slot] = {}
-        self._journal: dict[int, list[_Asked]] = {}
+        self._slots: dict[Hashable, Slot] = {}
+        self._home: dict[int, Hashable] = {}
+        self._apart: set[int] = set()
+        self._journal: dict[int, list[StageCall]] = {}
+        self._prompt: dict[int, str] = {}
+        self._dead: dict[int, Failure] = {}
         self._spoilt: dict[int, Failure] = {}
-        self._failed_starts, self._number, self._losses = 0, 0, 0
-        self._end = weakref.finalize(self, _end, self._slots)
+        self._came: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """How many episodes of each prompt have answered each method."""
+        self._lost: Counter[str] = Counter()
+        self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
+        self._end = weakref.finalize(self, end, self._slots)
 
-    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
-        """Make the calls, those of one worker one after the other.
+    def send(self, method: str, calls: Sequence[Call]) -> None:
+        """Begin calls of different episodes.
 
         Raises:
-            RunError: no worker can be started any more.
+            InputError: arguments that cannot be sent to a process.
         """
-        if not calls:
-            return []
-        asked = [_Asked(episode, method, given, place) for place, (episode, given) in enumerate(calls)]
-        try:
-            for each in asked:
-                if method == "close" and self._nothing_of(each.episode):
-                    each.answered = True
-                else:
-                    self._ask(each)
-            while any(not each.answered for each in asked):
-                self._wait()
-                for index in list(self._slots):
-                    self._attend(index)
-        except BaseException:
-            self.close()
-            raise
-        return [each.known for each in asked]
+        for episode, given in calls:
+            each = StageCall(episode, method, given)
+            self._open += 1
+            if method == "reset":
+                self._prompt[episode] = str(getattr(given[0], "id", ""))
+            if method == "close" and episode not in self._home:
+                self._forget(episode)
+                self._answer(each, None)
+            elif episode in self._dead:
+                self._answer(each, self._dead[episode])
+            else:
+                self._ask(each)
+        for slot in self._slots.values():
+            self._feed(slot)
 
     def clear(self) -> None:
-        """Close every environment that is left."""
-        if self._journal:
+        """Close every environment that is left; what is still to be answered is not waited for."""
+        if self._open:  # a play was broken off: its workers may be busy for long
+            self.close()
+        elif self._journal:
             self.call("close", [(episode, ()) for episode in self._journal])
+        self._answers.clear()
+        self._came.clear()
+        self._lost.clear()
 
     def close(self) -> None:
         """End the processes; nothing is left of them afterwards. A later call starts new ones."""
-        _end(self._slots)
-        self._journal.clear()
-        self._spoilt.clear()
+        end(self._slots)
+        for held in (self._home, self._apart, self._journal, self._prompt, self._dead, self._spoilt, self._answers):
+            held.clear()
+        self._open = 0
 
-    def _ask(self, each: _Asked) -> None:
-        slot = self._slot(each.episode % self.count)
-        self._number += 1
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def _ask(self, each: StageCall) -> None:
+        """Queue a call where its environment lives; one that lives nowhere is brought back first."""
+        key = self._home.get(each.episode)
+        if key is None:
+            key = self._home[each.episode] = self._place(each.episode)
+            self._slots[key].queued.extend(self._journal.get(each.episode, ()))
+        slot = self._slots[key]
+        slot.episodes.pop(each.episode, None)
+        slot.episodes[each.episode] = None
+        slot.queued.append(each)
+
+    def _place(self, episode: int) -> Hashable:
+        """Return the worker for an episode: of its own for a suspect, else the one with the fewest."""
+        if episode in self._apart:
+            return self._start(("apart", episode))
+        shared = self._shared()
+        fewest = min((slot for slot in shared if not slot.spare), key=lambda slot: len(slot.episodes), default=None)
+        if fewest is None or (fewest.episodes and len(shared) < self.count):
+            return self._start(self._free())
+        return fewest.key
+
+    def _free(self) -> int:
+        """Return a number that no worker has."""
+        return next(i for i in itertools.count() if i not in self._slots)
+
+    def _shared(self) -> list[Slot]:
+        return [slot for slot in self._slots.values() if not slot.apart]
+
+    def _start(self, key: Hashable) -> Hashable:
         try:
-            frame = pickle.dumps((self._number, each.method, each.episode, each.arguments))
+            process = WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY)
+        except OSError as error:  # too many open files, no memory for another process
+            raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
+        apart = isinstance(key, tuple)
+        self._slots[key] = Slot(key, process, time.monotonic() + START_SECONDS, self.timeout, apart)
+        return key
+
+    def _feed(self, slot: Slot) -> None:
+        try:
+            slot.feed(self._number)
         except Exception as error:  # pickling runs the code of the objects it meets
+            self.close()
             raise InputError(
                 f"The columns of an example of the task '{self.name}' cannot be sent to a worker process: {error}",
                 "a worker receives them pickled",
                 "Keep plain data in the columns, or set environment.workers to 0",
             ) from error
-        if slot.ready and not slot.asked:
-            slot.deadline = time.monotonic() + self.timeout
-        slot.asked.append((self._number, each))
-        slot.process.send(frame)
 
-    def _nothing_of(self, episode: int) -> bool:
-        """Whether an episode's worker is gone, and it was not brought back in another."""
-        return episode not in self._journal and episode % self.count not in self._slots
+    def _answer(self, each: StageCall, found: Any) -> None:
+        each.known, each.answered = found, True
+        self._answers[each.episode] = found
+        self._open -= 1
 
-    def _slot(self, index: int) -> _Slot:
-        """Return worker `index`, started if it is not there."""
-        if index not in self._slots:
-            try:
-                process = WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY)
-            except OSError as error:  # too many open files, no memory for another process
-                raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
-            self._slots[index] = _Slot(process, time.monotonic() + START_SECONDS)
-        return self._slots[index]
+    # ---------------------------------------------------------------------------------------------- answers
 
-    def _wait(self) -> None:
+    def _pump(self, seconds: float | None) -> None:
+        until = None if seconds is None else time.monotonic() + seconds
+        before = len(self._answers)
+        try:
+            while self._open:
+                self._wait(LONGEST_WAIT if until is None else min(LONGEST_WAIT, until - time.monotonic()))
+                for slot in list(self._slots.values()):
+                    if self._slots.get(slot.key) is slot:
+                        self._attend(slot)
+                self._balance()
+                if len(self._answers) > before or (until is not None and time.monotonic() >= until):
+                    return
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, longest: float) -> None:
         """Sleep until a worker has something to say, can take more, or must be given up."""
         poll = select.poll()
         for slot in self._slots.values():
@@ -163,11 +203,10 @@ class WorkerStage:
             if slot.process.sending:
                 poll.register(slot.process.requests, select.POLLOUT)
         left = min(slot.deadline for slot in self._slots.values()) - time.monotonic()
-        poll.poll(1000 * max(0.0, min(left, LONGEST_WAIT)))
+        poll.poll(1000 * max(0.0, min(left, longest)))
 
-    def _attend(self, index: int) -> None:
+    def _attend(self, slot: Slot) -> None:
         """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
-        slot = self._slots[index]
         process, ended = slot.process, slot.process.ended()
         process.flush()
         process.read_output()
@@ -175,41 +214,72 @@ class WorkerStage:
             for reply in process.read_replies():
                 self._take(slot, reply)
         except (BadReply, ValueError, TypeError, KeyError) as error:
-            self._lose(index, "error", f"sent something that is not an answer: {str(error)[:200]}")
+            self._lose(slot, "error", f"sent something that is not an answer: {str(error)[:200]}")
             return
         if ended:
-            self._lose(index, "error", f"did not return: the process of the environment {process.how_it_ended()}")
+            self._lose(slot, "error", f"did not return: the process of the environment {process.how_it_ended()}")
         elif time.monotonic() > slot.deadline:
             process.say_where()
-            self._lose(index, "timeout", f"did not return within {self.timeout:g} s (environment.timeout)")
+            self._lose(slot, "timeout", f"did not return within {self.timeout:g} s (environment.timeout)")
+        elif self._slots.get(slot.key) is slot:
+            self._feed(slot)
 
-    def _take(self, slot: _Slot, reply: list[Any]) -> None:
-        if reply == ["ready"]:
-            slot.ready, self._failed_starts = True, 0
-        elif len(reply) == 3 and reply[0] == "answer" and slot.asked and reply[1] == slot.asked[0][0]:
-            self._note(slot.asked.popleft()[1], from_plain(reply[2]))
+    def _take(self, slot: Slot, reply: list[Any]) -> None:
+        kind, *values = reply
+        if kind == "ready" and len(values) == 1:
+            slot.ready, slot.together, slot.spare, self._failed_starts = True, bool(values[0]), False, 0
+            slot.begun()
+            if slot.together:
+                slot.watch(0)
+        elif kind == "on" and len(values) == 1 and slot.together:
+            slot.watch(int(values[0]))
+        elif kind == "answer" and len(values) == 4:
+            number, found, wall, _ = values
+            self._note(slot, slot.taken(number, float(wall)), from_plain(found))
         else:
             raise BadReply(repr(reply)[:60])
-        slot.deadline = time.monotonic() + self.timeout if slot.asked else math.inf
 
-    def _note(self, each: _Asked, found: Any) -> None:
+    def _note(self, slot: Slot, each: StageCall, found: Any) -> None:
         """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
         if each.answered:
-            if repr(found) != repr(each.known):
-                self._spoilt.setdefault(each.episode, _changed(each, found))
+            if each.method != "close" and repr(found) != repr(each.known):
+                self._spoilt.setdefault(each.episode, unlike(each, found))
             return
         if each.method == "close":
-            self._journal.pop(each.episode, None)
-            self._spoilt.pop(each.episode, None)
-        else:
-            found = self._spoilt.get(each.episode, found)
-        each.known, each.answered, self._losses = found, True, 0
-        if each.method != "close" and not isinstance(found, Failure):
-            self._journal.setdefault(each.episode, []).append(each)
+            self._leave(slot, each.episode)
+            self._forget(each.episode)
+            self._answer(each, found)
+            return
+        found = self._spoilt.get(each.episode, found)
+        self._answer(each, found)
+        prompt = self._prompt.get(each.episode, "")
+        if each.method in TIMED:
+            self.times.add(prompt, each.seconds)
+        if isinstance(found, Failure):
+            if found.lost:
+                self._count_lost(each, found)
+            return
+        self._came[prompt][each.method] += 1
+        self._journal.setdefault(each.episode, []).append(each)
 
-    def _lose(self, index: int, status: Literal["error", "timeout"], what: str) -> None:
-        """End a worker. The call that it was busy with has failed; the others are made again in a new one."""
-        slot = self._slots.pop(index)
+    def _leave(self, slot: Slot, episode: int) -> None:
+        """Let an episode live in this worker no more; one that was there for it alone ends."""
+        self._home.pop(episode, None)
+        slot.episodes.pop(episode, None)
+        if slot.apart and self._slots.pop(slot.key, None) is slot:
+            slot.process.hang_up()
+            slot.process.dismiss()
+
+    def _forget(self, episode: int) -> None:
+        for held in (self._journal, self._prompt, self._dead, self._spoilt):
+            held.pop(episode, None)
+        self._apart.discard(episode)
+
+    # -------------------------------------------------------------------------------------- lost and moved
+
+    def _lose(self, slot: Slot, status: Literal["error", "timeout"], what: str) -> None:
+        """End a worker, find out who was to blame, and make the calls of the others again."""
+        del self._slots[slot.key]
         slot.process.kill()
         printed = slot.process.printed.decode(errors="replace").strip()
         trace = f"last output of the process:\n{printed}" if printed else ""
@@ -218,32 +288,99 @@ class WorkerStage:
             if self._failed_starts >= FAILED_STARTS:
                 why = what if status == "error" else f"it was not ready after {START_SECONDS:g} s"
                 raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {trace}")
-        elif slot.asked:
-            _, culprit = slot.asked[0]
-            self._losses += 1
-            self._fail(slot, culprit.episode, Failure(f"{culprit.method}() {what}", trace, status))
-        self._again(index, slot)
-
-    def _fail(self, slot: _Slot, episode: int, failure: Failure) -> None:
-        """Note what became of an episode; of all that wait, where the workers do not stop being lost."""
-        self._journal.pop(episode, None)
-        given_up = Failure(f"not tried, after {IN_A_ROW} environments in a row that ended their process", "", "error")
-        for _, each in slot.asked:
-            if not each.answered and each.episode == episode:
-                each.known, each.answered = failure, True
-            elif not each.answered and self._losses >= IN_A_ROW:
-                each.known, each.answered = given_up, True
-                self._journal.pop(each.episode, None)
-
-    def _again(self, index: int, lost: _Slot) -> None:
-        """Bring the environments of a lost worker back in the new one, then make the calls that are left."""
-        for episode, done in self._journal.items():
-            if episode % self.count == index:
-                for each in done:
-                    self._ask(each)
-        for _, each in lost.asked:
+        open_calls = slot.open_calls()
+        for episode in slot.episodes:
+            self._home.pop(episode, None)
+        if slot.ready:
+            self._blame(slot, status, what, trace)
+        again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
+        for each in again:
             if not each.answered:
                 self._ask(each)
+        for other in self._slots.values():
+            self._feed(other)
+
+    def _blame(self, slot: Slot, status: Literal["error", "timeout"], what: str, trace: str) -> None:
+        """Decide which episode a lost worker was lost by, or which one is to be tried apart from the others."""
+        culprit = slot.culprit
+        episode = next(reversed(slot.episodes), None) if culprit is None else culprit.episode
+        if episode is None:
+            return
+        alone = slot.apart or len(slot.episodes) == 1
+        if not alone and (status == "error" or culprit is None):
+            self._apart.add(episode)
+            return
+        method = culprit.method if culprit is not None else "an earlier call"
+        failure = Failure(f"{method}{'()' * (culprit is not None)} {what}", trace, status, lost=True)
+        self._journal.pop(episode, None)
+        self._apart.discard(episode)
+        self._dead[episode] = failure
+        for each in slot.open_calls():
+            if each.episode == episode:
+                self._answer(each, None if each.method == "close" else failure)
+        self._count_lost(culprit or StageCall(episode, "step", ()), failure)
+
+    def _count_lost(self, each: StageCall, failure: Failure) -> None:
+        """Count a lost episode; where most prompts lose theirs the run ends.
+
+        Raises:
+            RunError: they do.
+        """
+        prompt, method = self._prompt.get(each.episode, ""), each.method
+        self._lost[prompt] += 1
+        well = sum(counted[method] > 0 for name, counted in self._came.items() if name not in self._lost)
+        if len(self._lost) > ENOUGH and len(self._lost) > well:
+            raise RunError(
+                f"The environments of the task '{self.name}' hung or ended their process on {len(self._lost)} of "
+                f"{len(self._lost) + well} prompts; for instance on '{prompt}': {failure.what}"
+                + (f"\n{failure.trace}" if failure.trace else "")
+            )
+        if self._lost[prompt] > ENOUGH and not self._came[prompt][method]:
+            what = f"not tried, after {self._lost[prompt]} episodes of its prompt of which none came through {method}()"
+            for slot in self._slots.values():
+                for other in slot.open_calls():
+                    if self._prompt.get(other.episode) == prompt and other in slot.queued:
+                        self._give_up(slot, other, Failure(what, "", "error", lost=True))
+
+    def _give_up(self, slot: Slot, each: StageCall, failure: Failure) -> None:
+        slot.release(each.episode)
+        self._home.pop(each.episode, None)
+        self._journal.pop(each.episode, None)
+        self._dead[each.episode] = failure
+        self._answer(each, None if each.method == "close" else failure)
+
+    def _balance(self) -> None:
+        """Give calls that stand behind a slow one to workers that have nothing to do; start more where it waits."""
+        shared = self._shared()
+        idle = deque(slot for slot in shared if slot.idle)
+        for slot in shared:
+            if slot.together or not slot.ready or time.monotonic() - slot.since < SLOW_SECONDS:
+                continue
+            episode = slot.movable(self._cost)
+            if episode is not None and idle:
+                self._move(episode, slot, idle.popleft())
+            elif episode is not None and self._may_grow(shared, slot):
+                self._slots[self._start(self._free())].spare = True
+                return
+
+    def _move(self, episode: int, slot: Slot, other: Slot) -> None:
+        """Bring an episode that waits for its turn in `slot` back in `other`."""
+        calls = slot.release(episode)
+        self._home[episode] = other.key
+        other.episodes[episode] = None
+        other.queued.extend([*self._journal.get(episode, ()), *calls])
+        self._feed(other)
+
+    def _may_grow(self, shared: Sequence[Slot], slot: Slot) -> bool:
+        """Whether another worker is worth it: there may be more, few are starting, and this one waits."""
+        starting = sum(not each.ready for each in shared)
+        if len(shared) >= self.most or starting >= _cores() or not slot.waits(SLOW_SECONDS):
+            return False
+        return memory_for_another(slot.process.child.pid)
+
+    def _cost(self, episode: int) -> float:
+        """Seconds that it takes to bring an episode back."""
+        return sum(each.seconds for each in self._journal.get(episode, ()))
 
 
 def open_stage(
@@ -257,7 +394,7 @@ def open_stage(
     """Return the stage of a task's environments, and the reason why it is not in workers although it should be.
 
     `workers`: how many processes; 0 for this one; "auto" for this one if the environment is of this package, else one
-    per core, `most` at most.
+    per core, `most` at most, and more while they wait.
 
     Raises:
         CannotSend: a number of workers is given and the task cannot be sent to them.
@@ -267,8 +404,9 @@ def open_stage(
     try:
         if os.name != "posix":
             raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
-        count = min(most, _cores()) if workers == "auto" else workers
-        return WorkerStage(task, count, timeout=timeout, memory_gb=memory_gb), ""
+        count, more = (min(most, _cores()), MOST_WAITING) if workers == "auto" else (workers, None)
+        more = None if most < MOST_WORKERS else more
+        return WorkerStage(task, count, timeout=timeout, memory_gb=memory_gb, most=more), ""
     except CannotSend as error:
         if workers != "auto":
             raise
@@ -283,31 +421,9 @@ def harmless(task: Any) -> bool:
     example = task.environment()
     inner = getattr(example, "_inner", example)
     if example is not None:
-        example.close()
+        close(example)
     return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))
-
-
-def _changed(each: _Asked, found: Any) -> Failure:
-    before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
-    return Failure(
-        f"it is not reproducible: made anew with the same seed and actions, {each.method}() gave {now} where it had "
-        f"given {before}. Draw all chance from the seed",
-        "",
-        "error",
-    )
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _end(slots: dict[int, _Slot]) -> None:
-    for slot in slots.values():
-        if slot.ready and not slot.asked:
-            slot.process.hang_up()
-    for slot in slots.values():
-        if slot.ready and not slot.asked:
-            slot.process.dismiss()
-        else:
-            slot.process.kill()
-    slots.clear()

@@ -19,7 +19,7 @@ from grouprl.records.examples import Example, Message
 from grouprl.records.samples import join_scores
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
-from grouprl.rewards.judge import Place, placed
+from grouprl.rewards.judge import GroupPlace, placed
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episode_rows import environments, score_outcomes, with_function
 from grouprl.rollout.episodes import Episodes, Start, play
@@ -180,7 +180,7 @@ class Examiner:
             stated = score_outcomes(episodes, ids, self.correct_at)
             if self.added is not None:
                 prompts = [start.example.prompt for start in part]
-                places = [Place((at + i) // each, (at + i) % each, prompt) for i, prompt in enumerate(prompts)]
+                places = [GroupPlace((at + i) // each, (at + i) % each, prompt) for i, prompt in enumerate(prompts)]
                 columns = placed(self.added, [start.example.columns for start in part], places)
                 more = score(self.added, episodes.transcripts, columns, ids=ids, correct_at=self.correct_at)
                 stated = with_function(stated, more, reward_name(self.added))
@@ -229,7 +229,7 @@ class Examiner:
     ) -> Completions:
         rows = [example for example in requested for _ in range(each)]
         ids = [f"{example.id}#{row % each}" for row, example in enumerate(rows)]
-        places = [Place(row // each, row % each, example.prompt) for row, example in enumerate(rows)]
+        places = [GroupPlace(row // each, row % each, example.prompt) for row, example in enumerate(rows)]
         columns = placed(self.reward, [example.columns for example in rows], places)
         scores = score(self.reward, texts, columns, ids=ids, correct_at=self.correct_at)
         return self._completions(scores, each, texts, lengths, truncated)

@@ -49,9 +49,13 @@ ELSEWHERE = {"kept": "kept for later", "sent": "sent to another trainer"}
 
 ENTRIES = (
     *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_kept", "prompts_sent", "prompts_lost/"),
+    "prompts_set_aside",
     *("rows_sampled", "rows_stored", "rows_used", "rows_kept", "rows_sent", "rows_lost/", "tokens_sampled"),
 )
 """How the names of the account's metrics begin."""
+
+SHOWN = 10
+"""So many prompts that are set aside are named."""
 
 NOT_COMPLETED = "not_completed"
 """Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
@@ -167,6 +171,17 @@ def in_words(account: Mapping[str, int]) -> str:
     examples = f"{account['prompts_sampled']:,} prompts sampled{past}: {account['prompts_trained']:,} trained on"
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
     return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}."
+
+
+def set_aside_words(names: Sequence[str]) -> str:
+    """Name the prompts that are set aside; '' where there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (
+        f"{len(names)} prompts are set aside, for their environment hung, ended its process or failed on every "
+        f"episode: {', '.join(names[:SHOWN])}{more}."
+    )
 
 
 def _lost(account: Mapping[str, int], what: str) -> str:

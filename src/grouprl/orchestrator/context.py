@@ -28,6 +28,7 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rollout.collector import Collector, with_prompts
 from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.rollout.set_aside import OFFERS
 from grouprl.tasks.task import Task
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
@@ -58,6 +59,8 @@ class SessionContext:
         self.config, self.method, self.task, self.policy = config, method, task, policy
         self.source, self.collector, self._clock = source, collector, clock
         self.renew_reference = renew_reference
+        self.say: Callable[[str], None] = lambda sentence: None
+        """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
         self._caches: dict[str, dict[str, Any]] = {}
@@ -148,6 +151,24 @@ class SessionContext:
     def request(self, index: int) -> RolloutRequest:
         """Return training prompt number `index` under a new ordinal."""
         return self.source.request(index, self.group_size)
+
+    def set_aside(self, samples: ScoredSamples) -> None:
+        """Set aside the prompts whose environment hung or ended its process, and take back those that came through."""
+        lost_b, aside = samples.scores.gone_b, self.source.aside
+        if not lost_b.any() and not len(aside):
+            return
+        lost = set(samples.index_b[lost_b].tolist())
+        names = dict(zip(samples.index_b.tolist(), (example.id for example in samples.examples), strict=True))
+        whats = {p.sample_id.rpartition("#")[0]: p.what for p in reversed(samples.scores.problems)}
+        for index in dict.fromkeys(samples.index_b.tolist()):
+            if index not in lost:
+                if aside.came_through(index) is not None:
+                    self.say(f"the prompt {names[index]} came through when it was offered again")
+                continue
+            own = aside.failed(index, names[index], whats.get(names[index], ""), self.source.position)
+            self.note("prompts_set_aside", 1.0)
+            later = "it is left out from now on" if own.times >= OFFERS else "it is set aside, and offered once more"
+            self.say(f"the prompt {names[index]} is lost: {own.what}; {later}")
 
     def sample(
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True

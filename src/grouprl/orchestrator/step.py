@@ -45,6 +45,7 @@ def gather(context: SessionContext) -> Gathered | None:
         if found is None:
             break
         part, gone, gone_b = found
+        context.set_aside(part)
         whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=context.rounds.ahead)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):

@@ -82,6 +82,7 @@ def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
     if allocation is not None:
         allotted = all_of(allocation, RolloutRequest, allocation.allot, requests, context)
         requests = [request for request in allotted if request.completions > 0]
+    requests = [request for request in requests if context.source.aside.allows(request.index)]
     return requests if sampling is None else all_of(sampling, RolloutRequest, sampling.adjust, requests, context)
 
 

@@ -76,7 +76,7 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
         given = {k: v for k, v in method.settings.items() if k in CATALOGUE[method.name].settings}
         inert = CATALOGUE[method.name].inert(given)
         found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
-    found += idle_ahead(config, method, environment=facts.environment)
+    found += idle_ahead(config, method)
     return list(dict.fromkeys([*found, *_idle_settings(config, method, facts)]))
 
 

@@ -18,6 +18,7 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.fit import check_config, check_files, check_state
 from grouprl.policy.gguf import as_folder
@@ -240,10 +241,39 @@ def memory(
     )
 
 
+def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
+    """Estimate the memory of a policy over vectors and of its rollout; () for a language model, or where none fits.
+
+    What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
+    """
+    config, spaces = run.config, run.task.spaces
+    if policy_kind(config.model.name) is None or spaces is None:
+        return ()
+    try:
+        policy = build_kind(run)
+    except InputError:  # said among the refusals
+        return ()
+    tensors = list(policy.parameters())
+    count, size = sum(p.numel() for p in tensors), sum(p.numel() * p.element_size() for p in tensors)
+    said = f"{count:,} trainable parameters"
+    rows, width = config.batch.prompts * config.batch.group_size, spaces.observation.size
+    steps = f"{rows:,} episodes × {run.task.max_turns} turns × {width} numbers × 4 bytes"
+    costs = [
+        Cost("weights", size, said),
+        Cost("gradients", size, said),
+        Cost("Adam moments", 2 * size, f"2 × {said}"),
+        Cost("rollout cache", rows * run.task.max_turns * width * 4, f"observations of {steps}"),
+    ]
+    return (*costs, Cost("reference copy", size, said)) if run.needs_reference else tuple(costs)
+
+
 def peak(costs: Iterable[Cost]) -> int:
     """Most bytes needed at once: an update and a rollout only happen together where a second process samples."""
     size = {cost.what: cost.bytes for cost in costs}
-    update, cache = size.pop("activations of a pass") + size.pop("log-prob chunk"), size.pop("rollout cache")
+    update, cache = (
+        sum(size.pop(name, 0) for name in names)
+        for names in (("activations of a pass", "log-prob chunk"), ("rollout cache",))
+    )
     return sum(size.values()) + (update + cache if SAMPLER in size else max(update, cache))
 
 

@@ -16,7 +16,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.papers.second_model import SecondModel
-from grouprl.config.rates import default_rate, rate_warnings
+from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.units import worded
@@ -37,7 +37,17 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.judging import judge_idle, judge_notes, judge_refusals
-from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.plan.memory import (
+    Arithmetic,
+    Cost,
+    ModelFacts,
+    batch_arithmetic,
+    human,
+    memory,
+    memory_of_kind,
+    peak,
+    read_model,
+)
 from grouprl.plan.passes import (
     PassChoice,
     computed_anew,
@@ -186,7 +196,11 @@ def plan(run: Config | ResolvedRun) -> Plan:
     second = sum(isinstance(part, SecondModel) for part in method.pretrain)
     extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
     anew = model is not None and computed_anew(config, model, batch)
-    costs = memory(model, batch, reference=run.needs_reference, anew=anew, **extra) if model is not None else ()
+    costs = (
+        memory(model, batch, reference=run.needs_reference, anew=anew, **extra)
+        if model is not None
+        else memory_of_kind(run)
+    )
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
@@ -336,6 +350,11 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         yield (
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
+        )
+    if config.model.lora is not None and kind_of_model(config.model) == "tiny":
+        yield (
+            "model.lora on tiny trains adapters of weights that stay as they were initialised: in docs/findings.md no "
+            "learning rate from 1e-4 to 0.03 taught such a model. Leave model.lora out, or name a trained model"
         )
     if config.model.lora is not None and config.model.lora.dropout:
         yield (

@@ -176,6 +176,7 @@ def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
         status_b=scores.status_b[index],
         problems=scores.problems,
         graded=scores.graded,
+        lost_b=None if scores.lost_b is None else scores.lost_b[index],
     )
 
 
@@ -290,6 +291,7 @@ def join_scores(scores: Sequence[Scores]) -> Scores:
         status_b=np.concatenate([s.status_b for s in scores]),
         problems=[problem for s in scores for problem in s.problems],
         graded=any(s.graded for s in scores),
+        lost_b=None if all(s.lost_b is None for s in scores) else np.concatenate([s.gone_b for s in scores]),
     )
 
 

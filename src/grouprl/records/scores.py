@@ -44,11 +44,19 @@ class Scores:
     problems: list[Problem]
     graded: bool = False
     """Whether the reward is graded and does not say what is right; `correct_b` then means reward >= 1."""
+    lost_b: NDArray[np.bool_] | None = None
+    """[B] which samples an environment took with it: it hung, ended its process, or failed on its whole prompt; None:
+    none."""
 
     @property
     def ok_b(self) -> NDArray[np.bool_]:
         """Which samples have a reward: bool [B]."""
         return self.status_b == "ok"
+
+    @property
+    def gone_b(self) -> NDArray[np.bool_]:
+        """`lost_b`, all False where it is None."""
+        return np.zeros(len(self.reward_b), dtype=np.bool_) if self.lost_b is None else self.lost_b
 
     @property
     def failed_b(self) -> NDArray[np.bool_]:

@@ -52,6 +52,8 @@ class Failure:
     trace: str = ""
     status: Literal["error", "bad_value", "timeout"] = "bad_value"
     by: By = "reward"
+    lost: bool = False
+    """Whether an environment hung or ended its process: there is nothing left of it that could go on."""
 
 
 @dataclass(frozen=True)

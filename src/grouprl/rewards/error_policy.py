@@ -13,6 +13,12 @@ from grouprl.records.scores import Problem, Scores
 Mode = Literal["drop_row", "drop_group", "zero", "raise"]
 
 
+PROMPTS = 16
+"""More prompts than that that lost a sample to their environment stop the run, where they are most of the last ones;"""
+PROMPT_WINDOW = 64
+"""so many, or those of the present step if they are more."""
+
+
 class ErrorPolicy:
     """Decide which samples stay when a reward or environment failed on some, and stop the run if that is too often.
 
@@ -22,7 +28,10 @@ class ErrorPolicy:
     it applies to no sample of the batch at all.
 
     The budget: the run stops when `max_consecutive` samples in a row failed, or more than `max_fraction` of the last
-    `window` samples (counted against the full window, so that a few early failures do not stop a run).
+    `window` samples (counted against the full window, so that a few early failures do not stop a run). Samples that an
+    environment took with it (`Scores.lost_b`) do not count, for one bad prompt loses as many as its group has: of
+    those the run stops when more than `PROMPTS` of the last prompts had one, and they are most of them. With a
+    `max_fraction` of 0 they count like the others.
     """
 
     def __init__(
@@ -46,6 +55,8 @@ class ErrorPolicy:
         self.window = window
         self._consecutive = 0
         self._recent: list[bool] = []
+        self._prompts: list[bool] = []
+        """Of the last prompts, which lost a sample to its environment."""
 
     def apply(self, scores: Scores, group_b: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which of the B samples to keep: bool [B]; `group_b` [B] says which prompt each belongs to.
@@ -61,7 +72,7 @@ class ErrorPolicy:
             raise InputError(f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores", "they are equal")
         nowhere = len(scores.status_b) > 0 and bool((scores.status_b == "not_applicable").all())
         failed_b = scores.failed_b | nowhere
-        self.spend(failed_b, scores.problems)
+        self.spend(failed_b, scores.problems, scores.gone_b if self.max_fraction > 0 else None, group_b)
         if self.mode == "zero":
             scores.reward_b[scores.failed_b] = 0.0
             return scores.ok_b | scores.failed_b
@@ -69,12 +80,25 @@ class ErrorPolicy:
             return scores.ok_b & ~np.isin(group_b, group_b[scores.failed_b])
         return scores.ok_b
 
-    def spend(self, failed_b: NDArray[np.bool_], problems: list[Problem]) -> None:
+    def spend(
+        self,
+        failed_b: NDArray[np.bool_],
+        problems: list[Problem],
+        lost_b: NDArray[np.bool_] | None = None,
+        group_b: NDArray[np.integer] | None = None,
+    ) -> None:
         """Count which of some samples failed, bool [B]; `problems` tell of those that did.
+
+        Those of `lost_b` [B] were taken by their environment and count by their prompt `group_b` [B] alone.
 
         Raises:
             RunError: when the budget is spent, naming a sample.
         """
+        if self.mode == "raise" and failed_b.any():
+            raise _stop("", problems)
+        if lost_b is not None and group_b is not None:
+            self._spend_prompts(lost_b, group_b, problems)
+            failed_b = failed_b[~lost_b]
         longest = self._consecutive
         for failed in failed_b.tolist():
             self._consecutive = self._consecutive + 1 if failed else 0
@@ -82,22 +106,29 @@ class ErrorPolicy:
         self._recent = (self._recent + failed_b.tolist())[-self.window :]
         if not failed_b.any():
             return
-        if self.mode == "raise":
-            raise _stop("", problems)
         if longest >= self.max_consecutive:
             raise _stop(f" on {longest} samples in a row", problems)
         failures = sum(self._recent)
         if failures > self.max_fraction * self.window:
             raise _stop(f" on {failures} of the last {len(self._recent)} samples", problems)
 
+    def _spend_prompts(self, lost_b: NDArray[np.bool_], group_b: NDArray[np.integer], problems: list[Problem]) -> None:
+        bad = set(group_b[lost_b].tolist())
+        tried = dict.fromkeys(group_b.tolist())
+        self._prompts = [*self._prompts, *(group in bad for group in tried)][-max(PROMPT_WINDOW, len(tried)) :]
+        if bad and sum(self._prompts) > PROMPTS and 2 * sum(self._prompts) > len(self._prompts):
+            raise _stop(f" on {sum(self._prompts)} of the last {len(self._prompts)} prompts", problems)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the spent budget, JSON-serialisable, for a checkpoint."""
-        return {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
+        budget = {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
+        return {**budget, "prompts": [int(lost) for lost in self._prompts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._consecutive = int(state["consecutive"])
         self._recent = [bool(failed) for failed in state["recent"]][-self.window :]
+        self._prompts = [bool(lost) for lost in state.get("prompts", ())]
 
 
 def _stop(how_often: str, problems: list[Problem]) -> RunError:

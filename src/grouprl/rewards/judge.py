@@ -15,7 +15,7 @@ from typing import Any
 
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer, check_url
-from grouprl.rewards.judge_text import RUBRIC, Trajectory, as_messages, read_scores, shown
+from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, read_scores, shown
 from grouprl.rewards.validation import Verdict, VerdictReward
 
 PLACE = "judged"
@@ -23,7 +23,7 @@ PLACE = "judged"
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupPlace:
     """Where a row belongs: its group, which sample of it, and the prompt in front of it."""
 
     group: Hashable
@@ -73,17 +73,20 @@ class TrajectoryJudge(VerdictReward):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return each row's score, judged in its group; columns hold its `Place` (`placed`).
+        """Return each row's score, judged in its group; columns hold its `GroupPlace` (`placed`).
 
         A row without one is a group by itself, without a prompt.
         """
         samples: dict[Hashable, dict[Hashable, list[int]]] = {}
-        places = [each.get(PLACE) or Place(ids[row], 0, ()) for row, each in enumerate(columns)]
+        places = [each.get(PLACE) or GroupPlace(ids[row], 0, ()) for row, each in enumerate(columns)]
         for row, place in enumerate(places):
             samples.setdefault(place.group, {}).setdefault(place.sample, []).append(row)
         groups = [list(rows.values()) for rows in samples.values()]
         trajectories = [
-            [Trajectory(as_messages(places[rows[0]].prompt), "\n".join(completions[i] for i in rows)) for rows in group]
+            [
+                JudgedTrajectory(as_messages(places[rows[0]].prompt), "\n".join(completions[i] for i in rows))
+                for rows in group
+            ]
             for group in groups
         ]
         with ThreadPoolExecutor(self.at_once) as pool:
@@ -94,7 +97,7 @@ class TrajectoryJudge(VerdictReward):
                 found |= dict.fromkeys(rows, verdict)
         return [found[row] for row in range(len(completions))]
 
-    def judge(self, group: Sequence[Trajectory]) -> tuple[float, ...]:
+    def judge(self, group: Sequence[JudgedTrajectory]) -> tuple[float, ...]:
         """Return the scores of a group's trajectories, by one request (and further ones where it fails).
 
         Raises:
@@ -112,7 +115,7 @@ class TrajectoryJudge(VerdictReward):
         scores = dict(zip(distinct, self.client.tried(attempt), strict=True))
         return tuple(scores[each.text, repr(each.prompt)] for each in group)
 
-    def _scores(self, group: Sequence[Trajectory], correct_at: float) -> list[Verdict]:
+    def _scores(self, group: Sequence[JudgedTrajectory], correct_at: float) -> list[Verdict]:
         try:
             scores = self.judge(group)
         except NoAnswer as error:
@@ -131,7 +134,7 @@ class TrajectoryJudge(VerdictReward):
         return {"max_tokens": self.tokens, "temperature": self.temperature, "seed": self.seed, **form}
 
 
-def placed(reward: Reward, columns: Sequence[Columns], places: Sequence[Place]) -> list[Columns]:
+def placed(reward: Reward, columns: Sequence[Columns], places: Sequence[GroupPlace]) -> list[Columns]:
     """Return the columns of rows, with their places where the reward is a judge; no other one is told."""
     if not isinstance(reward, TrajectoryJudge):
         return list(columns)

@@ -50,7 +50,7 @@ Messages = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class Trajectory:
+class JudgedTrajectory:
     """One trajectory of a group: the messages of its prompt, and the text behind them."""
 
     prompt: Messages
@@ -58,7 +58,7 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownGroup:
     """What the judge is shown of a group: the messages, and the name of each trajectory in it."""
 
     messages: tuple[Mapping[str, str], ...]
@@ -71,7 +71,7 @@ def as_messages(prompt: Any) -> Messages:
     return ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(dict(m) for m in prompt)
 
 
-def shown(group: Sequence[Trajectory], rubric: str, seed: int, longest: int) -> Shown:
+def shown(group: Sequence[JudgedTrajectory], rubric: str, seed: int, longest: int) -> ShownGroup:
     """Return what a judge is shown of a group.
 
     Names and order follow from `seed` and the group's texts: which trajectory stands first says nothing, and equal
@@ -87,7 +87,7 @@ def shown(group: Sequence[Trajectory], rubric: str, seed: int, longest: int) -> 
     shared = ",\n".join(map(quoted, group[0].prompt[:begin]))
     content = f'{{"shared": [\n{shared}\n],\n"trajectories": [\n' + ",\n".join(lines) + "\n]}"
     system = {"role": "system", "content": SYSTEM.format(rubric=rubric.strip())}
-    return Shown((system, {"role": "user", "content": content}), names)
+    return ShownGroup((system, {"role": "user", "content": content}), names)
 
 
 def quoted(value: Any) -> str:

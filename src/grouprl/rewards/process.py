@@ -146,8 +146,11 @@ class WorkerProcess:
         self.kill()
 
 
-def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any]) -> bytes:
-    """Return the first message to a worker: plain data, as it is read before any module can be found."""
+def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any], seconds: float = 0.0) -> bytes:
+    """Return the first message to a worker: plain data, as it is read before any module can be found.
+
+    `seconds` is the time of a call, for workers that watch it themselves.
+    """
     package = str(Path(__file__).resolve().parent.parent)
     here = os.getcwd()
     path = [here if entry == "" else entry for entry in sys.path]
@@ -158,6 +161,7 @@ def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any]) -> byt
             "memory": memory,
             "parcel": parcel,
             "examples": examples,
+            "seconds": seconds,
         }
     )
 

@@ -77,6 +77,7 @@ def _collect(verdicts: list[Verdict], completions: Sequence[str], ids: Sequence[
             if v.status != "ok"
         ],
         graded=any(v.graded for v in verdicts),
+        lost_b=np.array([v.lost for v in verdicts], dtype=np.bool_) if any(v.lost for v in verdicts) else None,
     )
 
 

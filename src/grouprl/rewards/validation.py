@@ -38,6 +38,8 @@ class Verdict:
     trace: str = ""
     by: By = "reward"
     """Who failed, where the status says that somebody did."""
+    lost: bool = False
+    """Whether an environment hung or ended its process."""
     graded: bool = False
     """Whether the reward is graded and does not say what is right: no "correct", neither 0 nor 1 nor -1."""
 
@@ -196,7 +198,7 @@ def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: 
     if type(value) is float and math.isfinite(value) and not weights:  # by far the commonest
         return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
     if isinstance(value, Failure):
-        return Verdict(value.status, what=value.what, trace=value.trace, by=value.by)
+        return Verdict(value.status, what=value.what, trace=value.trace, by=value.by, lost=value.lost)
     if value is None:
         return Verdict("not_applicable", what="the reward returned None (does not apply)")
     named = value if isinstance(value, Mapping) else {"reward": value}

@@ -115,7 +115,7 @@ def _observed(play: _Play, found: Any, spaces: Spaces) -> Observation | None:
     """Take an observation; None, and the episode is over, where it is not of the space."""
     size = spaces.observation.size
     if isinstance(found, Failure):
-        play.episode.fail(found.what, found.trace, found.status)
+        play.episode.fail_as(found)
         return None
     try:
         seen_d = np.asarray(found, dtype=np.float32)
@@ -137,7 +137,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
         episode.record_scores(found)
     for episode, found in zip(episodes, stage.call("close", [(e.number, ()) for e in episodes]), strict=True):
         if isinstance(found, Failure):
-            episode.fail(found.what, found.trace, found.status)
+            episode.fail_as(found)
 
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:

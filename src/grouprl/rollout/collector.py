@@ -27,9 +27,9 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, subset_scores
 from grouprl.records.scores import Scores
 from grouprl.records.turns import Record, Turn
-from grouprl.rewards.contract import reward_name
+from grouprl.rewards.contract import Failure, reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.judge import Place, placed
+from grouprl.rewards.judge import GroupPlace, placed
 from grouprl.rewards.scoring import score
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.engines import local_engine
@@ -41,7 +41,7 @@ from grouprl.rollout.episode_rows import (
     start_of,
     with_function,
 )
-from grouprl.rollout.episodes import Episodes, play
+from grouprl.rollout.episodes import Episodes, Start, TurnSettings, play
 from grouprl.rollout.sampler import as_rollout
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import stored
@@ -119,10 +119,7 @@ class Collector:
         rows = [(request, request.first + i) for request in requests for i in range(request.completions)]
         if greedy:
             rows = [(request, GREEDY) for request in requests]
-        temperature = self.config.sampling.temperature
-        foreign_b = np.array(
-            [request.temperature not in (None, temperature) or scaling is not None for request, _ in rows], dtype=bool
-        )
+        foreign_b = self.foreign(rows) | (scaling is not None)
         if self.make is not None:
             return self._played(rows, foreign_b, greedy=greedy, scaling=scaling, count_failures=count_failures)
         budgets = [min(request.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for request, _ in rows]
@@ -203,8 +200,12 @@ class Collector:
     def _played(
         self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, scaling: EntropyScaling | None, count_failures: bool
     ) -> ScoredSamples:
-        """Play the requested episodes; rows without a token of the policy's own cannot be trained on."""
+        """Play the requested episodes."""
         episodes = self._play(rows, greedy=greedy, scaling=scaling)
+        return self.played(rows, episodes, foreign_b, count_failures=count_failures)
+
+    def played(self, rows: Rows, episodes: Episodes, foreign_b: np.ndarray, *, count_failures: bool) -> ScoredSamples:
+        """Score played episodes; rows without a token of the policy's own cannot be trained on."""
         which = [rows[e] for e in episodes.episode_b.tolist()]
         names = [sample_id(request.example.id, n, c) for (request, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):
@@ -212,6 +213,7 @@ class Collector:
         if self.config.reward.replaced:
             more = self._score(episodes.texts, which, names, episodes.prompts)
             scores = with_function(scores, more, reward_name(self.reward))
+        scores = replace(scores, lost_b=_lost_prompts(scores, episodes, which))
         rollout = episodes.rollout
         if any(request.train_prefix for request, _ in rows):
             rollout = self._with_prefix_logps(rollout, episodes, which)
@@ -265,10 +267,25 @@ class Collector:
             entropy_bt[row, where] = out.entropy_bt[place, where].cpu().to(entropy_bt)
         return replace(rollout, logp_bt=logp_bt, entropy_bt=entropy_bt)
 
+    def starts(self, rows: Rows) -> list[Start]:
+        """Return the episodes that rows are, with seeds of their own."""
+        temperature = self.config.sampling.temperature
+        return [start_of(request, number, self.config.seed, temperature) for request, number in rows]
+
+    def turn_settings(self) -> TurnSettings:
+        """How the turns of episodes are sampled."""
+        sampling = self.config.sampling
+        return TurnSettings(self.task.agents, False, sampling.top_p, sampling.top_k, self._stop)
+
+    def foreign(self, rows: Rows) -> np.ndarray:
+        """[B] bool: rows that are sampled at another temperature than the run's."""
+        temperature = self.config.sampling.temperature
+        return np.array([request.temperature not in (None, temperature) for request, _ in rows], dtype=bool)
+
     def _play(self, rows: Rows, *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         assert self.make is not None
-        sampling, seed = self.config.sampling, self.config.seed
-        starts = [start_of(request, number, seed, sampling.temperature) for request, number in rows]
+        sampling = self.config.sampling
+        starts = self.starts(rows)
         with self.watch("rollout"), span("environments"):
             if self.task.spaces is not None:
                 return play_arrays(
@@ -295,6 +312,7 @@ class Collector:
                 history=sampling.history,
                 stage=self.stage,
                 sampler=self.sampler,
+                reproducible=self.config.run.async_steps == 0,
             )
 
     def _scored_samples(
@@ -359,10 +377,20 @@ class Collector:
     @spanned("score")
     def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Any]) -> Scores:
         shown = zip(rows, prompts, strict=True)
-        places = [Place(request.ordinal, number, prompt) for (request, number), prompt in shown]
+        places = [GroupPlace(request.ordinal, number, prompt) for (request, number), prompt in shown]
         columns = placed(self.reward, [request.example.columns for request, _ in rows], places)
         with self.watch("score"):
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
+
+
+def _lost_prompts(scores: Scores, episodes: Episodes, which: Rows) -> np.ndarray | None:
+    """[B] rows that their environment took with it, and those of prompts on all of whose episodes it failed."""
+    failed_b = np.array([isinstance(verdict, Failure) for verdict in episodes.verdicts], dtype=bool)
+    if not failed_b.any():
+        return scores.lost_b
+    prompt_b = np.array([request.ordinal for request, _ in which])
+    several_b = np.array([len(set(episodes.episode_b[prompt_b == prompt].tolist())) > 1 for prompt in prompt_b])
+    return scores.gone_b | (failed_b & several_b & ~np.isin(prompt_b, prompt_b[~failed_b]))
 
 
 def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
+from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Example, Message
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
@@ -61,6 +63,8 @@ class Context:
     turn_of: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
+    """Version of the weights that sampled each token, `NO_VERSION` where none did."""
     turns: list[Turn] = field(default_factory=list)
     talk: list[tuple[Message, ...]] = field(default_factory=list)
     """The exchange behind the prompt: messages of each turn, and those of each observation."""
@@ -72,16 +76,40 @@ class Context:
         """Tokens so far, the prompt included."""
         return len(self.prompt_ids) + len(self.ids)
 
-    def append_action(self, turn: Turn, ids: list[int], logp: list[float], entropy: list[float], own: bool) -> None:
-        """Append the tokens of a turn; `own` says whether they are trained on."""
+    def append_action(
+        self,
+        turn: Turn,
+        ids: list[int],
+        logp: list[float],
+        entropy: list[float],
+        own: bool,
+        version: int = NO_VERSION,
+    ) -> None:
+        """Append the tokens of a turn; `own` says whether they are trained on, `version` which weights sampled them."""
         self._append(ids, own, len(self.turns), logp, entropy)
+        self.version += [version if own else NO_VERSION] * len(ids)
         self.turns.append(turn)
         self.talk.append((Message(role="assistant", content=turn.action),))
 
     def append_seen(self, ids: list[int], shown: Observation) -> None:
         """Append tokens of the environment."""
         self._append(ids, False, -1, [0.0] * len(ids), [0.0] * len(ids))
+        self.version += [NO_VERSION] * len(ids)
         self.talk.append(shown_messages(shown))
+
+    def branch(self, turns: Mapping[int, Turn]) -> Context:
+        """Return a copy that goes on by itself; `turns` are the copies of its turns, by their identity."""
+        return replace(
+            self,
+            ids=[*self.ids],
+            mask=[*self.mask],
+            turn_of=[*self.turn_of],
+            logp=[*self.logp],
+            entropy=[*self.entropy],
+            version=[*self.version],
+            turns=[turns[id(turn)] for turn in self.turns],
+            talk=[*self.talk],
+        )
 
     def _append(self, ids: list[int], own: bool, turn: int, logp: list[float], entropy: list[float]) -> None:
         self.ids += ids
@@ -107,6 +135,20 @@ class Episode:
         self._waiting: dict[str, float] = {}
         self._open: dict[str, Context] = {}
         self._actor: Context | None = None
+
+    def branch(self) -> Episode:
+        """Return a copy that goes on by itself: it shares nothing that either of them changes."""
+        copied = {id(turn): replace(turn) for turn in self.turns}
+        rows = {id(context): context.branch(copied) for context in self.contexts}
+        other = copy.copy(self)
+        other.contexts = [rows[id(context)] for context in self.contexts]
+        other.turns = [copied[id(turn)] for turn in self.turns]
+        other.components = dict(self.components)
+        other._latest = {agent: copied[id(turn)] for agent, turn in self._latest.items()}
+        other._waiting = dict(self._waiting)
+        other._open = {agent: rows[id(context)] for agent, context in self._open.items()}
+        other._actor = None if self._actor is None else rows[id(self._actor)]
+        return other
 
     @property
     def alive(self) -> bool:
@@ -149,12 +191,14 @@ class Episode:
         context.append_seen(ids, self.shown)
         self._actor = context
 
-    def act(self, ids: list[int], logp: list[float], entropy: list[float], action: str) -> None:
-        """Record the tokens of a turn."""
+    def act(
+        self, ids: list[int], logp: list[float], entropy: list[float], action: str, version: int = NO_VERSION
+    ) -> None:
+        """Record the tokens of a turn, which weights of this version sampled."""
         context, own = self.acting, self.led is None or self.start.train_prefix
         turn = Turn(len(self.turns), self.shown.state, action)
         turn.reward += self._waiting.pop(context.agent, 0.0)
-        context.append_action(turn, ids, logp, entropy, own)
+        context.append_action(turn, ids, logp, entropy, own, version)
         self.turns.append(turn)
         self._latest[context.agent] = turn
 
@@ -211,7 +255,7 @@ class Episode:
     def record_scores(self, found: Any) -> None:
         """Record what `score` or `scores` returned: (whether by agent, components)."""
         if isinstance(found, Failure):
-            self.fail(found.what, found.trace, found.status)
+            self.fail_as(found)
             return
         by_agent, given = found
         name = "scores()" if by_agent else "score()"
@@ -246,12 +290,24 @@ class Episode:
         pairs = ((f"{who[id(turn)]}> {_told(turn)}", turn.seen) for turn in turns)
         return "\n".join(line for pair in pairs for line in pair if line)
 
-    def fail(self, what: str, trace: str = "", status: Any = "error", who: str = "the environment failed") -> None:
+    def fail(
+        self,
+        what: str,
+        trace: str = "",
+        status: Any = "error",
+        who: str = "the environment failed",
+        *,
+        lost: bool = False,
+    ) -> None:
         """Note the first failure, naming the prompt and the seed; the episode is over."""
         self.ended = "error"
         if self.failure is None:
             where = f"prompt '{self.start.example.id}', seed {self.start.seed}, turn {len(self.turns)}"
-            self.failure = Failure(f"{who} ({where}): {what}", trace, status, "environment")
+            self.failure = Failure(f"{who} ({where}): {what}", trace, status, "environment", lost)
+
+    def fail_as(self, found: Failure) -> None:
+        """Note how the environment failed."""
+        self.fail(found.what, found.trace, found.status, lost=found.lost)
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
         if self.failure is not None:
@@ -286,7 +342,7 @@ class Episode:
     def _fits(self, value: Any, kind: type, what: str) -> bool:
         """Tell whether `value` is of the required kind, its texts included; else the episode is over."""
         if isinstance(value, Failure):
-            self.fail(value.what, value.trace, value.status)
+            self.fail_as(value)
         elif not isinstance(value, kind):
             self.fail(f"{what or 'the observation of step()'} is {type(value).__name__}, not {kind.__name__}")
         elif isinstance(value, Observation) and not (isinstance(value.text, str) and isinstance(value.state, str)):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.envs.awaiting import close
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.stage import Stage
 from grouprl.records.examples import Example
@@ -22,6 +23,8 @@ from grouprl.rollout.template_check import check_template
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
+SLOW = 0.001
+"""Environments whose calls take so many seconds are worth a word."""
 ANSWERS = 2**20
 """More completions than any prompt gets: it keeps apart the numbers of episodes of different prompts."""
 
@@ -36,7 +39,7 @@ def environments(task: Task) -> Callable[[], Environment] | None:
             f"the environment of the task '{task.name}' is {type(example).__name__}",
             "an environment has reset, step, score and close (grouprl.envs.Environment)",
         )
-    example.close()
+    close(example)
     return task.environment
 
 
@@ -44,7 +47,7 @@ def demonstrates(task: Task) -> bool:
     """Whether the environments of `task` can demonstrate."""
     example = task.environment()
     if example is not None:
-        example.close()
+        close(example)
     return isinstance(example, Demonstrator)
 
 
@@ -105,6 +108,7 @@ def with_function(scores: Scores, more: Scores, name: str) -> Scores:
         status_b=np.where(scores.ok_b & ~silent_b, more.status_b, scores.status_b),
         problems=[*scores.problems, *said],
         graded=scores.graded,
+        lost_b=scores.lost_b,
     )
 
 
@@ -215,10 +219,16 @@ def measured(
     if not told.refusals and len(seen.failures) == len(starts):
         what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every prompt that was tried"
         return Measured(0, own, (what,), told.notes)
-    notes = (*_rows_note(seen), *told.notes)
+    notes = (*_time_note(stage), *_rows_note(seen), *told.notes)
     if not getattr(encoder.tokenizer, "chat_template", None) and history != "refuse":
         notes += (f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns",)
     return Measured(max(seen.rollout.tokens.prompt_lengths), behind, told.refusals, notes)
+
+
+def _time_note(stage: Stage | None) -> Iterator[str]:
+    """Say how long environments take, and on which prompt longest, where it is worth a word."""
+    if stage is not None and stage.times.whole.mean >= SLOW:
+        yield stage.times.words()
 
 
 def _rows_note(seen: Episodes) -> Iterator[str]:

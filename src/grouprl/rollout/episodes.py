@@ -7,25 +7,27 @@ decoded and encoded again. Each agent of an episode has rows of its own: one, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from grouprl.core.errors import InputError
 from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
 from grouprl.envs.stage import HereStage, Stage
-from grouprl.protocols import EntropyScaling, Request, Sampler, SamplingSession
+from grouprl.protocols import NO_VERSION, EntropyScaling, Request, Sampler, SamplingSession
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
+from grouprl.rollout.player import Player, Settling, written
+from grouprl.rollout.rounds import LockstepRounds
 from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
-from grouprl.rollout.turn_text import History, Onward, TurnText
+from grouprl.rollout.table import EpisodeLimits, EpisodeTable
+from grouprl.rollout.turn_text import History
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,12 @@ def play(
     stage: Stage | None = None,
     sampler: Sampler[Any, int] | None = None,
     kept_gb: float = KEPT_GB,
+    reproducible: bool = True,
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
 
-    An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
+    An episode depends on its start and the policy alone, not on its neighbours; where `reproducible`, to the bit, for
+    whatever time its environment and those of others take. A turn has at most `max_new_tokens`
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
     Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
@@ -119,39 +123,76 @@ def play(
     Raises:
         InputError: a first observation that leaves no room to act, or that the chat template cannot render.
     """
+    settings = TurnSettings(tuple(agents), greedy, top_p, top_k, tuple(stop), entropy_scaling)
+    sampler = sampler or LocalSampler(policy, kept_gb=kept_gb)
+    table = EpisodeTable(
+        policy, stage or HereStage(make), history, EpisodeLimits(policy.max_positions, max_turns, max_new_tokens)
+    )
+    episodes = [Episode(number, start, agents) for number, start in enumerate(starts)]
+    with ExitStack() as open_sessions:
+        open_sessions.callback(table.stage.clear)
+        turns = TurnSampling(sampler, settings, open_sessions)
+        if reproducible:
+            LockstepRounds(table, turns, TurnSampling(sampler, settings, open_sessions), episodes).play()
+        else:
+            player = Player(table, turns)
+            player.begin(episodes)
+            while player.busy:
+                player.advance()
+        return laid_out(list(policy.eos_ids[:1]), score_type(policy), episodes, exact=turns.exact)
 
-    def sample(session: SamplingSession[Any, int], living: list[Episode], budget: int) -> Rollout:
-        requests = [
-            Request(
-                (*episode.acting.prompt_ids, *episode.acting.ids),
-                budget,
-                (episode.start.action_seed + len(episode.turns)) % 2**64,
-                episode.start.temperature,
-                greedy=greedy,
-                top_p=top_p,
-                top_k=top_k,
-                stop_texts=tuple(stop),
-                entropy_scaling=entropy_scaling,
-                name=(episode.number, episode.acting.number),
-                agent=agents.index(episode.acting.agent),
-            )
-            for episode in living
-        ]
-        return as_rollout(requests, session.sample(requests))
 
-    end = list(policy.eos_ids[:1])
-    sampler, exact = sampler or LocalSampler(policy, kept_gb=kept_gb), True
-    begun = _begun(policy, stage or HereStage(make), starts, agents, history)
-    with sampler.session() as session, begun as table:
-        while living := table.room(policy.max_positions, max_turns, max_new_tokens):
-            if led := [episode for rows in living.values() for episode in rows if episode.led is not None]:
-                table.take(led, _written([list(episode.led or ()) for episode in led]))
-                continue
-            for budget, rows in living.items():
-                sampled = sample(session, rows, budget)
-                exact = exact and sampled.exact
-                table.take(rows, sampled)
-        return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes, exact=exact)
+@dataclass(frozen=True)
+class TurnSettings:
+    """How turns are sampled; see `play`."""
+
+    agents: tuple[str, ...] = ("",)
+    greedy: bool = False
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+    entropy_scaling: EntropyScaling | None = None
+
+
+class TurnSampling:
+    """Samples the next turns of episodes, in a session of its own that is opened when it is first needed."""
+
+    def __init__(self, sampler: Sampler[Any, int], settings: TurnSettings, open_sessions: ExitStack) -> None:
+        self.sampler, self.settings, self._open = sampler, settings, open_sessions
+        self._session: SamplingSession[Any, int] | None = None
+        self.exact = True
+        """Whether every turn so far was sampled with exact log-probs."""
+
+    def __call__(self, episodes: Sequence[Episode], budget: int) -> Rollout:
+        """Sample a turn of at most `budget` tokens for each episode."""
+        if self._session is None:
+            self._session = self._open.enter_context(self.sampler.session())
+        requests = [self._request(episode, budget) for episode in episodes]
+        sampled = as_rollout(requests, self._session.sample(requests))
+        self.exact = self.exact and sampled.exact
+        return sampled
+
+    def _request(self, episode: Episode, budget: int) -> Request[tuple[int, ...]]:
+        s = self.settings
+        return Request(
+            (*episode.acting.prompt_ids, *episode.acting.ids),
+            budget,
+            (episode.start.action_seed + len(episode.turns)) % 2**64,
+            episode.start.temperature,
+            greedy=s.greedy,
+            top_p=s.top_p,
+            top_k=s.top_k,
+            stop_texts=s.stop,
+            entropy_scaling=s.entropy_scaling,
+            name=(episode.number, episode.acting.number),
+            agent=s.agents.index(episode.acting.agent),
+        )
+
+
+def score_type(policy: Any) -> torch.dtype:
+    """Return the type of a policy's log-probs."""
+    kind: torch.dtype = getattr(policy, "score_dtype", torch.float32)
+    return kind
 
 
 def demonstrate(
@@ -172,8 +213,13 @@ def demonstrate(
     """
     end = list(policy.eos_ids[:1])
     stage = stage or HereStage(make)
-    with _begun(policy, stage, starts, agents, history) as table:
-        while living := table.room(positions, max_turns, max_new_tokens):
+    table = EpisodeTable(policy, stage, history, EpisodeLimits(positions, max_turns, max_new_tokens))
+    episodes = [Episode(number, start, agents) for number, start in enumerate(starts)]
+    with closing_stage(stage):
+        firsts = stage.call("reset", [(e.number, (e.start.example, e.start.seed)) for e in episodes])
+        table.see(list(zip(episodes, firsts, strict=True)))
+        while living := table.room(episode for episode in episodes if episode.alive):
+            _settle(episodes, stage)
             for budget, rows in living.items():
                 shown = stage.call("demonstrate", [(e.number, (e.start.example.id, e.start.seed)) for e in rows])
                 acts = [act if isinstance(act, str) else "" for act in shown]
@@ -181,138 +227,41 @@ def demonstrate(
                 for episode, act in zip(rows, shown, strict=True):
                     _check_demonstration(episode, act)
                 alive = [i for i, episode in enumerate(rows) if episode.alive]
-                table.take([rows[i] for i in alive], _written([ids[i] for i in alive]))
-        return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes)
+                _step([rows[i] for i in alive], written([ids[i] for i in alive]), table)
+        _settle(episodes, stage)
+        return laid_out(end, score_type(policy), episodes)
 
 
 def _check_demonstration(episode: Episode, act: Any) -> None:
     if isinstance(act, Failure):
-        episode.fail(act.what, act.trace, act.status)
+        episode.fail_as(act)
     elif not isinstance(act, str):
         episode.fail(f"demonstrate() is {type(act).__name__}, not str")
 
 
-def _written(ids: list[list[int]]) -> Rollout:
-    """Return turns that no policy sampled: log-probs are 0."""
-    zeros_bt = torch.zeros(len(ids), max(map(len, ids), default=0))
-    return Rollout((), tuple(map(tuple, ids)), zeros_bt, zeros_bt, torch.zeros(len(ids)))
+def _step(rows: Sequence[Episode], given: Rollout, table: EpisodeTable) -> None:
+    """Act out given turns, and wait for what comes of them."""
+    texts = table.act(rows, given)
+    steps = table.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
+    table.see(list(zip(rows, steps, strict=True)))
 
 
-class _Table:
-    """Episodes that are played together on one stage."""
-
-    def __init__(self, policy: Any, stage: Stage, episodes: list[Episode], history: History) -> None:
-        self.policy, self.stage, self.episodes = policy, stage, episodes
-        self.between = TurnText(policy, history)
-
-    def begin(self) -> None:
-        """Begin every episode."""
-        firsts = self.stage.call("reset", [(e.number, (e.start.example, e.start.seed)) for e in self.episodes])
-        for episode, first in zip(self.episodes, firsts, strict=True):
-            episode.see_first(first)
-        self._show([episode for episode in self.episodes if episode.alive])
-
-    def room(self, positions: int | None, max_turns: int, max_new_tokens: int) -> dict[int, list[Episode]]:
-        """Return the living episodes by the tokens that their next turn may have; end those with none left."""
-        living: dict[int, list[Episode]] = {}
-        for episode in (episode for episode in self.episodes if episode.alive):
-            budget = min(episode.start.budget or max_new_tokens, max_new_tokens)
-            left = None if positions is None else positions - episode.acting.length
-            budget = budget if left is None else min(budget, left)
-            if len(episode.turns) >= min(max_turns, episode.start.turns or max_turns):
-                episode.ended = "out_of_turns"
-            elif budget > 0 and (left is None or len(episode.led or ()) <= left):
-                living.setdefault(budget, []).append(episode)
-            elif episode.turns:
-                episode.ended = "out_of_room"
-            else:
-                raise InputError(
-                    f"the first observation of prompt '{episode.start.example.id}' has {episode.acting.length} tokens",
-                    f"the model has room for {positions} positions, and the policy needs some to act",
-                    "Use a model with more positions, or shorter observations",
-                )
-        self._settle()
-        return living
-
-    def take(self, rows: Sequence[Episode], sampled: Rollout) -> None:
-        """Let the environments act on the sampled actions, and append what they show to those that continue."""
-        texts = self.policy.decode_all(sampled.response_ids)
-        logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
-        for i, episode in enumerate(rows):
-            ids = list(sampled.response_ids[i])
-            episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
-            self.between.think(episode.acting, episode.turns[-1], ids)
-        told = [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
-        steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, told, strict=True)])
-        for episode, step in zip(rows, steps, strict=True):
-            episode.see(step)
-        self._show([episode for episode in rows if episode.alive])
-
-    def _show(self, episodes: Sequence[Episode]) -> None:
-        """Put the last observation of each episode where it belongs: at the end of a row, or at the beginning of one.
-
-        What an action led to and the policy cannot read is removed from the observation, and the turn is invalid: no
-        action can end the run.
-        """
-        try:
-            self._place(episodes)
-        except InputError:
-            if not [episode for episode in episodes if episode.turns and episode.leave_out(self._unreadable)]:
-                raise
-            self._place(episodes)
-
-    def _unreadable(self, text: str) -> bool:
-        try:
-            self.policy.encode_all([text])
-        except InputError:
-            return True
-        return False
-
-    def _place(self, episodes: Sequence[Episode]) -> None:
-        begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
-        grown: list[tuple[Episode, Context, Onward]] = []
-        for episode in [each for each in episodes if each.alive]:
-            context, shown = episode.addressed, episode.shown
-            if unable := self.between.unable(shown):
-                episode.fail(unable, who="the observation cannot be shown")
-            elif context is None:
-                first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
-                begun.append((episode, first, None))
-            elif (onward := self.between.onward(context, shown)).prompt is not None:
-                begun.append((episode, onward.prompt, context))
-            elif onward.text is not None:
-                grown.append((episode, context, onward))
-            else:
-                episode.fail(onward.refused, who="the episode cannot be continued")
-        prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
-        later = self.between.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
-        for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
-            episode.begin(prompt, list(ids), before)
-        for (episode, context, onward), ids in zip(grown, later, strict=True):
-            onward.keep(context)
-            episode.go_on(context, ids)
-
-    def _settle(self) -> None:
-        """Request the scores of episodes that are over, and release their environments."""
-        over = [episode for episode in self.episodes if not episode.alive and not episode.settled]
-        well = [episode for episode in over if episode.failure is None]
-        for episode, found in zip(well, self.stage.call("score", [(e.number, ()) for e in well]), strict=True):
-            episode.record_scores(found)
-        for episode, found in zip(over, self.stage.call("close", [(e.number, ()) for e in over]), strict=True):
-            episode.settled = True
-            if isinstance(found, Failure):
-                episode.fail(found.what, found.trace, found.status)
+def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
+    """Settle the episodes that are over, and wait for that."""
+    settling = Settling(stage)
+    for episode in episodes:
+        if not episode.alive and not episode.settled:
+            settling.begin(episode, episode.number)
+    while len(settling):
+        for number, answer in stage.receive():
+            settling.hear(number, answer)
 
 
 @contextmanager
-def _begun(
-    policy: Any, stage: Stage, starts: Sequence[Start], agents: Sequence[str], history: History
-) -> Iterator[_Table]:
-    """Begin the episodes; close every environment whatever happens."""
-    table = _Table(policy, stage, [Episode(i, start, agents) for i, start in enumerate(starts)], history)
+def closing_stage(stage: Stage) -> Iterator[None]:
+    """Close every environment in the end, whatever happens."""
     try:
-        table.begin()
-        yield table
+        yield
     finally:
         stage.clear()
 
@@ -333,6 +282,7 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
         entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
         truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),
         exact=exact,
+        version_bt=_versions([c.version for _, c in rows], width),
     )
     states = [[content_number(t.state) >> 1 if t.state else -1 for t in c.turns] for _, c in rows]
     return Episodes(
@@ -360,6 +310,13 @@ def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
     """Return the contexts that were acted in; where there is none the first that was begun, or one of `end`."""
     acted = [context for context in episode.contexts if context.turns]
     return acted or episode.contexts[:1] or [Context(episode.agents[0], 0, -1, "", end)]
+
+
+def _versions(versions: Sequence[Sequence[int]], width: int) -> torch.Tensor | None:
+    """[B,T] version that sampled each token; None where none is known."""
+    if not any(version != NO_VERSION for row in versions for version in row):
+        return None
+    return torch.tensor([_padded(row, width, NO_VERSION) for row in versions], dtype=torch.int64)
 
 
 def _padded(values: Sequence[Any], width: int, fill: Any) -> list[Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, RunError
 from grouprl.records.examples import Example
 from grouprl.records.requests import RolloutRequest
+from grouprl.rollout.set_aside import SetAside
 from grouprl.tasks.task import Task
 
 
@@ -17,11 +18,13 @@ class PromptStream:
     """Deals out a task's training prompts.
 
     `sampled` counts the prompts sampled in this run, `position` those taken from the stream in its own order.
-    `limit` restricts the stream to the first prompts of the task.
+    `limit` restricts the stream to the first prompts of the task. Prompts that are set aside (`aside`) are offered
+    once more and then left out.
     """
 
     def __init__(self, task: Task, seed: int, limit: int | None = None) -> None:
         self.task, self.seed, self.sampled, self.position = task, seed, 0, 0
+        self.aside = SetAside()
         size = task.size("train")
         if size == 0:
             raise InputError(f"the task '{task.name}' has no training prompts", "training needs at least one")
@@ -32,10 +35,28 @@ class PromptStream:
         return [(request.ordinal, request.example) for request in self.requests(count, 1)]
 
     def requests(self, count: int, completions: int) -> list[RolloutRequest]:
-        """Return the next `count` prompts of the stream, each to be completed `completions` times."""
-        places = range(self.position, self.position + count)
-        self.position += count
-        return [self.request(self._index(place), completions) for place in places]
+        """Return the next `count` prompts of the stream, each to be completed `completions` times.
+
+        Raises:
+            RunError: every prompt has been left out.
+        """
+        return [self.request(self._next(), completions) for _ in range(count)]
+
+    def _next(self) -> int:
+        """Return the number of the next prompt that may be offered."""
+        for index in self.aside.due(self.position):
+            if self.aside.allows(index):
+                return index
+        while self.size is None or self.aside.left_out < self.size:
+            index = self._index(self.position)
+            self.position += 1
+            if self.aside.allows(index):
+                return index
+        raise RunError(
+            f"all {self.size} training prompts of the task '{self.task.name}' are left out: its environments hung or "
+            f"ended their process on each of them; for instance on '{self.aside.prompts[0].prompt}': "
+            f"{self.aside.prompts[0].what}"
+        )
 
     def request(self, index: int, completions: int) -> RolloutRequest:
         """Return prompt number `index` of the training split under the next ordinal."""
@@ -45,11 +66,12 @@ class PromptStream:
 
     def state(self) -> dict[str, Any]:
         """Plain state for a checkpoint."""
-        return {"sampled": self.sampled, "position": self.position}
+        return {"sampled": self.sampled, "position": self.position, "set_aside": self.aside.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.sampled, self.position = int(state["sampled"]), int(state["position"])
+        self.aside.restore(state.get("set_aside", {}))
 
     def _index(self, place: int) -> int:
         if self.size is None:

@@ -16,6 +16,7 @@ from grouprl.core.errors import InputError, raised
 from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
 from grouprl.envs import Demonstrator, Environment, Observation, Step
+from grouprl.envs.awaiting import awaited
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Split
@@ -130,9 +131,9 @@ class SeededTask(OptionTask):
     def _begin(self, example: Example) -> str:
         environment = self.environment()
         try:
-            return str(environment.reset(example, example.columns["seed"]).text)
+            return str(awaited(environment.reset(example, example.columns["seed"])).text)
         finally:
-            environment.close()
+            awaited(environment.close())
 
     def size(self, split: Split) -> None:
         """Return None: both splits are endless."""
@@ -196,7 +197,7 @@ class OwnEnvironment(SeededTask):
         if not isinstance(self._spaces, Spaces | None):
             raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they are grouprl.protocols.Spaces")
         with self._named("cannot be closed", "close() raises nothing"):
-            environment.close()
+            awaited(environment.close())
 
     @contextmanager
     def _named(self, what: str, rule: str) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from grouprl.envs.awaiting import awaited
 from grouprl.envs.environment import Observation, Step
 from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces, StoredRow, StoredRows
 from grouprl.testing.holding import hold, refuses
@@ -41,9 +42,9 @@ def check_environment(
 
 def _played(env: Any, example: Any, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
     hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
-    story = [_shown(env.reset(example, seed), spaces)]
+    story = [_shown(awaited(env.reset(example, seed)), spaces)]
     for action in actions:
-        step = env.step(action)
+        step = awaited(env.step(action))
         hold(isinstance(step, Step), f"step() returns a Step, not {type(step).__name__}")
         finite = isinstance(step.reward, numbers.Real) and math.isfinite(step.reward)
         hold(finite, f"a reward is a finite number, not {step.reward!r}")
@@ -51,12 +52,12 @@ def _played(env: Any, example: Any, actions: Sequence[Any], spaces: Spaces | Non
         story.append((_shown(step.observation, spaces), float(step.reward), step.terminated, step.truncated))
         if step.terminated or step.truncated:
             break
-    score = env.score()
+    score = awaited(env.score())
     hold(isinstance(score, Mapping), "score() returns named components")
     hold(all(isinstance(x, numbers.Real) for x in score.values()), "components of the score are numbers")
     hold(float(score.get("correct", 0)) in (0.0, 1.0), "`correct` is 0 or 1")
-    env.close()
-    env.close()
+    awaited(env.close())
+    awaited(env.close())
     return [*story, {name: float(x) for name, x in score.items()}]
 
 

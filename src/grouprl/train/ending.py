@@ -14,7 +14,8 @@ from grouprl.evaluation.sampling import Sample
 from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.summary import side_by_side, summary_table
 from grouprl.monitor.verdict import verdict
-from grouprl.orchestrator.accounting import totals
+from grouprl.orchestrator.accounting import set_aside_words, totals
+from grouprl.rollout.set_aside import OFFERS
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.train.session import Session, versions
 from grouprl.view.report import write_report
@@ -59,6 +60,8 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
     elif after is None:
         console.print(f"Interrupted in {session.phase} after step {session.step}; a checkpoint is written.")
         console.print(f"Go on with: grouprl train {run.path} --resume", soft_wrap=True)
+    if session.source.aside.prompts:
+        console.print(set_aside_words([each.prompt for each in session.source.aside.prompts]), soft_wrap=True)
     console.print(f"Report: {report}", soft_wrap=True)
 
 
@@ -107,6 +110,10 @@ def _summary(session: Session, before: Mapping[str, float] | None, after: Evalua
         "steps": session.step,
         "finished": after is not None,
         "account": totals(session.run.read_metrics()),
+        "set_aside": [
+            {"prompt": each.prompt, "times": each.times, "left_out": each.times >= OFFERS, "what": each.what}
+            for each in session.source.aside.prompts
+        ],
         "parameters": sum(p.numel() for p in session.policy.parameters()),
         "before": before,
         "after": None if after is None else after.record(),

@@ -195,6 +195,7 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: Traini
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
     session.publish()
+    session.context.say = display.message
     session.context.rounds.begin(display.message)
     if session.step == 0 and not session.run.before.is_file():
         write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_prompts, "before"))

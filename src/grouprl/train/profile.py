@@ -37,8 +37,9 @@ INSIDE_SAMPLING = ("products", "attention", "sampling")
 OPAQUE = ("prefill", "log-probs, statistics", "score", "records")
 """Parts that are not divided further."""
 DECODE = "decode: other"
+WAITING = "waiting for environments"
 PARTS = (
-    *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", "score"),
+    *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", WAITING, "score"),
     *("log-probs, statistics", "advantages", "forward", "loss", "backward", "optimiser", "update: other"),
     *("records", "other"),
 )

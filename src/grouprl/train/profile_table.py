@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from grouprl.envs.call_times import CallTimes
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.train.profile import PARTS, SKIPPED, Profile, product_dtype
 from grouprl.train.session import Session
@@ -22,7 +23,8 @@ WORDS = {
     "decode: attention": "attention and its cache",
     "decode: sampling": "softmax, entropy, choosing tokens",
     "decode: other": "norms, activations, positions, rows that leave",
-    "environments": "environments and their dialogue",
+    "environments": "environments of this process, and the dialogue with all of them",
+    "waiting for environments": "nobody could act: environments in workers, or those that wait for something outside",
     "score": "rewards",
     "log-probs, statistics": "reference, old log-probs, values, statistics",
     "advantages": "reward transforms, filters, advantages",
@@ -36,8 +38,11 @@ WORDS = {
 }
 
 
-def profile_data(profile: Profile) -> dict[str, Any]:
-    """Return seconds per step by part, those of its products alone, and the share of useful arithmetic."""
+def profile_data(profile: Profile, times: CallTimes | None = None) -> dict[str, Any]:
+    """Return seconds per step by part, those of its products alone, and the share of useful arithmetic.
+
+    `times` are those of the calls of environments.
+    """
     steps = max(1, profile.taken)
     dtype = product_dtype(profile.policy)
     alone = profile.work.seconds(str(profile.policy.device), dtype)
@@ -53,6 +58,7 @@ def profile_data(profile: Profile) -> dict[str, Any]:
         "operations": profile.work.operations() / steps,
         "total": total,
         "useful": products / total if total else 0.0,
+        "environments": "" if times is None else times.words(),
     }
 
 
@@ -90,7 +96,13 @@ def profile_words(data: dict[str, Any]) -> str:
         f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes in {data['dtype']} "
         f"with {data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
         f"({data['engine']} engine). Times are exclusive; what each part is stands in profile.md."
-    )
+    ) + _environment_words(data)
+
+
+def _environment_words(data: dict[str, Any]) -> str:
+    """Say how long environments took, where there are any."""
+    words = data.get("environments", "")
+    return f" Environments: {words}." if words else ""
 
 
 def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
@@ -103,12 +115,13 @@ def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
 
 def profiled(session: Session, console: Console, steps: int, run: Callable[[Session, Console], R]) -> R:
     """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
+    stage = session.collector.stage
     with Profile(session.policy, steps) as profile:
         outcome = run(session, console)
     if not profile.taken:
         console.print(f"No step was profiled: the first {SKIPPED} of a process are left out.", highlight=False)
         return outcome
-    data = profile_data(profile)
+    data = profile_data(profile, None if stage is None else stage.times)
     write_profile(session.run, data)
     console.print(profile_table(data))
     console.print(profile_words(data), highlight=False)

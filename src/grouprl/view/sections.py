@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from grouprl.monitor.verdict import verdict
-from grouprl.orchestrator.accounting import in_words, totals
+from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import components, further, graded, held_out_rewards, leading, pictures, success
 from grouprl.view.runfiles import RunData
@@ -80,7 +80,9 @@ def curves(run: RunData) -> str:
 def health(run: RunData) -> str:
     """What became of the prompts and completions sampled; findings in words, those that persist first."""
     account = run.worded(in_words(totals(run.records)))
-    return (f'<p class="muted">{escape(account)}</p>' if account else "") + _findings(run)
+    aside = set_aside_words([row["prompt"] for row in run.summary.get("set_aside", ())])
+    said = " ".join(words for words in (account, aside) if words)
+    return (f'<p class="muted">{escape(said)}</p>' if said else "") + _findings(run)
 
 
 def _findings(run: RunData) -> str:

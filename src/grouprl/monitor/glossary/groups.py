@@ -67,6 +67,14 @@ define(
     "see rows_sent",
 )
 define(
+    "prompts_set_aside",
+    "prompts",
+    "groups",
+    "prompts lost in this step because the environment hung, ended its process or failed on every episode; each is "
+    "offered once more and then left out",
+    "0: the report names them",
+)
+define(
     "prompts_lost/*",
     "prompts",
     "groups",

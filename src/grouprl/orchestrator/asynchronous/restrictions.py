@@ -11,6 +11,7 @@ from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.rollout.engines import LOCAL
 
 SETTINGS = ("partial", "proximal", "samplers")
+_IN_THE_MAKING = "completions in the making go on with new weights"
 ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
@@ -52,7 +53,7 @@ def _why_not(part: DataPart) -> str:
     return "chooses by the results of the step before, or samples to choose; ahead of them it would be another method"
 
 
-def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator[str]:
+def idle_ahead(config: Config, method: Method) -> Iterator[str]:
     """Say, one sentence each, which settings of asynchronous runs have no effect."""
     run = config.run
     given = [name for name in SETTINGS if name in run.model_fields_set]
@@ -65,9 +66,7 @@ def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator
             f"prompts go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
             "steps are under way"
         )
-    if environment and run.partial and "partial" in given:
-        yield "run.partial has no effect: an episode keeps the weights it began with"
-    elif config.sampling.engine != LOCAL and run.partial and "partial" in given:
+    if config.sampling.engine != LOCAL and run.partial and "partial" in given:
         yield f"run.partial has no effect: the engine {config.sampling.engine} finishes what it has begun"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
@@ -89,8 +88,9 @@ def words_ahead(config: Config, method: Method, *, environment: bool) -> list[st
         "prompts "
         "are under way, (async_steps + 1)·batch.prompts"
     ]
-    if run.partial and not environment and config.sampling.engine == LOCAL:
-        found.append("completions in the making go on with new weights; each token keeps the version that sampled it")
+    if run.partial and config.sampling.engine == LOCAL:
+        what = "episodes under way go on with new weights at their next turn" if environment else _IN_THE_MAKING
+        found.append(f"{what}; each token keeps the version that sampled it")
     if "old_bt" in method.needs():
         found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))
     return found

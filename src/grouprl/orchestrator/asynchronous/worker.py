@@ -28,6 +28,10 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.flow import EpisodeFlow
+
+LOOK_SECONDS = 0.05
+"""How often new requests are looked for while environments keep everything waiting."""
 
 
 def serve(wire: Any, hello: dict[str, Any]) -> None:
@@ -35,8 +39,7 @@ def serve(wire: Any, hello: dict[str, Any]) -> None:
     inbox, outbox = _threads(wire)
     try:
         sampler = WorkerSampler(hello, lambda report: outbox.put(("report", report)))
-        for number, requests, idle in _units(inbox):
-            sampled = sampler.sample(requests)
+        for number, sampled, idle in sampler.units(inbox):
             seconds = {**sampler.collector.watch.read(), "sampler_idle": idle}
             outbox.put(("sampled", (number, sampled, seconds)))
     except InputError as error:
@@ -69,20 +72,52 @@ class WorkerSampler:
             else Following(self.follower, run.engine(policy))
         )
         self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
+        self._partial = config.run.partial
+        flows = self.collector.make is not None and run.task.spaces is None and not self.greedy_baseline and local
+        self._flow = EpisodeFlow(self.collector, self._renewed, self._may_begin) if flows else None
+
+    def units(self, inbox: queue.Queue[Any]) -> Iterator[tuple[int, ScoredSamples, float]]:
+        """Yield the samples of units with the seconds in which there was nothing to do: in the order in which they
+        came, or, of episodes, in the order in which they are done."""
+        if self._flow is None:
+            for number, requests, idle in _units(inbox):
+                yield number, self.sample(requests), idle
+            return
+        idle = 0.0
+        while True:
+            begun = time.perf_counter()
+            while not self._flow.busy or not inbox.empty():
+                self._flow.request(*inbox.get())
+            idle += time.perf_counter() - begun
+            for number, sampled in self._flow.advance(LOOK_SECONDS):
+                yield number, self._with_versions(sampled), idle
+                idle = 0.0
+
+    def _renewed(self, busy: bool) -> bool:
+        """Take newer weights where there are some and, unless samples may span versions, no episode is in play."""
+        if not self.follower.outdated or (busy and not self._partial):
+            return False
+        self.follower.refresh()
+        return True
+
+    def _may_begin(self, busy: bool) -> bool:
+        """Whether episodes may begin with the weights as they are."""
+        return not busy or not self.follower.outdated
 
     def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample and score the completions of `requests` with the newest weights; tokens carry the version that sampled
         them."""
         self.follower.refresh()
-        before = self.follower.version
-        sampled = self.collector.sample(requests, count_failures=False)
-        acted_bt = sampled.acted_bt
-        known_bt = sampled.rollout.version_bt  # None for episodes: each has the weights that it began with
-        version_bt = np.full(acted_bt.shape, before) if known_bt is None else known_bt.numpy()
-        sampled = sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
+        sampled = self._with_versions(self.collector.sample(requests, count_failures=False))
         if self.greedy_baseline:
             sampled = replace(sampled, greedy_reward_b=self.collector.greedy_reward(requests, sampled.group_b))
         return sampled
+
+    def _with_versions(self, sampled: ScoredSamples) -> ScoredSamples:
+        """Add the version that sampled each token of the policy's own; the present one where none is known."""
+        acted_bt, known_bt = sampled.acted_bt, sampled.rollout.version_bt
+        version_bt = np.full(acted_bt.shape, self.follower.version) if known_bt is None else known_bt.numpy()
+        return sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
 
 
 def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[RolloutRequest], float]]:

@@ -1,0 +1,130 @@
+"""How near rollouts in environments that take their time come to what decoding and workers bound. Writes
+docs/bench_slow.md."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+import machine
+import report
+from grouprl.envs.stage import HereStage, Stage
+from grouprl.envs.stage_workers import MOST_WAITING, WorkerStage
+from grouprl.policy import load_policy
+from grouprl.rollout.episodes import Start, play
+from grouprl.storage.run_folder import write_text
+from grouprl.tasks import Example
+from waiting import ACTION, LETTERS, Waiting, WaitingTask, log_normal, one_slow
+
+Times = list[list[list[float]]]
+"""[prompt][episode][turn] seconds."""
+HEAD = ["task", "environments", "seconds", "bound", "share of the bound", "turn by turn"]
+PAGE = """# Slow environments
+
+Measured by `bench/slow.py`: {episodes} episodes at once, in groups of {each}, an action of {action} tokens each turn.
+In `one slow prompt` every step of one of the prompts takes {slow:g} s and those of the others nothing, {turns} turns
+each; in `log-normal` each step takes a time of its own (median {median:g} s, σ = 1), {long} turns each. The bound is
+the largest of: decoding without waiting; the longest episode's own steps; all steps over the number of workers, where
+one worker does one at a time. `turn by turn` is what the slowest step of each turn adds up to, with decoding: the
+least that is possible where all wait for each other. Medians of {rounds} rounds after one that starts the workers.
+Results are those of environments that take no time, to the bit, except for `free` episodes, as asynchronous runs play
+them.
+{facts}
+
+{table}
+
+Coroutines (`async def step`) all wait in one worker. Plain classes wait one at a time in each worker; where they wait
+instead of computing there are up to {most} workers, as many as episodes if memory allows; new ones start one per core
+at a time, so the first rounds are played with fewer. The load of the machine, the processes that wanted its {cores}
+cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what decoding
+takes then.
+"""
+
+
+def starts(times: Times) -> list[Start]:
+    """Return the episodes."""
+    made = [Example(f"waiting/{p}", "", {"seconds": each}) for p, each in enumerate(times)]
+    return [
+        Start(example, n, action_seed=1000 * (p * len(times[p]) + n))
+        for p, example in enumerate(made)
+        for n in range(len(times[p]))
+    ]
+
+
+def seconds(policy: Any, stage: Stage, times: Times, *, reproducible: bool = True) -> float:
+    """Play once and return how long it took."""
+    begun = time.perf_counter()
+    play(policy, Waiting, starts(times), max_turns=64, max_new_tokens=ACTION, stage=stage, reproducible=reproducible)
+    return time.perf_counter() - begun
+
+
+def bound(times: Times, decoding: float, at_once: int) -> float:
+    """Return the least time that is possible where `at_once` steps are done at a time."""
+    own = [sum(episode) for prompt in times for episode in prompt]
+    return max(decoding, max(own), sum(own) / at_once)
+
+
+def turn_by_turn(times: Times, decoding: float) -> float:
+    """Return the least time that is possible where all wait for the slowest of each turn."""
+    return decoding + sum(max(turn) for turn in zip(*(e for prompt in times for e in prompt), strict=True))
+
+
+def measured(policy: Any, name: str, times: Times, rounds: int, workers: int) -> list[list[str]]:
+    """Return the rows of one task."""
+    nothing = [[[0.0] * len(episode) for episode in prompt] for prompt in times]
+    here, count = HereStage(Waiting), sum(map(len, times))
+    decoding = min(seconds(policy, here, nothing) for _ in range(3))
+    rows = []
+    kinds: list[tuple[str, WorkerStage, int, bool]] = [
+        ("coroutines, 1 worker", _stage(True, 1, None), count, True),
+        ("coroutines, 1 worker, free", _stage(True, 1, None), count, False),
+        (f"plain, up to {MOST_WAITING} workers", _stage(False, 2, MOST_WAITING), min(count, MOST_WAITING), True),
+        (f"plain, {workers} workers, free", _stage(False, workers, None), workers, False),
+    ]
+    for kind, stage, at_once, exact in kinds:
+        with closing(stage):
+            took = [seconds(policy, stage, times, reproducible=exact) for _ in range(rounds + 1)][1:]
+        least, found = bound(times, decoding, at_once), statistics.median(took)
+        cells = [f"{found:.2f}", f"{least:.2f}", f"{least / found:.0%}", f"{turn_by_turn(times, decoding):.2f}"]
+        rows.append([name, kind, *cells])
+    return rows
+
+
+def _stage(asynchronous: bool, count: int, most: int | None) -> WorkerStage:
+    return WorkerStage(WaitingTask(asynchronous), count, timeout=60, memory_gb=4, most=most)
+
+
+def main(
+    rounds: Annotated[int, typer.Option(help="Measured rounds.")] = 3,
+    docs: Annotated[Path, typer.Option(help="Where bench_slow.md is written.")] = Path("docs"),
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke test: few environments, one round.")] = False,
+) -> None:
+    """Measure and write the report."""
+    prompts, each, rounds = (2, 2, 1) if quick else (8, 8, rounds)
+    slow, turns, median, long = (0.2, 2, 0.01, 3) if quick else (2.0, 2, 0.3, 8)
+    torch.set_num_threads(1)
+    policy = load_policy("tiny", alphabet=LETTERS, max_positions=512)
+    tasks = {
+        "one slow prompt": one_slow(prompts, each, turns, slow),
+        "log-normal": log_normal(prompts, each, long, median),
+    }
+    table = [row for name, times in tasks.items() for row in measured(policy, name, times, rounds, 2 if quick else 8)]
+    report.show(Console(), "Seconds of a rollout", HEAD, table)
+    facts = ", ".join(f"{name} {value}" for name, value in machine.describe(("grouprl", "torch")).items())
+    sizes: dict[str, Any] = {"episodes": prompts * each, "each": each, "action": ACTION, "most": MOST_WAITING}
+    sizes |= {"slow": slow, "turns": turns, "median": median, "long": long, "rounds": rounds}
+    sizes |= {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    docs.mkdir(parents=True, exist_ok=True)
+    write_text(docs / "bench_slow.md", PAGE.format(facts=facts, table=report.markdown(HEAD, table), **sizes))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,61 @@
+"""Environments whose methods are coroutines: the loop they run in, and calls of them from code that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+CALLED = ("reset", "step", "score", "scores", "close", "demonstrate")
+"""Methods of an environment that may be coroutines."""
+
+
+class BackgroundLoop:
+    """The event loop of this process, in a thread of its own; it is started when it is first needed."""
+
+    _here: BackgroundLoop | None = None
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self.pid, self.loop = os.getpid(), asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="grouprl-environments", daemon=True).start()
+
+    @classmethod
+    def here(cls) -> BackgroundLoop:
+        """Return the loop of this process; a forked process gets one of its own."""
+        with cls._lock:
+            if cls._here is None or cls._here.pid != os.getpid():
+                cls._here = BackgroundLoop()
+            return cls._here
+
+    def start(self, waiting: Awaitable[Any], done: Callable[[Any], None]) -> None:
+        """Await `waiting`, which raises nothing, and hand its result to `done`, in the loop's thread."""
+
+        async def deliver() -> None:
+            done(await waiting)
+
+        asyncio.run_coroutine_threadsafe(deliver(), self.loop)
+
+
+def is_async(environment: Any) -> bool:
+    """Whether one of the methods of an environment is a coroutine function."""
+    return any(inspect.iscoroutinefunction(getattr(environment, name, None)) for name in CALLED)
+
+
+def awaited(found: Any) -> Any:
+    """Return what a method of an environment returned; of a coroutine its result, which is waited for."""
+    if not inspect.isawaitable(found):
+        return found
+
+    async def result() -> Any:
+        return await found
+
+    return asyncio.run_coroutine_threadsafe(result(), BackgroundLoop.here().loop).result()
+
+
+def close(environment: Any) -> None:
+    """Close an environment; waits for it where that is a coroutine."""
+    awaited(environment.close())

@@ -1,0 +1,67 @@
+"""How long environments take, by prompt: whom a run waits for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+MOST_PROMPTS = 4096
+"""So many prompts are told apart; the times of later ones are only added up."""
+
+
+@dataclass
+class PromptTime:
+    """Calls of the environments of one prompt: how many, their seconds in all, and those of the longest."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one call."""
+        self.calls, self.seconds, self.longest = self.calls + 1, self.seconds + seconds, max(self.longest, seconds)
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a call."""
+        return self.seconds / max(1, self.calls)
+
+
+class CallTimes:
+    """Seconds that calls took, by the id of their prompt."""
+
+    def __init__(self) -> None:
+        self.whole = PromptTime()
+        self.by_prompt: dict[str, PromptTime] = defaultdict(PromptTime)
+
+    def add(self, prompt: str, seconds: float) -> None:
+        """Count one call of an environment of `prompt`."""
+        self.whole.add(seconds)
+        if prompt in self.by_prompt or len(self.by_prompt) < MOST_PROMPTS:
+            self.by_prompt[prompt].add(seconds)
+
+    def slowest(self) -> tuple[str, PromptTime] | None:
+        """Return the prompt whose calls take longest on average, and its times; None before the first call."""
+        return max(self.by_prompt.items(), key=lambda item: item[1].mean, default=None)
+
+    def words(self) -> str:
+        """Say in words how long calls take and which prompt is the slowest; '' before the first call."""
+        found = self.slowest()
+        if found is None:
+            return ""
+        name, own = found
+        share = own.seconds / self.whole.seconds if self.whole.seconds else 0.0
+        return (
+            f"a call of an environment takes {_spelt(self.whole.mean)} on average; those of the slowest prompt, "
+            f"'{name}', take {_spelt(own.mean)} (the longest {_spelt(own.longest)}, {share:.0%} of all that "
+            "environments take)"
+        )
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.whole = PromptTime()
+        self.by_prompt.clear()
+
+
+def _spelt(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

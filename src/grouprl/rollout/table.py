@@ -1,0 +1,123 @@
+"""Episodes that are played together: who may act, what acting does, and where what they are shown is put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.core.errors import InputError
+from grouprl.envs.stage import Stage
+from grouprl.protocols import NO_VERSION
+from grouprl.records.examples import Message
+from grouprl.records.rollout import Rollout
+from grouprl.rollout.episode import Context, Episode
+from grouprl.rollout.turn_text import History, Onward, TurnText
+
+
+@dataclass(frozen=True)
+class EpisodeLimits:
+    """What bounds episodes: positions of the model (None: nothing), turns of all agents, tokens of a turn."""
+
+    positions: int | None
+    max_turns: int
+    max_new_tokens: int
+
+
+class EpisodeTable:
+    """What episodes on one stage have in common: the policy that reads and writes, the limits, the chat template."""
+
+    def __init__(self, policy: Any, stage: Stage, history: History, limits: EpisodeLimits) -> None:
+        self.policy, self.stage, self.limits = policy, stage, limits
+        self.between = TurnText(policy, history)
+
+    def room(self, episodes: Iterable[Episode]) -> dict[int, list[Episode]]:
+        """Return living episodes by the tokens that their next turn may have; end those with none left.
+
+        Raises:
+            InputError: a first observation that leaves no room to act.
+        """
+        living: dict[int, list[Episode]] = {}
+        positions, limits = self.limits.positions, self.limits
+        for episode in episodes:
+            budget = min(episode.start.budget or limits.max_new_tokens, limits.max_new_tokens)
+            left = None if positions is None else positions - episode.acting.length
+            budget = budget if left is None else min(budget, left)
+            if len(episode.turns) >= min(limits.max_turns, episode.start.turns or limits.max_turns):
+                episode.ended = "out_of_turns"
+            elif budget > 0 and (left is None or len(episode.led or ()) <= left):
+                living.setdefault(budget, []).append(episode)
+            elif episode.turns:
+                episode.ended = "out_of_room"
+            else:
+                raise InputError(
+                    f"the first observation of prompt '{episode.start.example.id}' has {episode.acting.length} tokens",
+                    f"the model has room for {positions} positions, and the policy needs some to act",
+                    "Use a model with more positions, or shorter observations",
+                )
+        return living
+
+    def act(self, rows: Sequence[Episode], sampled: Rollout) -> list[str]:
+        """Record the sampled turns of episodes; returns the actions as environments are told of them."""
+        texts = list(self.policy.decode_all(sampled.response_ids))
+        logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
+        versions = None if sampled.version_bt is None else sampled.version_bt[:, 0].tolist()
+        for i, episode in enumerate(rows):
+            ids = list(sampled.response_ids[i])
+            version = NO_VERSION if versions is None else versions[i]
+            episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], version)
+            self.between.think(episode.acting, episode.turns[-1], ids)
+        return [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
+
+    def see(self, answered: Sequence[tuple[Episode, Any]]) -> None:
+        """Record what environments answered to `reset`, or to the last action, and show it to those that go on."""
+        for episode, answer in answered:
+            if episode.turns:
+                episode.see(answer)
+            else:
+                episode.see_first(answer)
+        self._show([episode for episode, _ in answered if episode.alive])
+
+    def _show(self, episodes: Sequence[Episode]) -> None:
+        """Put the last observation of each episode where it belongs: at the end of a row, or at the beginning of one.
+
+        What an action led to and the policy cannot read is removed from the observation, and the turn is invalid: no
+        action can end the run.
+        """
+        try:
+            self._place(episodes)
+        except InputError:
+            if not [episode for episode in episodes if episode.turns and episode.leave_out(self._unreadable)]:
+                raise
+            self._place(episodes)
+
+    def _unreadable(self, text: str) -> bool:
+        try:
+            self.policy.encode_all([text])
+        except InputError:
+            return True
+        return False
+
+    def _place(self, episodes: Sequence[Episode]) -> None:
+        begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
+        grown: list[tuple[Episode, Context, Onward]] = []
+        for episode in [each for each in episodes if each.alive]:
+            context, shown = episode.addressed, episode.shown
+            if unable := self.between.unable(shown):
+                episode.fail(unable, who="the observation cannot be shown")
+            elif context is None:
+                first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
+                begun.append((episode, first, None))
+            elif (onward := self.between.onward(context, shown)).prompt is not None:
+                begun.append((episode, onward.prompt, context))
+            elif onward.text is not None:
+                grown.append((episode, context, onward))
+            else:
+                episode.fail(onward.refused, who="the episode cannot be continued")
+        prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
+        later = self.between.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
+        for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
+            episode.begin(prompt, list(ids), before)
+        for (episode, context, onward), ids in zip(grown, later, strict=True):
+            onward.keep(context)
+            episode.go_on(context, ids)
