@@ -23,6 +23,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
 from grouprl.train.loop import train
+from grouprl.train.profile import product_dtype
 
 CPU = torch.device("cpu")
 ALPHABET = "0123456789+="
@@ -162,6 +163,12 @@ def test_the_probe_measures_both_types() -> None:
     found = precision.probe(256, 512)
     assert found.float32 > 0 < found.bfloat16
     assert rate((64, 64, 64), dtype=torch.bfloat16) > 0
+
+
+def test_a_profile_counts_products_in_the_type_they_are_computed_in() -> None:
+    assert product_dtype(tiny()) == torch.bfloat16
+    assert product_dtype(tiny("float32")) == torch.float32
+    assert product_dtype(tiny("float32", dtype="bfloat16")) == torch.bfloat16
 
 
 def test_float32_products_are_as_they_were_outside_of_mixed_ones() -> None:

@@ -89,7 +89,7 @@ def test_backward_costs_two_products_of_the_same_size():
 
 
 def test_rate_is_positive_and_remembered():
-    assert rate((8, 4, 2)) == rate((8, 4, 2)) == RATES[(8, 4, 2), "cpu", torch.get_num_threads()] > 0
+    assert rate((8, 4, 2)) == rate((8, 4, 2)) == RATES[(8, 4, 2), "cpu", torch.get_num_threads(), torch.float32] > 0
 
 
 def test_work_counts_distinct_histories_once_and_no_last_token():
