@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test leftovers lint docs docs-check bench zoo kills soak parity clean
+.PHONY: help train test leftovers lint docs docs-check bench zoo real kills soak parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
+
+real: $(READY)  ## let a pretrained model learn four tasks, three seeds each, and record it (goes on where it stopped)
+	$(BIN)/python scripts/real.py $(REAL)
 
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
 	$(BIN)/python scripts/kills.py

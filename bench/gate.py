@@ -1,6 +1,6 @@
 """Step by step: a worker takes one step when its parent says so, and tells what it cost.
 
-The parent writes a line to start a step; the worker completions with one line of JSON. So two workers take turns in one
+The parent writes a line to start a step; the worker answers with one line of JSON. So two workers take turns in one
 run, and what else happens on the machine disturbs both alike.
 """
 

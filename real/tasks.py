@@ -21,7 +21,7 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.task import with_system
 
 Scores = dict[str, float]
-NAMES = [
+NAMES = (
     "Anna",
     "Ben",
     "Clara",
@@ -36,73 +36,13 @@ NAMES = [
     "Leo",
     "Mia",
     "Noah",
-    "Olga",
-    "Paul",
-    "Rosa",
-    "Sam",
-    "Tina",
-    "Will",
-]
-CITIES = [
-    "Athens",
-    "Berlin",
-    "Cairo",
-    "Dublin",
-    "Geneva",
-    "Lima",
-    "London",
-    "Madrid",
-    "Milan",
-    "Oslo",
-    "Paris",
-    "Prague",
-    "Rome",
-    "Sofia",
-    "Tokyo",
-    "Vienna",
-]
-SUBJECTS = [
-    "the sea",
-    "a cat",
-    "winter",
-    "a bicycle",
-    "bread",
-    "the moon",
-    "a forest",
-    "a river",
-    "coffee",
-    "a violin",
-    "rain",
-    "a train",
-    "the sun",
-    "a garden",
-    "an old house",
-    "a mountain",
-    "a dog",
-    "a book",
-    "summer",
-    "a bridge",
-    "a clock",
-    "snow",
-    "a horse",
-    "an apple",
-    "a lake",
-    "the wind",
-    "a market",
-    "a ship",
-    "a library",
-    "the night",
-    "a kitchen",
-    "a farm",
-    "a desert",
-    "a storm",
-    "a candle",
-    "a window",
-    "an island",
-    "a school",
-    "a road",
-    "a bird",
-]
+)
+CITIES = ("Athens", "Berlin", "Cairo", "Dublin", "Geneva", "Lima", "London", "Madrid", "Oslo", "Paris", "Rome", "Tokyo")
+SUBJECTS = (
+    *("the sea", "a cat", "winter", "a bicycle", "bread", "the moon", "a forest", "a river", "coffee", "a violin"),
+    *("rain", "a train", "the sun", "a garden", "an old house", "a mountain", "a dog", "a book", "summer", "a bridge"),
+    *("a clock", "snow", "a horse", "an apple", "a lake", "the wind", "a market", "a ship", "a library", "the night"),
+)
 
 
 class ChatTask(GeneratedTask):
@@ -255,7 +195,7 @@ CALL = re.compile(r"\[\s*([0-9]{1,4})\s*([*x×])\s*([0-9]{1,4})\s*\]\.?")
 SHOWN: tuple[Message, ...] = (
     {
         "role": "system",
-        "content": "Write the product in square brackets first. You are told its value; answer with it.",
+        "content": "First write the product in square brackets. You are told its value: answer with it.",
     },
     {"role": "user", "content": "What is 12 times 34?"},
     {"role": "assistant", "content": "[12 * 34]"},

@@ -182,9 +182,10 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
 built-in task, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty and junk texts, the prompt
-copied into every kind of completion, near misses and hedges around the gold, words to the grader, numbers that are
-none, endless computations, programs that try to write a file, and texts that are deep, long or no Unicode.
-`grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
+copied into every kind of completion, its expressions and formulas of the gold's value, near misses and hedges around
+the gold, words to the grader, numbers that are none, endless computations, programs that try to write a file, and texts
+that are deep, long or no Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the
+prompts of your task.
 
 A hack **wins** if it is called correct, earns as much as a correct completion, or its program runs; near misses may
 earn something from a grader that rewards nearness, not be called correct. A grader **fails** on a text if it raises,
@@ -192,6 +193,10 @@ gives no finite number or does not end. **Controls** are correct completions, sc
 *refused* are those that were not paid. Rewards of programs run in the sandbox and have cases of their own
 (docs/sandbox.md). In a task that is played in turns a hack is said in every turn, and the control is an episode that
 the task demonstrates itself.
+
+A second matrix was written apart from that library (`tests/support/grader_matrix.py`): over 500 attacks on single
+graders (digits of other scripts, separators, several answers, unevaluated forms, units, tuples and sets, JSON that says
+two things) and over 240 honest completions in the usual spellings beside them.
 
 What the library does not show: that a grader understands its subject. A grader that reads the last number of a text
 pays for a guessed number, and a grader of one word among few pays for guessing.

@@ -169,7 +169,9 @@ CONTESTS: tuple[Contest, ...] = (
         PROGRESS,
         CRITIC,
         note="with the authors' β = 0.5 for every valid move nine moves to nowhere earn more than the door, and "
-        "that is what is learnt.",
+        "that is what is learnt. What it learns is measured with the state at the turn's last token, the paper's; its "
+        "comparisons with rivals and β = 0.02 are older and have the state behind the environment's answer "
+        "(progress_at: answer).",
     ),
     Contest("keys", {"name": "spa_rl", "beta": 0.02}, PROGRESS, CRITIC),
     Contest(

@@ -79,6 +79,7 @@ def purchases() -> list[Settings]:
 TINY = {"name": "tiny", "tiny": {"layers": 2}}
 PLAIN: Settings = {"model": "tiny", "steps": 1}
 """For blocks that show a task alone."""
+ROOMY: Settings = {"model": {"name": "tiny", "tiny": {"layers": 1, "hidden": 16, "max_positions": 8192}}, "steps": 1}
 TERSE: Settings = {"method": {"name": "r3l", "form": "my_reviews.py:Terse"}}
 LETTERS: Settings = {
     "model": TINY,
@@ -105,8 +106,8 @@ EXAMPLES = (
     Example("environment of thirty lines", "docs/environments.md", 0, {"nim.py": (0,)}),
     Example("Gymnasium", "docs/environments.md", 1, needs="gymnasium"),
     Example("own tool", "docs/tools.md", 1, {"my_tools.py": (0, 1)}, rows=purchases),
-    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai"),
-    Example("utterances above tokens", "docs/agents.md", 1),
+    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai", recorded=False),
+    Example("utterances above tokens", "docs/agents.md", 1, recorded=False),
     Example("first data and reward", "docs/getting_started.md", 0, {"my_rewards.py": (0,)}, LETTERS, letters),
     Example("policy over vectors", "docs/policies.md", 0, needs="gymnasium"),
     Example("episodes that are reviewed", "docs/reviews.md", 0),
@@ -115,8 +116,8 @@ EXAMPLES = (
     Example("Gymnasium, tuned", "docs/adapters.md", 5, needs="gymnasium"),
     Example("PettingZoo", "docs/adapters.md", 6, {"meet.py": (2,)}, needs="pettingzoo"),
     Example("TextArena", "docs/adapters.md", 7, needs="textarena"),
-    Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp"),
-    Example("TextArena, two players", "docs/adapters.md", 0, brought=PLAIN, needs="textarena", recorded=False),
+    Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp", recorded=False),
+    Example("TextArena, two players", "docs/adapters.md", 0, brought=ROOMY, needs="textarena", recorded=False),
     Example("PettingZoo, turns", "docs/adapters.md", 1, brought=PLAIN, needs="pettingzoo", recorded=False),
     Example("MCP, any prompts", "docs/adapters.md", 3, {"my_server.py": (3,)}, PLAIN, purchases, "mcp", recorded=False),
     Example("tools, any prompts", "docs/tools.md", 0, {"my_tools.py": (0,)}, PLAIN, purchases, recorded=False),

@@ -25,13 +25,12 @@ Settings = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
 JSON, PAGE = DOCS / "findings.json", DOCS / "findings.md"
 RATES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
-ADAPTER_RATES = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+ADAPTER_RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 MODEL: Settings = {"name": "tiny", "tiny": {"layers": 2}}
 TASKS: dict[str, tuple[Any, int]] = {
     "reverse": ({"name": "reverse", "length": 4, "noise": 0.15}, 250),
     "addition": ({"name": "addition", "digits": 1, "think": 0.3}, 250),
     "guess": ({"name": "guess", "numbers": 7, "noise": 0.3}, 150),
-    "keys": ({"name": "keys", "size": 3, "walls": 1}, 150),
 }
 """Tasks of this package, and the steps of their warm-up."""
 COMMON: Settings = {
@@ -47,7 +46,7 @@ SAID = ("stands_still", "moves_too_fast", "no_gain", "collapse", "large_update")
 def trials() -> Iterator[tuple[str, bool, float]]:
     """Yield task, whether adapters are trained, and learning rate."""
     yield from ((task, False, rate) for task in TASKS for rate in RATES)
-    yield from ((task, True, rate) for task in ("reverse", "addition") for rate in ADAPTER_RATES)
+    yield from ((task, True, rate) for task in ("reverse",) for rate in ADAPTER_RATES)
 
 
 def warmed(task: str, folder: Path) -> str:
@@ -63,9 +62,7 @@ def run(task: str, adapters: bool, rate: float, model: str, folder: Path) -> Set
     settings = {**COMMON, "task": options, "model": model, "optim": {**COMMON["optim"], "lr": rate}}
     if adapters:
         settings |= {"model": {**MODEL, "lora": {}}, "warmup": {"steps": steps, "batch": 64}}
-    config = parse_config(settings)
-    warned = [word for word in ("stand still", "too fast") if any(word in note for note in plan(config).notes)]
-    outcome = train(config, folder=folder / f"{task}-{adapters}-{rate:g}", console=silent())
+    outcome = train(parse_config(settings), folder=folder / f"{task}-{adapters}-{rate:g}", console=silent())
     lines = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     summary = json.loads((outcome.folder / "summary.json").read_text(encoding="utf-8"))
     findings = json.loads((outcome.folder / "health.json").read_text(encoding="utf-8"))
@@ -81,9 +78,17 @@ def run(task: str, adapters: bool, rate: float, model: str, folder: Path) -> Set
         "ratio": ratios[-1] if ratios else 0.0,
         "median_ratio": ratios[len(ratios) // 2] if ratios else 0.0,
         "kl_old": max(line.get("kl_old", 0.0) for line in steps_taken),
-        "plan": warned,
+        "plan": foreseen(task, adapters, rate),
         "findings": [found["key"] for found in findings if found["key"] in SAID],
     }
+
+
+def foreseen(task: str, adapters: bool, rate: float) -> list[str]:
+    """Return what the plan says of the rate, for the tiny model."""
+    model = {**MODEL, "lora": {}} if adapters else MODEL
+    config = {**COMMON, "task": TASKS[task][0], "model": model, "optim": {**COMMON["optim"], "lr": rate}}
+    notes = plan(parse_config(config)).notes
+    return [word for word in ("stand still", "too fast") if any(word in note for note in notes)]
 
 
 def silent() -> Console:
@@ -119,7 +124,7 @@ def row(found: Settings) -> str:
 TEXT = """<!-- Made from docs/findings.json by scripts/findings.py. -->
 # Learning rates, and what findings say of them
 
-What `grouprl plan` and the findings of a run say about the learning rate, held against short runs: four tasks of this
+What `grouprl plan` and the findings of a run say about the learning rate, held against short runs: three tasks of this
 package, a tiny model of two layers, seed 0, 20 steps of 16 prompts with 8 completions and two optimiser steps each, a
 constant rate. Rewards are of 192 held-out prompts, two completions each, with 95 % intervals. "Largest step" is the
 norm of an optimiser step over that of the weights, "KL of a step" what the updates of a rollout moved (`kl_old`).
@@ -153,6 +158,10 @@ def main(limit: Annotated[int, typer.Option(help="Make so many runs at most.")] 
             write_json(JSON, records)
             write_text(PAGE, page(records))
             typer.echo(row(records[-1]), nl=False)
+    for each in records:  # thresholds may have been moved since
+        each["plan"] = foreseen(each["task"], each["adapters"], each["lr"])
+    write_json(JSON, records)
+    write_text(PAGE, page(records))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from pathlib import Path
 SUBREAPER = 36
 PATIENCE = 10.0
 """Seconds that processes have for ending after the command has."""
-KEPT = ("pytest-of-", "pytest-cache-files-")
-"""What pytest keeps of the last runs on purpose."""
+KEPT = ("pytest-of-", "pytest-cache-files-", "torchinductor_")
+"""What pytest keeps of the last runs on purpose, and the cache of compiled code that importing torch makes."""
 
 
 def main(command: list[str]) -> int:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import grouprl
-from desks import FakeDesk
+from fake_context import FakeContext
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularizers.kl_control import AdaptiveKL, AdaptiveKLInReward, mean_kl, moved
 from grouprl.algorithms.rewards.shaping import KLInReward
@@ -44,7 +44,7 @@ def test_the_kl_is_the_mean_over_rows_of_their_token_means() -> None:
 
 @pytest.mark.parametrize("part", [AdaptiveKLInReward(coef=0.5), AdaptiveKL(coef=0.5, estimator="k1")])
 def test_the_controller_remembers_from_step_to_step(part) -> None:
-    context, batch = FakeDesk(), two_rows()
+    context, batch = FakeContext(), two_rows()
     filled = part.fill(batch, None, context)
     near(filled.past["kl_coef"], [0.5, 0.5])
     part.observe(None, filled, context)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from desks import FakeDesk
+from fake_context import FakeContext
 from grouprl import InputError, method
 from grouprl.algorithms.advantages.advantage import Given
 from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
@@ -115,7 +115,7 @@ def test_one_update_clips_nothing():
 
 def test_baselines_run_along_agent_by_agent():
     """RAE's rule with d = ½: agent 0 earns 1, 1 and agent 1 earns 0, 1 in this order."""
-    context, part = FakeDesk((1.0, 0.0) * 4, completions=2, prompts=2), RunningBaseline(decay=0.5)
+    context, part = FakeContext((1.0, 0.0) * 4, completions=2, prompts=2), RunningBaseline(decay=0.5)
     rows = context.sample(context.take(2)).with_extras(agent_b=np.array([0, 1, 0, 1]))
     rewards = rows.scores.reward_b.tolist()
     near(part.fill(context.batch(rows), rows, context).past["baseline"], [0, 0, 0, 0])

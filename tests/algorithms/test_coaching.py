@@ -14,8 +14,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from desks import FakeDesk
 from episode_runs import launch, records, run_config
+from fake_context import FakeContext
 from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote, majority
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
@@ -41,7 +41,7 @@ def test_the_label_is_what_most_say(completions: list[str | None], label: str | 
 
 def said(words: list[str], agents: list[int], episodes: list[int]) -> Any:
     """Rows of a task whose final completion is the text itself, each with one turn."""
-    context = FakeDesk()
+    context = FakeContext()
     request = replace(context.request(0), completions=len(words))
     rows = context.rows([(request, i) for i in range(len(words))], [(7,)] * len(words), [True] * len(words))
     made = tuple(Record("", "terminated", (Turn(0, "", word),)) for word in words)
@@ -142,7 +142,7 @@ class Arms:
 
 def arms(**settings: Any) -> tuple[Arms, Method]:
     chosen = method("cpmobius", coach_entropy=0.0, exam=8, completions=200, **settings)
-    return Arms(chosen, FakeDesk()), chosen
+    return Arms(chosen, FakeContext()), chosen
 
 
 def test_the_coach_learns_to_set_what_the_player_learns_from() -> None:
@@ -193,7 +193,7 @@ def test_the_player_gets_its_best_weights_back() -> None:
         learner.context.step += 1
     assert restored == [1, 2, 3, 2, 3]  # each update adds 1; after the second fall those of the second step are back
     assert learner.context.notes["player_restored"] == 1
-    assert learner.context.store(chosen.update)["accuracy"] < 0.4
+    assert learner.context.state_of(chosen.update)["accuracy"] < 0.4
 
 
 def test_where_it_cannot_work() -> None:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desks import CharacterPolicy, FakeDesk, seen
+from fake_context import CharacterPolicy, FakeContext, seen
 from grouprl.algorithms.exploration.papers.rounds import PromptRewards, UncertaintyRounds, half_width, standing, student
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.prompts.papers.allocation import (
@@ -90,7 +90,7 @@ def test_too_few_answers_are_split_evenly() -> None:
 
 
 def test_knapsack_reads_the_last_visit_smoothed() -> None:
-    part, context = Knapsack(low=2, high=30), FakeDesk([0.5] * 4, completions=8)
+    part, context = Knapsack(low=2, high=30), FakeContext([0.5] * 4, completions=8)
     for index, right in enumerate((0, 4, 8)):
         seen(context, index, right, 8)
     assert [part.rate(i, context) for i in range(4)] == [0.1, 0.5, 0.9, 0.5]
@@ -114,19 +114,19 @@ def test_knapsack_refuses_groups_outside_its_bounds() -> None:
 
 
 def test_only_questions_with_a_wrong_greedy_answer_are_asked() -> None:
-    context = FakeDesk([0.9, 0.1, 0.6, 0.3])
+    context = FakeContext([0.9, 0.1, 0.6, 0.3])
     requests = GreedyFilter().allot([context.request(i) for i in range(4)], context)
     assert counts(requests) == [0, 4, 0, 4]
     assert context.notes == {"completions_probed": 4, "prompts_skipped": 0.5}
 
 
 def test_the_greedy_answer_must_earn_what_is_asked() -> None:
-    context = FakeDesk([0.9, 0.1])
+    context = FakeContext([0.9, 0.1])
     assert counts(GreedyFilter(solved=2.0).allot(context.take(2), context)) == [4, 4]
 
 
 def test_nothing_is_left_where_all_is_solved() -> None:
-    context = FakeDesk([0.9] * 3)
+    context = FakeContext([0.9] * 3)
     assert counts(GreedyFilter().allot(context.take(3), context)) == [0, 0, 0]
 
 
@@ -174,7 +174,7 @@ def test_rounding_keeps_the_sum_and_moves_nothing_by_one(weights: list[float], t
 
 def test_gvm_probes_and_measures_right_answers_only() -> None:
     policy = Normed([1.0, 3.0, 5.0])
-    context = FakeDesk([1.0, 1.0, 0.0], completions=4, policy=policy)
+    context = FakeContext([1.0, 1.0, 0.0], completions=4, policy=policy)
     requests = GradientVariance(probe=6, alpha=0.0).allot([context.request(i) for i in range(3)], context)
     assert counts(requests) == [3, 9, 0]
     assert [request.first for request in requests] == [6, 6, 6]
@@ -235,7 +235,7 @@ def test_questions_alike_get_equally_many() -> None:
 
 
 def test_rounds_draw_further_answers_of_the_same_questions() -> None:
-    context = FakeDesk([0.5, 1.0, 0.0], completions=4)
+    context = FakeContext([0.5, 1.0, 0.0], completions=4)
     first = context.sample([context.request(i) for i in range(3)])
     rows = UncertaintyRounds(extra=1.5, rounds=3)(first, context)
     assert len(rows) == 12 + 18
@@ -248,7 +248,7 @@ def test_rounds_draw_further_answers_of_the_same_questions() -> None:
 
 
 def test_rounds_measure_only_what_the_policy_drew() -> None:
-    context = FakeDesk([0.5], completions=4)
+    context = FakeContext([0.5], completions=4)
     sampled = context.sample([context.request(0)])
     both = join(
         [
@@ -289,7 +289,7 @@ def test_a_budget_follows_its_question_through_a_run() -> None:
     def lengths(index: int, number: int) -> int:
         return 6 + 2 * (number % 4) if index == 0 else 9
 
-    part, context = LengthBudget(floor=0.1), FakeDesk([1.0, 0.0], max_new_tokens=20, lengths=lengths)
+    part, context = LengthBudget(floor=0.1), FakeContext([1.0, 0.0], max_new_tokens=20, lengths=lengths)
     budgets = []
     for _ in range(4):
         requests = part.adjust([context.request(0), context.request(1)], context)
@@ -314,16 +314,16 @@ def test_answers_beyond_the_budget_are_no_right_ones() -> None:
 
 
 def test_a_budget_below_every_answer_recovers() -> None:
-    part, context = LengthBudget(), FakeDesk([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
-    context.store(part)["budget"] = {0: 4}
+    part, context = LengthBudget(), FakeContext([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
+    context.state_of(part)["budget"] = {0: 4}
     sampled = context.sample(part.adjust([context.request(0)], context))
     sampled.rollout.truncated_b[:] = True
     context.finish(sampled, part)
-    assert context.store(part)["budget"] == {0: 20}
+    assert context.state_of(part)["budget"] == {0: 20}
 
 
 def test_an_ask_of_its_own_smaller_budget_keeps_it() -> None:
-    context = FakeDesk([0.5])
+    context = FakeContext([0.5])
     request = RolloutRequest(0, 0, context.task.example("train", 0), 4, max_new_tokens=3)
     assert LengthBudget().adjust([request], context)[0].max_new_tokens == 3
 
@@ -338,7 +338,7 @@ def test_length_budget_says_when_it_cannot_work() -> None:
 # ── temperature ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def entropies(context: FakeDesk, values: Sequence[float]) -> ScoredSamples:
+def entropies(context: FakeContext, values: Sequence[float]) -> ScoredSamples:
     """One row whose tokens have these entropies."""
     request = context.request(0)
     rows = context.rows([(request, 0)], [(7,) * len(values)], [True])
@@ -347,7 +347,7 @@ def entropies(context: FakeDesk, values: Sequence[float]) -> ScoredSamples:
 
 
 def test_temperature_follows_entropy_on_the_scale_of_the_step_before() -> None:
-    part, context = EntropyTemperature(tau=0.1), FakeDesk([0.5])
+    part, context = EntropyTemperature(tau=0.1), FakeContext([0.5])
     assert part.scaling(context) is None
     logs = [-2.0, -1.0, -1.0, -1.0, 0.0, 1.0]  # pivot: 0.8-quantile of six, the nearest is number 4: 0
     part.observe(entropies(context, [math.exp(x) for x in logs]), None, context)
@@ -359,16 +359,16 @@ def test_temperature_follows_entropy_on_the_scale_of_the_step_before() -> None:
 
 
 def test_rows_that_were_left_out_do_not_widen_the_scale() -> None:
-    context = FakeDesk([0.5], lengths=lambda i, n: (3, 9)[n])
+    context = FakeContext([0.5], lengths=lambda i, n: (3, 9)[n])
     both = context.sample([replace(context.request(0), completions=2)])
     both.rollout.entropy_bt[1] = 5.0
     part = EntropyTemperature()
     part.observe(subset(both, np.array([0])), None, context)
-    assert context.store(part)["scale"][0] == pytest.approx(math.log(0.5))
+    assert context.state_of(part)["scale"][0] == pytest.approx(math.log(0.5))
 
 
 def test_the_released_form_never_cools() -> None:
-    context = FakeDesk([0.5])
+    context = FakeContext([0.5])
     part = EntropyTemperature(tau=0.1, released=True)
     part.observe(entropies(context, [math.exp(x) for x in (-2.0, -1.0, 0.0, 0.0, 0.0, 1.0)]), None, context)
     scaling = part.scaling(context)
@@ -377,7 +377,7 @@ def test_the_released_form_never_cools() -> None:
 
 
 def test_equal_entropies_leave_the_temperature() -> None:
-    part, context = EntropyTemperature(), FakeDesk([0.5])
+    part, context = EntropyTemperature(), FakeContext([0.5])
     part.observe(entropies(context, [0.7] * 5), None, context)
     scaling = part.scaling(context)
     assert scaling is not None
@@ -385,7 +385,7 @@ def test_equal_entropies_leave_the_temperature() -> None:
 
 
 def test_the_scale_is_that_of_drawn_answers() -> None:
-    part, context = EntropyTemperature(), FakeDesk([0.5])
+    part, context = EntropyTemperature(), FakeContext([0.5])
     part.observe(entropies(context, [0.1, 0.5, 1.0]).with_source("replay"), None, context)
     assert part.scaling(context) is None
     assert SOURCES["sampled"] == 0

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from desks import END, FakeDesk, Numbers
+from fake_context import END, FakeContext, Numbers
 from grouprl.algorithms.exploration.papers.continuations import Continuations, PlanTree, PrefixRestarts
 from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.part import RunFacts
@@ -27,7 +27,7 @@ from single_runs import records
 Write = Callable[[RolloutRequest, int], str]
 
 
-class WritingDesk(FakeDesk):
+class WritingDesk(FakeContext):
     """Completions are what `write(request, number)` says; right is what ends with '!'. Every log-prob differs."""
 
     def __init__(self, write: Write, **settings: Any) -> None:
@@ -174,7 +174,7 @@ def test_prefixes_shrink_to_nothing_over_the_run():
 
 
 def test_a_group_begins_with_a_beginning_of_its_solution():
-    context = FakeDesk((0.5,) * 64, task=Solved(64), steps=10)
+    context = FakeContext((0.5,) * 64, task=Solved(64), steps=10)
     requests = PrefixRestarts(chance=1.0, most=1.0).adjust(context.take(64), context)
     begun = [request for request in requests if request.prefix]
     assert all(lead_text(request) == "abcdefghij"[: len(request.prefix)] for request in begun)
@@ -182,12 +182,12 @@ def test_a_group_begins_with_a_beginning_of_its_solution():
     counts = np.bincount([len(request.prefix) for request in requests], minlength=11)
     assert (counts > 0).sum() >= 9  # evenly from nothing to everything
     assert context.notes["restarts"] == len(begun)
-    again = FakeDesk((0.5,) * 64, task=Solved(64), steps=10)
+    again = FakeContext((0.5,) * 64, task=Solved(64), steps=10)
     assert PrefixRestarts(chance=1.0, most=1.0).adjust(again.take(64), again) == requests
 
 
 def test_only_a_share_of_questions_restarts_and_forms_of_a_question_alike():
-    context = FakeDesk((0.5,) * 200, task=Solved(200), steps=10)
+    context = FakeContext((0.5,) * 200, task=Solved(200), steps=10)
     requests = context.take(200)
     adjusted = PrefixRestarts(chance=0.25, most=1.0).adjust([*requests, *requests], context)
     assert 20 < sum(bool(request.prefix) for request in adjusted[:200]) < 75

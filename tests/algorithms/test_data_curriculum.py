@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from desks import CharacterPolicy, FakeDesk, Numbers, seen
+from fake_context import CharacterPolicy, FakeContext, Numbers, seen
 from grouprl import InputError
 from grouprl.algorithms.exploration.papers.probe import probe_prompts
 from grouprl.algorithms.part import RunFacts
@@ -25,16 +25,16 @@ ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSamplin
 ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0), RewardSelection(keep=8, completions=2)]
 
 
-def step(part: Any, context: FakeDesk, advantage: float = 0.0) -> list[int]:
+def step(part: Any, context: FakeContext, advantage: float = 0.0) -> list[int]:
     """One step: choose, completion, observe; returns the numbers of the prompts."""
     requests = part.choose(context.prompts, context)
     context.finish(context.sample(requests), part, advantage=advantage)
     return [request.index for request in requests]
 
 
-def copied(context: FakeDesk) -> FakeDesk:
+def copied(context: FakeContext) -> FakeContext:
     """A context that goes on where `context` is, from what a checkpoint would hold."""
-    other = FakeDesk(
+    other = FakeContext(
         context.rates, task=context.task, prompts=context.prompts, completions=context.group_size, steps=context.steps
     )
     other.step, other.memory = context.step, torch.load(_saved(context.memory), weights_only=True)
@@ -57,7 +57,7 @@ RATES = [k / 11 for k in range(12)]
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
 def test_equal_seeds_and_resumes_choose_equally(part: Any) -> None:
-    one, two = FakeDesk(RATES, prompts=4), FakeDesk(RATES, prompts=4)
+    one, two = FakeContext(RATES, prompts=4), FakeContext(RATES, prompts=4)
     first = [step(part, one, 0.3) for _ in range(4)]
     assert [step(part, two, 0.3) for _ in range(4)] == first
     resumed = copied(one)
@@ -66,7 +66,7 @@ def test_equal_seeds_and_resumes_choose_equally(part: Any) -> None:
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
 def test_every_choice_is_a_question_and_the_count_is_right(part: Any) -> None:
-    context = FakeDesk(RATES, prompts=5)
+    context = FakeContext(RATES, prompts=5)
     for _ in range(3):
         chosen = step(part, context)
         assert len(chosen) == 5
@@ -75,7 +75,7 @@ def test_every_choice_is_a_question_and_the_count_is_right(part: Any) -> None:
 
 @pytest.mark.parametrize("part", [*ALL, LengthBudget(), EntropyTemperature()], ids=lambda part: part.name)
 def test_a_step_without_a_row_is_survived(part: Any) -> None:
-    context = FakeDesk(RATES)
+    context = FakeContext(RATES)
     nothing = subset(context.sample(context.take(2)), np.zeros(0, dtype=int))
     context.finish(nothing, part)
     requests = context.take(4) if part.kind == "sampling" else part.choose(4, context)
@@ -93,7 +93,7 @@ def test_endless_questions_are_refused(part: Any) -> None:
     "part", [*ALL[1:3], EasyToHard(until=0.1), HardStage(after=0.0, keep=1.0), ALL[-1]], ids=lambda p: p.name
 )
 def test_a_second_round_of_a_step_asks_other_questions(part: Any) -> None:
-    context = FakeDesk(RATES, prompts=4)
+    context = FakeContext(RATES, prompts=4)
     context.step = 5
     first = [request.index for request in part.choose(4, context)]
     second = [request.index for request in part.choose(4, context)]
@@ -119,32 +119,32 @@ def test_at_random_takes_none_twice() -> None:
 
 def test_variance_scores_of_certain_and_open_questions() -> None:
     part = VarianceSampling(outcome=1.0, diversity=0.0, momentum=0.0)
-    context = FakeDesk([0.0, 1.0, 0.5])
+    context = FakeContext([0.0, 1.0, 0.5])
     for index, right in enumerate((0, 4, 2)):
         seen(context, index, right, 4)
     part.observe(context.sample([context.request(i) for i in range(3)]), None, context)
-    assert context.store(part)["weight"].tolist() == pytest.approx([0.0, 0.0, 0.25 / (0.25 + 1e-8)])
+    assert context.state_of(part)["weight"].tolist() == pytest.approx([0.0, 0.0, 0.25 / (0.25 + 1e-8)])
 
 
 def test_momentum_one_keeps_and_zero_replaces_the_weights() -> None:
     for momentum, expected in ((1.0, [1.0, 1.0]), (0.0, [0.0, 1.0]), (0.75, [0.75, 1.0])):
         part = VarianceSampling(outcome=1.0, diversity=0.0, momentum=momentum)
-        context = FakeDesk([0.0, 0.5])
+        context = FakeContext([0.0, 0.5])
         seen(context, 0, 0, 4)
         seen(context, 1, 2, 4)
         part.observe(context.sample([context.request(0)]), None, context)
-        assert context.store(part)["weight"].tolist() == pytest.approx(expected, abs=1e-6)
+        assert context.state_of(part)["weight"].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_without_a_weighted_share_the_stream_is_the_plain_one() -> None:
-    context, plain = FakeDesk(RATES), FakeDesk(RATES)
+    context, plain = FakeContext(RATES), FakeContext(RATES)
     part = VarianceSampling(share=0.0)
     for _ in range(5):
         assert step(part, context) == [request.index for request in plain.take(4)]
 
 
 def test_weighted_draws_have_the_frequencies_of_the_weights() -> None:
-    part, context = VarianceSampling(share=1.0), FakeDesk([0.5] * 4)
+    part, context = VarianceSampling(share=1.0), FakeContext([0.5] * 4)
     weight = [0.0, 1.0, 2.0, 5.0]
     part._memory(context)["weight"] = torch.tensor(weight, dtype=torch.float64)
     sampled = Counter(part.pick(8000, np.random.default_rng(1), [], context))
@@ -154,7 +154,7 @@ def test_weighted_draws_have_the_frequencies_of_the_weights() -> None:
 
 
 def test_equal_weights_of_zero_are_drawn_uniformly() -> None:
-    part, context = VarianceSampling(share=1.0), FakeDesk([0.5] * 4)
+    part, context = VarianceSampling(share=1.0), FakeContext([0.5] * 4)
     part._memory(context)["weight"] = torch.zeros(4, dtype=torch.float64)
     assert set(part.pick(100, np.random.default_rng(1), [], context)) == {0, 1, 2, 3}
 
@@ -167,11 +167,11 @@ def test_distinct_3_counts_runs_of_three() -> None:
 
 def test_a_refresh_measures_every_question_and_trains_on_none() -> None:
     part = VarianceSampling(refresh_every=2, probe=8, outcome=1.0, diversity=0.0)
-    context = FakeDesk([0.0, 0.5, 1.0], prompts=2)
+    context = FakeContext([0.0, 0.5, 1.0], prompts=2)
     step(part, context)
     assert context.notes["completions_probed"] == 24
-    assert context.store(part)["rate"][0] == 0
-    assert context.store(part)["rate"][2] == 1
+    assert context.state_of(part)["rate"][0] == 0
+    assert context.state_of(part)["rate"][2] == 1
     step(part, context)
     assert context.notes["completions_probed"] == 24
     step(part, context)
@@ -194,7 +194,7 @@ class Embedder(CharacterPolicy):
 
 
 def test_the_wanted_difficulty_is_taken_for_certain() -> None:
-    part, context = DifficultyTargeted(predict="ledger"), FakeDesk([0, 0.25, 0.5, 0.75, 1.0], prompts=1)
+    part, context = DifficultyTargeted(predict="ledger"), FakeContext([0, 0.25, 0.5, 0.75, 1.0], prompts=1)
     for index in range(5):
         seen(context, index, index, 4)
     for context.step in range(20):
@@ -202,7 +202,7 @@ def test_the_wanted_difficulty_is_taken_for_certain() -> None:
 
 
 def test_a_high_temperature_chooses_uniformly() -> None:
-    part, context = DifficultyTargeted(predict="ledger", temperature=1e9), FakeDesk([0.5] * 4)
+    part, context = DifficultyTargeted(predict="ledger", temperature=1e9), FakeContext([0.5] * 4)
     for index in range(4):
         seen(context, index, index, 4)
     sampled = Counter(part.pick(1, np.random.default_rng(k), [], context)[0] for k in range(2000))
@@ -224,9 +224,9 @@ def test_attention_by_hand() -> None:
 
 def test_questions_that_look_alike_are_predicted_alike() -> None:
     part = DifficultyTargeted(reference=4, every=2)
-    context = FakeDesk([0.0, 1.0] * 5, completions=8, policy=Embedder())
+    context = FakeContext([0.0, 1.0] * 5, completions=8, policy=Embedder())
     part.choose(2, context)
-    rate_n, sampled = context.store(part)["rate"], context.notes["completions_probed"]
+    rate_n, sampled = context.state_of(part)["rate"], context.notes["completions_probed"]
     assert sampled == 32
     assert rate_n[0::2].max() < rate_n[1::2].min()
     context.step = 1
@@ -241,7 +241,7 @@ def test_questions_that_look_alike_are_predicted_alike() -> None:
 
 
 def test_without_decay_the_posterior_counts_every_answer() -> None:
-    part, context = ThompsonSampling(decay=1.0, asked_decay=1.0), FakeDesk(RATES)
+    part, context = ThompsonSampling(decay=1.0, asked_decay=1.0), FakeContext(RATES)
     for _ in range(6):
         step(part, context)
     right_n, wrong_n = part.counts(context)
@@ -252,7 +252,7 @@ def test_without_decay_the_posterior_counts_every_answer() -> None:
 
 
 def test_full_decay_returns_to_the_prior() -> None:
-    part, context = ThompsonSampling(decay=0.0, asked_decay=0.0), FakeDesk(RATES)
+    part, context = ThompsonSampling(decay=0.0, asked_decay=0.0), FakeContext(RATES)
     requested = set(step(part, context))
     again = set(step(part, context))
     right_n, wrong_n = part.counts(context)
@@ -260,8 +260,8 @@ def test_full_decay_returns_to_the_prior() -> None:
 
 
 def test_counts_shrink_faster_where_asked() -> None:
-    part, context = ThompsonSampling(decay=0.5, asked_decay=0.25), FakeDesk([1.0, 1.0])
-    context.store(part)["counts"] = torch.tensor([[8.0, 8.0], [4.0, 4.0]], dtype=torch.float64)
+    part, context = ThompsonSampling(decay=0.5, asked_decay=0.25), FakeContext([1.0, 1.0])
+    context.state_of(part)["counts"] = torch.tensor([[8.0, 8.0], [4.0, 4.0]], dtype=torch.float64)
     seen(context, 0, 3, 4)
     part.observe(context.sample([context.request(0)]), None, context)
     right_n, wrong_n = part.counts(context)
@@ -271,7 +271,7 @@ def test_counts_shrink_faster_where_asked() -> None:
 
 def test_thompson_sampling_settles_on_questions_of_even_odds() -> None:
     rates = [0.0] * 15 + [0.5] * 10 + [1.0] * 15
-    part, context = ThompsonSampling(), FakeDesk(rates, prompts=5, completions=8, steps=200)
+    part, context = ThompsonSampling(), FakeContext(rates, prompts=5, completions=8, steps=200)
     chosen = [step(part, context) for _ in range(60)]
     late = [index for indices in chosen[-20:] for index in indices]
     assert np.mean([15 <= i < 25 for i in late]) > 0.9
@@ -283,19 +283,19 @@ def test_a_question_that_became_possible_is_found_again_only_with_decay(decay: f
         return 0.5 if index < 2 or step >= 60 else 0.0
 
     part = ThompsonSampling(decay=decay, asked_decay=decay)
-    context = FakeDesk(rate, task=Numbers(4), prompts=2, completions=16, steps=400)
-    context.store(part)["counts"] = torch.tensor([[0.0] * 4, [0.0, 0.0, 400.0, 400.0]], dtype=torch.float64)
+    context = FakeContext(rate, task=Numbers(4), prompts=2, completions=16, steps=400)
+    context.state_of(part)["counts"] = torch.tensor([[0.0] * 4, [0.0, 0.0, 400.0, 400.0]], dtype=torch.float64)
     chosen = [step(part, context) for _ in range(200)]
     late = {index for indices in chosen[-60:] for index in indices}
     assert ({2, 3} <= late) is found
 
 
 def test_the_information_gain_prefers_harder_questions() -> None:
-    context = FakeDesk([0.5] * 2)
+    context = FakeContext([0.5] * 2)
     counts = torch.tensor([[3300.0, 6700.0], [6700.0, 3300.0]], dtype=torch.float64)
     for gain, firsts in (("variance", {0, 1}), ("information", {0})):
         part = ThompsonSampling(gain=gain)
-        context.store(part)["counts"] = counts
+        context.state_of(part)["counts"] = counts
         assert {part.pick(1, np.random.default_rng(k), [], context)[0] for k in range(40)} == firsts
 
 
@@ -320,16 +320,16 @@ def test_chances_of_sources() -> None:
 
 
 def test_the_window_forgets_and_the_count_does_not() -> None:
-    part, context = BanditOverSources(by="source", window=6), FakeDesk([0.5] * 4)
+    part, context = BanditOverSources(by="source", window=6), FakeContext([0.5] * 4)
     for context.step, size in enumerate((0.1, 0.7)):
         seen(context, 0, 2, 4, advantage=size)
         part.observe(context.sample([context.request(0)]), None, context)
-    assert context.store(part)["windows"] == {"even": [0.1] * 2 + [0.7] * 4}
-    assert context.store(part)["asked"] == {"even": 8}
+    assert context.state_of(part)["windows"] == {"even": [0.1] * 2 + [0.7] * 4}
+    assert context.state_of(part)["asked"] == {"even": 8}
 
 
 def test_the_source_that_teaches_is_asked_most() -> None:
-    part, context = BanditOverSources(by="source"), FakeDesk([0.5, 0.0] * 10, prompts=8, steps=100)
+    part, context = BanditOverSources(by="source"), FakeContext([0.5, 0.0] * 10, prompts=8, steps=100)
     chosen: list[int] = []
     for _ in range(60):
         requests = part.choose(8, context)
@@ -343,16 +343,16 @@ def test_the_source_that_teaches_is_asked_most() -> None:
 
 
 def test_sources_by_level_and_a_missing_column() -> None:
-    assert len(BanditOverSources(by="level").choose(4, FakeDesk([0.5] * 8))) == 4
+    assert len(BanditOverSources(by="level").choose(4, FakeContext([0.5] * 8))) == 4
     with pytest.raises(InputError, match="no such column"):
-        BanditOverSources(by="origin").choose(4, FakeDesk([0.5] * 8))
+        BanditOverSources(by="origin").choose(4, FakeContext([0.5] * 8))
 
 
 # ── epochs and levels ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_solved_questions_are_left_out_of_the_next_epoch() -> None:
-    part, context = HistoryResampling(), FakeDesk([1.0, 0.5, 0.0], prompts=3, completions=2)
+    part, context = HistoryResampling(), FakeContext([1.0, 0.5, 0.0], prompts=3, completions=2)
     assert sorted(step(part, context)) == [0, 1, 2]
     for index, right in enumerate((4, 2, 0)):
         seen(context, index, right, 4)
@@ -363,11 +363,11 @@ def test_solved_questions_are_left_out_of_the_next_epoch() -> None:
 
 def test_solved_questions_come_back_only_by_option() -> None:
     def epochs(part: HistoryResampling) -> list[set[int]]:
-        context = FakeDesk([1.0, 0.0, 0.0, 0.0], prompts=1)
+        context = FakeContext([1.0, 0.0, 0.0, 0.0], prompts=1)
         found = []
         for _ in range(4):
             now: set[int] = set(step(part, context))
-            while context.store(part)["left"]:
+            while context.state_of(part)["left"]:
                 now |= set(step(part, context))
             found.append(now)
         return found
@@ -378,7 +378,7 @@ def test_solved_questions_come_back_only_by_option() -> None:
 
 
 def test_when_everything_is_solved_nothing_is_asked() -> None:
-    part, context = HistoryResampling(), FakeDesk([1.0] * 4, prompts=3)
+    part, context = HistoryResampling(), FakeContext([1.0] * 4, prompts=3)
     assert len(step(part, context)) == 3
     assert len(step(part, context)) == 3  # the last of the first epoch, and those whose completions were not in by then
     while requested := part.choose(3, context):
@@ -388,13 +388,13 @@ def test_when_everything_is_solved_nothing_is_asked() -> None:
 
 
 def test_levels_are_unlocked_evenly() -> None:
-    part, context = EasyToHard(), FakeDesk([0.5] * 8, prompts=8, steps=8)
+    part, context = EasyToHard(), FakeContext([0.5] * 8, prompts=8, steps=8)
     hardest = [max(context.task.example("train", i).level for i in step(part, context)) for _ in range(8)]
     assert hardest == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_levels_are_all_open_after_until() -> None:
-    part, context = EasyToHard(until=0.5), FakeDesk([0.5] * 8, prompts=8, steps=8)
+    part, context = EasyToHard(until=0.5), FakeContext([0.5] * 8, prompts=8, steps=8)
     assert [len(set(step(part, context))) for _ in range(5)] == [2, 4, 6, 8, 8]
 
 
@@ -403,18 +403,18 @@ def test_a_level_opens_when_the_one_before_is_mastered() -> None:
         return float(step >= 3)
 
     part = EasyToHard(mastery=0.9)
-    context = FakeDesk(rate, task=Numbers(8), prompts=8, steps=100)
+    context = FakeContext(rate, task=Numbers(8), prompts=8, steps=100)
     assert [len(set(step(part, context))) for _ in range(6)] == [2, 2, 2, 2, 4, 6]
 
 
 def test_one_level_is_no_order() -> None:
     with pytest.raises(InputError, match="at least two levels"):
-        EasyToHard().choose(2, FakeDesk([0.5] * 4, task=Numbers(4, per_level=9)))
+        EasyToHard().choose(2, FakeContext([0.5] * 4, task=Numbers(4, per_level=9)))
 
 
 def test_the_hard_stage_asks_the_questions_of_lowest_reward() -> None:
-    part, context = HardStage(after=0.5, keep=0.5), FakeDesk(RATES, prompts=12, completions=32, steps=4)
-    plain = FakeDesk(RATES)
+    part, context = HardStage(after=0.5, keep=0.5), FakeContext(RATES, prompts=12, completions=32, steps=4)
+    plain = FakeContext(RATES)
     for _ in range(2):
         assert step(part, context) == [request.index for request in plain.take(12)]
     assert set(step(part, context)) == set(range(6))
@@ -429,7 +429,7 @@ def test_a_stage_that_never_comes_or_keeps_all_is_idle(part: HardStage) -> None:
 def test_questions_are_selected_once_by_what_they_earn_at_first(which: Any, kept: list[int]) -> None:
     assert selected(range(7), 3, which) == kept
     rates = [k / 6 for k in (5, 3, 0, 6, 1, 2, 4)]
-    part, context = RewardSelection(keep=3, which=which, completions=400), FakeDesk(rates, prompts=3)
+    part, context = RewardSelection(keep=3, which=which, completions=400), FakeContext(rates, prompts=3)
     wanted = {index for index in range(7) if round(6 * rates[index]) in kept}
     assert [set(step(part, context)) for _ in range(3)] == [wanted] * 3
     assert context.notes["completions_probed"] == 7 * 400
@@ -444,7 +444,7 @@ def test_a_selection_among_questions_that_nobody_can_score_ends_in_words(monkeyp
 
     monkeypatch.setattr("grouprl.algorithms.prompts.papers.selection.probe_prompts", none_scored)
     with pytest.raises(RunError, match="not one completion to the 8 prompts could be scored"):
-        RewardSelection(keep=3).choose(4, FakeDesk())
+        RewardSelection(keep=3).choose(4, FakeContext())
 
 
 def test_a_selection_of_all_or_more_is_idle() -> None:

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 import grouprl
-from desks import END, FakeDesk, Numbers
+from fake_context import END, FakeContext, Numbers
 from grouprl import InputError, RunError
 from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, Demonstrations, DemonstrationSwitch
 from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars, overlap
@@ -41,7 +41,7 @@ class Letters(Numbers):
         return None if example.id == "n/3" else SOLUTION
 
 
-class OracleDesk(FakeDesk):
+class OracleDesk(FakeContext):
     """Completions are right where `oracle(request, number of the answer)` says so."""
 
     def __init__(self, oracle: Callable[[RolloutRequest, int], bool], **settings: Any) -> None:
@@ -101,7 +101,7 @@ def test_a_policy_that_needs_half_the_solution_is_asked_twice_more():
     assert len(guided) == len(plain)
 
 
-def asked_of(context: FakeDesk, index: int) -> list[RolloutRequest]:
+def asked_of(context: FakeContext, index: int) -> list[RolloutRequest]:
     """An ask per row sampled for a prompt after the first sample."""
     found = []
     for sampled in context.sampled[1:]:
@@ -231,7 +231,7 @@ def test_solved_questions_stand_before_an_unsolved_one():
     rows = rows_of(guided, 2)
     assert set(rows.prompts) == {"q0=\n\x07\x07\n\nq1=\n\x07\x07\n\nq2="}
     assert rows.scores.correct_b.all()
-    assert list(context.store(part)["solved"]) == ["0", "1"]
+    assert list(context.state_of(part)["solved"]) == ["0", "1"]
 
 
 def test_a_question_is_not_its_own_exemplar():
@@ -255,7 +255,7 @@ def test_the_store_of_solved_questions_forgets_the_oldest():
     part = SolvedExemplars(keep=2)
     for index in (0, 1, 0, 2):
         part(context.sample([context.request(index)]), context)
-    assert list(context.store(part)["solved"]) == ["0", "2"]
+    assert list(context.state_of(part)["solved"]) == ["0", "2"]
     torch.save(context.memory, "/dev/null")
 
 
@@ -338,7 +338,7 @@ def test_what_cannot_act_is_named():
 
 
 def test_asking_again_keeps_prompt_keys_and_counts_on():
-    context = FakeDesk()
+    context = FakeContext()
     request = dataclasses.replace(context.request(0), prompt="other", keys={"budget": 12}, first=5)
     rows = context.sample([request])
     more = again(rows, 2, 3, completions=2)
@@ -347,7 +347,7 @@ def test_asking_again_keeps_prompt_keys_and_counts_on():
 
 
 def test_splice_gives_new_rows_the_greedy_reward_of_their_group():
-    context = FakeDesk()
+    context = FakeContext()
     rows = dataclasses.replace(context.sample(context.take(2)), greedy_reward_b=np.repeat([0.25, 0.75], 4))
     added = context.sample([again(rows, 7)])
     spliced = splice(rows, np.arange(8) == 0, [added])
@@ -356,7 +356,7 @@ def test_splice_gives_new_rows_the_greedy_reward_of_their_group():
 
 
 def test_the_given_beginning_behind_a_chat():
-    context = FakeDesk()
+    context = FakeContext()
     chat = ({"role": "user", "content": "1+1?"},)
     rows = context.sample(
         [
@@ -368,7 +368,7 @@ def test_the_given_beginning_behind_a_chat():
 
 
 def test_rows_that_failed_are_not_counted_as_drawn():
-    context = FakeDesk()
+    context = FakeContext()
     rows = context.sample(context.take(1))
     kept = dataclasses.replace(rows, kept_b=np.array([True, False, True, True]))
     assert sampled_rows(kept).tolist() == [True, False, True, True]
@@ -376,7 +376,7 @@ def test_rows_that_failed_are_not_counted_as_drawn():
 
 @pytest.mark.parametrize(("sign", "expected"), [("b", 2), ("cd", 4), ("a", 1), ("x", None)])
 def test_how_many_tokens_it_takes_to_say_something(sign, expected):
-    assert through(FakeDesk(), tuple(map(ord, "abcdb")), sign) == expected
+    assert through(FakeContext(), tuple(map(ord, "abcdb")), sign) == expected
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import grouprl
-from desks import FakeDesk
+from fake_context import FakeContext
 from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE, KnownBaseline
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.initial_completions import (
@@ -46,9 +46,9 @@ def test_soft_value_lies_between_mean_and_largest_reward() -> None:
     assert soft_value(np.array([1e4, 0.0]), 0.5) == pytest.approx(1e4 - 0.5 * math.log(2))
 
 
-def surveyed(rates: list[float], **settings: Any) -> tuple[FakeDesk, InitialCompletions]:
+def surveyed(rates: list[float], **settings: Any) -> tuple[FakeContext, InitialCompletions]:
     """A context whose prompts were all sampled before training."""
-    context, part = FakeDesk(rates), InitialCompletions(**{"completions": 4, "prompts_per_piece": 3, **settings})
+    context, part = FakeContext(rates), InitialCompletions(**{"completions": 4, "prompts_per_piece": 3, **settings})
     for number in range(part.count(context)):
         context.step = number
         part.piece(number, context)
@@ -62,7 +62,7 @@ def test_every_question_is_asked_once_in_pieces() -> None:
     assert [len(rows) for rows in context.sampled] == [12, 12, 8]
     requested = np.concatenate([rows.index_b for rows in context.sampled])
     assert np.bincount(requested).tolist() == [4] * 8
-    store = context.store(part)
+    store = context.state_of(part)
     assert store["rate"][[0, 1, 4, 5, 6]].tolist() == [0, 1, 1, 0, 1]
     near(store["value"][[0, 1]], [0.0, 1.0])
 
@@ -127,7 +127,7 @@ def policy(seed: int = 0, **options: Any) -> Any:
     return load_policy("tiny", alphabet="0123456789q=rightwon", dtype="float64", seed=seed, **sizes, **options)
 
 
-class Written(FakeDesk):
+class Written(FakeContext):
     """A context whose completions are letters that a tiny policy can read: right ones say 'right', wrong ones
     'wrong'."""
 
@@ -161,7 +161,7 @@ def test_value_pretraining_finds_the_best_linear_head() -> None:
     assert found[0]["value_loss"] == pytest.approx(0.5 * float(batches[0].reward_b.square().mean()))
     assert found[-1]["value_loss"] < 0.4 * found[0]["value_loss"]
     assert found[-1]["explained_variance"] > 0.3
-    assert context.store(part) == {}
+    assert context.state_of(part) == {}
 
 
 def test_value_pretraining_touches_nothing_but_the_head() -> None:
@@ -196,7 +196,7 @@ def test_foresight() -> None:
 def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
     own = policy(lora=lora)
     copy = second_policy(own)
-    tokens = desk_with([0.5], policy=own).sample([FakeDesk().request(0)]).tokens
+    tokens = desk_with([0.5], policy=own).sample([FakeContext().request(0)]).tokens
     before = own.logp(tokens).logp_bt
     assert torch.equal(copy.logp(tokens).logp_bt, before)
     assert copy.trainable_state().keys() == own.trainable_state().keys()
@@ -309,9 +309,9 @@ def test_a_second_model_goes_on_from_its_store(part: Any, tmp_path: Path) -> Non
     again.source.restore(state)
     for number in (2, 3):
         part.piece(number, again)
-    a, b = whole.store(part)["weights"], again.store(part)["weights"]
+    a, b = whole.state_of(part)["weights"], again.state_of(part)["weights"]
     assert all(torch.equal(a[name], b[name]) for name in a)
-    assert "optimizer" not in whole.store(part)
+    assert "optimizer" not in whole.state_of(part)
     with torch.no_grad():
         for parameter in again.policy.parameters():
             parameter.zero_()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from desks import FakeDesk, Numbers, judged_of
+from fake_context import FakeContext, Numbers, judged_of
 from grouprl.algorithms.buffers.papers.replay import PolicyReplay, RolloutReplay, SampleBuffer
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
@@ -35,9 +35,9 @@ def equal(a: Any, b: Any) -> bool:
     return a == b
 
 
-def rich_rows() -> tuple[ScoredSamples, FakeDesk]:
+def rich_rows() -> tuple[ScoredSamples, FakeContext]:
     """Rows with everything that a row can have."""
-    context = FakeDesk(completions=3, lengths=lambda i, n: 1 + n)
+    context = FakeContext(completions=3, lengths=lambda i, n: 1 + n)
     sampled = context.sample(context.take(2))
     other = context.with_prompts(sampled, [({"role": "user", "content": "again"},)] * len(sampled))
     rows = join([sampled, other.with_source("guided")]).with_extras(
@@ -78,7 +78,7 @@ def test_variants_of_a_question_are_found_again(monkeypatch: pytest.MonkeyPatch)
     task = Numbers(8)
     example = task.example("train", 3)
     variant = dataclasses.replace(example, id="other", prompt="what is it?")
-    context = FakeDesk(task=task)
+    context = FakeContext(task=task)
     request = dataclasses.replace(context.request(3), example=variant)
     packed = pack(context.sample([request]))
     with pytest.raises(InputError, match="has no prompt 'other'"):
@@ -90,7 +90,7 @@ def test_variants_of_a_question_are_found_again(monkeypatch: pytest.MonkeyPatch)
 # --- whole groups -----------------------------------------------------------------------------------------------------
 
 
-def step(context: FakeDesk, replay: Any) -> ScoredSamples:
+def step(context: FakeContext, replay: Any) -> ScoredSamples:
     """One step of a context as the trainer takes it; returns the rows trained on."""
     fresh = replay.fresh(context)
     sampled = context.sample(context.take(fresh)) if fresh else None
@@ -104,7 +104,7 @@ def groups_of(rows: ScoredSamples, source: str) -> set[int]:
 
 
 def test_rollout_replay_asks_half_anew_once_it_has_enough() -> None:
-    context, replay = FakeDesk([0.5] * 40, prompts=4, completions=8), RolloutReplay(first_epoch=False)
+    context, replay = FakeContext([0.5] * 40, prompts=4, completions=8), RolloutReplay(first_epoch=False)
     first = step(context, replay)
     assert groups_of(first, "replay") == set()
     second = step(context, replay)
@@ -115,7 +115,7 @@ def test_rollout_replay_asks_half_anew_once_it_has_enough() -> None:
 
 
 def test_a_replayed_row_keeps_the_log_probs_it_was_drawn_with() -> None:
-    context, replay = FakeDesk([0.5] * 40, completions=8), RolloutReplay(first_epoch=False)
+    context, replay = FakeContext([0.5] * 40, completions=8), RolloutReplay(first_epoch=False)
     step(context, replay)
     rows = step(context, replay)
     old = subset(rows, rows.source_b == SOURCES["replay"])
@@ -126,25 +126,25 @@ def test_a_replayed_row_keeps_the_log_probs_it_was_drawn_with() -> None:
 
 
 def test_groups_all_right_or_all_wrong_are_not_stored() -> None:
-    context = FakeDesk([0.0, 1.0] * 20, completions=4)
+    context = FakeContext([0.0, 1.0] * 20, completions=4)
     replay = RolloutReplay(first_epoch=False)
     step(context, replay)
-    assert context.store(replay)["entries"] == []
+    assert context.state_of(replay)["entries"] == []
     every = RolloutReplay(first_epoch=False, mixed_only=False)
     step(context, every)
-    assert len(context.store(every)["entries"]) == 4
+    assert len(context.state_of(every)["entries"]) == 4
 
 
 def test_the_first_epoch_is_all_new() -> None:
-    context, replay = FakeDesk([0.5] * 12, prompts=4, completions=8), RolloutReplay()
+    context, replay = FakeContext([0.5] * 12, prompts=4, completions=8), RolloutReplay()
     assert [len(groups_of(step(context, replay), "replay")) for _ in range(4)] == [0, 0, 0, 2]
 
 
 def test_the_buffer_keeps_the_latest_group_of_each_question_and_forgets_the_oldest() -> None:
-    context, replay = FakeDesk([0.5] * 6, prompts=3, completions=16), RolloutReplay(capacity=4, fresh_share=1.0)
+    context, replay = FakeContext([0.5] * 6, prompts=3, completions=16), RolloutReplay(capacity=4, fresh_share=1.0)
     for _ in range(4):
         step(context, replay)
-    entries = context.store(replay)["entries"]
+    entries = context.state_of(replay)["entries"]
     examples = [int(e["rows"]["index_b"][0]) for e in entries]
     assert len(set(examples)) == len(examples) == 4
     assert [e["step"] for e in entries] == sorted(e["step"] for e in entries)
@@ -153,7 +153,7 @@ def test_the_buffer_keeps_the_latest_group_of_each_question_and_forgets_the_olde
 
 def test_replayed_groups_are_chosen_uniformly() -> None:
     context, replay = (
-        FakeDesk([0.5] * 40, prompts=4, completions=16),
+        FakeContext([0.5] * 40, prompts=4, completions=16),
         RolloutReplay(first_epoch=False, fresh_share=0.75),
     )
     step(context, replay)
@@ -167,7 +167,7 @@ def test_replayed_groups_are_chosen_uniformly() -> None:
 
 
 def test_rows_drawn_at_another_temperature_are_stored_under_the_policys_own_log_probs() -> None:
-    context, replay = FakeDesk([0.5] * 8, completions=8), RolloutReplay(first_epoch=False, fresh_share=0.0)
+    context, replay = FakeContext([0.5] * 8, completions=8), RolloutReplay(first_epoch=False, fresh_share=0.0)
     requests = [dataclasses.replace(request, temperature=1.5) for request in context.take(4)]
     rows = context.sample(requests)
     own_bt = torch.full_like(rows.rollout.logp_bt, -0.25)
@@ -189,7 +189,7 @@ def test_a_buffer_that_can_never_act_is_named() -> None:
 
 def test_policy_replay_replays_with_probability_p_from_the_last_policies() -> None:
     context, replay = (
-        FakeDesk([0.5] * 400, prompts=50, completions=2),
+        FakeContext([0.5] * 400, prompts=50, completions=2),
         PolicyReplay(probability=0.4, reincarnation=None),
     )
     ages, shares = [], []
@@ -198,16 +198,16 @@ def test_policy_replay_replays_with_probability_p_from_the_last_policies() -> No
         rows = step(context, replay)
         old = groups_of(rows, "replay")
         shares.append(len(old) / 50)
-        stored = {g for e in context.store(replay)["policies"] for g in [x["step"] for x in e]}
+        stored = {g for e in context.state_of(replay)["policies"] for g in [x["step"] for x in e]}
         ages.append(max((now - s for s in stored), default=0))
     assert shares[0] == 0
     assert np.mean(shares[1:]) == pytest.approx(0.4, abs=0.06)
     assert max(ages) <= 2
-    assert len(context.store(replay)["policies"]) == 2
+    assert len(context.state_of(replay)["policies"]) == 2
 
 
 def test_rows_of_an_earlier_policy_get_their_old_log_probs_anew() -> None:
-    context, replay = FakeDesk([0.5] * 40, completions=2), PolicyReplay(probability=1.0, reincarnation=None)
+    context, replay = FakeContext([0.5] * 40, completions=2), PolicyReplay(probability=1.0, reincarnation=None)
     step(context, replay)
     rows = step(context, replay)
     assert set(rows.source_b.tolist()) == {SOURCES["replay"]}
@@ -215,7 +215,7 @@ def test_rows_of_an_earlier_policy_get_their_old_log_probs_anew() -> None:
 
 
 def test_without_probability_nothing_is_replayed() -> None:
-    context, replay = FakeDesk([0.5] * 40), PolicyReplay(probability=0.0)
+    context, replay = FakeContext([0.5] * 40), PolicyReplay(probability=0.0)
     rows = [step(context, replay) for _ in range(3)]
     assert all(set(r.source_b.tolist()) == {SOURCES["sampled"]} for r in rows)
     assert replay.idle(RunFacts())
@@ -228,13 +228,13 @@ def test_a_reincarnation_beyond_the_end_is_named() -> None:
 
 
 def test_reincarnation_renews_the_reference_once_and_ends_replay() -> None:
-    context, replay = FakeDesk([0.5] * 80, prompts=8), PolicyReplay(probability=0.9, reincarnation=3)
+    context, replay = FakeContext([0.5] * 80, prompts=8), PolicyReplay(probability=0.9, reincarnation=3)
     old = [len(groups_of(step(context, replay), "replay")) for _ in range(6)]
     assert context.renewed == [3]
     assert old[0] == 0
     assert min(old[1:3]) > 0
     assert old[3:] == [0, 0, 0]
-    assert context.store(replay)["policies"] == []
+    assert context.state_of(replay)["policies"] == []
 
 
 # --- single completions
@@ -242,19 +242,19 @@ def test_reincarnation_renews_the_reference_once_and_ends_replay() -> None:
 
 
 def test_the_sample_buffer_never_holds_an_answer_without_advantage() -> None:
-    context, buffer = FakeDesk([0.5] * 40, completions=4), SampleBuffer()
+    context, buffer = FakeContext([0.5] * 40, completions=4), SampleBuffer()
     rows = buffer.mix(context.sample(context.take(4)), context)
     assert rows is not None
     adv_b = torch.tensor([0.0, 0.5, -2.0, 0.0] * 4).double()
     batch = context.batch(rows)
     context.finish(rows, buffer, prepared=batch.replace(advantage_bt=batch.broadcast(adv_b)))
-    store = context.store(buffer)
+    store = context.state_of(buffer)
     assert sorted(store["size"].tolist()) == [0.5] * 4 + [2.0] * 4
     assert set(store["rows"]["extras"]["past.advantage"].tolist()) == {0.5, -2.0}
 
 
 def test_stored_answers_are_drawn_in_proportion_to_their_advantage() -> None:
-    context, buffer = FakeDesk([0.5] * 40, completions=4), SampleBuffer(share=0.25)
+    context, buffer = FakeContext([0.5] * 40, completions=4), SampleBuffer(share=0.25)
     rows = buffer.mix(context.sample(context.take(1)), context)
     assert rows is not None
     batch = context.batch(rows)
@@ -274,7 +274,7 @@ def test_stored_answers_are_drawn_in_proportion_to_their_advantage() -> None:
 
 
 def test_an_empty_buffer_changes_nothing_but_says_that_no_row_has_a_stored_advantage() -> None:
-    context, buffer = FakeDesk(), SampleBuffer()
+    context, buffer = FakeContext(), SampleBuffer()
     new = context.sample(context.take(2))
     mixed = buffer.mix(new, context)
     assert mixed is not None
@@ -283,10 +283,10 @@ def test_an_empty_buffer_changes_nothing_but_says_that_no_row_has_a_stored_advan
 
 
 def test_the_sample_buffer_forgets_the_oldest() -> None:
-    context, buffer = FakeDesk([0.5] * 40, completions=4), SampleBuffer(capacity=10, share=0.0)
+    context, buffer = FakeContext([0.5] * 40, completions=4), SampleBuffer(capacity=10, share=0.0)
     for _ in range(3):
         step(context, buffer)
-    store = context.store(buffer)
+    store = context.state_of(buffer)
     assert len(store["rows"]["texts"]) == len(store["steps"]) == len(store["size"]) == 10
     assert store["steps"].tolist() == [2] * 10
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import grouprl
-from desks import FakeDesk, Numbers
+from fake_context import FakeContext, Numbers
 from grouprl import InputError
 from grouprl.algorithms.advantages.papers.variants import SharedVariants
 from grouprl.algorithms.exploration.papers.extra import TemperedExtras, VerificationRows
@@ -39,7 +39,7 @@ class Turned(Numbers):
         return tuple(replace(example, id=f"{example.id}/{i}", prompt=name) for i, name in enumerate(names))
 
 
-class FirstDesk(FakeDesk):
+class FirstDesk(FakeContext):
     """A judge who always says 'first': right in the prompt's own order, wrong in the other."""
 
     def _coin(self, request: RolloutRequest, number: int) -> bool:
@@ -68,7 +68,7 @@ def test_answers_are_spread_over_the_forms_of_a_question():
 
 
 def test_one_form_leaves_the_asks_alone():
-    context = FakeDesk()
+    context = FakeContext()
     (request,) = context.take(1)
     (same,) = Variants(limit=4).allot([request], context)
     assert replace(same, keys={}) == request
@@ -76,7 +76,7 @@ def test_one_form_leaves_the_asks_alone():
 
 def test_bias_shows_in_the_union_group():
     _, rows = varied(completions=8)
-    union = SharedVariants(local_weight=0.0)(FakeDesk().batch(rows))
+    union = SharedVariants(local_weight=0.0)(FakeContext().batch(rows))
     assert union[:, 0].abs().tolist() == pytest.approx([0.935412597] * 16, abs=1e-6)  # ±.5/(.53452 + 1e-6)
 
 
@@ -126,7 +126,7 @@ def test_budgets_of_the_paper():
 
 
 def test_every_budget_is_asked_with_its_own_prompt_and_numbers():
-    context = FakeDesk(completions=8, max_new_tokens=40)
+    context = FakeContext(completions=8, max_new_tokens=40)
     rows = context.sample(BudgetPrompts().allot(context.take(1), context))
     assert rows.extras["keys.budget"].tolist() == [5, 5, 10, 10, 20, 20, 25, 25]
     assert rows.sample_b.tolist() == list(range(8))
@@ -189,7 +189,7 @@ def test_prompts_of_chats():
 
 
 def tempered(entropy: float | None, rates: tuple[float, ...] = (0.5,) * 8, **settings: Any) -> tuple[Any, Any, Any]:
-    context = FakeDesk(rates, completions=8)
+    context = FakeContext(rates, completions=8)
     context.last_entropy = entropy
     plain = context.sample(context.take(8))
     return context, plain, TemperedExtras(**settings)(plain, context)
@@ -197,7 +197,7 @@ def tempered(entropy: float | None, rates: tuple[float, ...] = (0.5,) * 8, **set
 
 @pytest.mark.parametrize(("entropy", "temperature"), [(0.2, 1.2), (0.5, 1.2), (0.8, 0.8)])
 def test_the_temperature_steers_towards_the_target(entropy, temperature):
-    context = FakeDesk(completions=8)
+    context = FakeContext(completions=8)
     context.last_entropy = entropy
     requested: list[RolloutRequest] = []
     sample = context.sample
@@ -232,7 +232,7 @@ def test_extras_take_the_place_of_the_first_answers_in_the_loss_alone():
 
 def test_good_is_what_has_an_advantage_however_close_the_mean():
     rates = (0.97,) * 8
-    context = FakeDesk(rates, completions=64)
+    context = FakeContext(rates, completions=64)
     context.last_entropy = 0.2
     extended = TemperedExtras(target=0.5, share=1.0, most=10_000)(context.sample(context.take(8)), context)
     sampled = context.sampled[-1]
@@ -272,8 +272,8 @@ def test_hot_is_hotter_than_cool():
 # --- verification -----------------------------------------------------------------------------------------------------
 
 
-def verified(rates: tuple[float, ...], **settings: Any) -> tuple[FakeDesk, ScoredSamples, ScoredSamples]:
-    context = FakeDesk(rates, completions=8)
+def verified(rates: tuple[float, ...], **settings: Any) -> tuple[FakeContext, ScoredSamples, ScoredSamples]:
+    context = FakeContext(rates, completions=8)
     plain = context.sample(context.take(len(rates)))
     return context, plain, VerificationRows(**settings)(plain, context)
 
@@ -308,7 +308,7 @@ def test_dead_groups_have_no_balanced_verdicts():
 
 
 def test_verdicts_must_differ_in_their_first_token():
-    context = FakeDesk()
+    context = FakeContext()
     context.task.__class__ = type("Same", (Numbers,), {"verdicts": ("Yes", "Yep")})
     with pytest.raises(InputError, match="same token"):
         VerificationRows(balance=False)(context.sample(context.take(1)), context)

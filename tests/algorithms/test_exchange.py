@@ -18,8 +18,8 @@ import pytest
 import torch
 import yaml
 
-from desks import FakeDesk
 from episode_runs import launch, records, run_config
+from fake_context import FakeContext
 from grouprl.algorithms.exploration.papers.exchange import (
     Exchange,
     SendCalled,
@@ -151,7 +151,7 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:
 
 
 def test_one_process_takes_the_rows_of_an_agent(tmp_path: Path) -> None:
-    part, first, second = TakeCalled(folder=str(tmp_path)), FakeDesk(), FakeDesk()
+    part, first, second = TakeCalled(folder=str(tmp_path)), FakeContext(), FakeContext()
     part._open(first)
     with pytest.raises(InputError, match="another process takes the rows of agent 1"):
         part._open(second)
@@ -192,7 +192,7 @@ def test_waiting_ends_when_something_is_found() -> None:
 
 
 def test_called_rows_go_with_the_outcome_of_their_episode() -> None:
-    context = FakeDesk(completions=5)
+    context = FakeContext(completions=5)
     rows = context.sample(context.take(1))
     rows = rows.with_extras(agent_b=np.array([0, 1, 0, 1, 1]), keys__episode=np.array([0, 0, 1, 1, 2]))
     rows.scores.correct_b[:] = [True, False, False, True, True]

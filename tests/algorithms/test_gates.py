@@ -10,9 +10,9 @@ import torch
 import grouprl
 from batches import random_case
 from grouprl.algorithms.advantages.advantage import RawReward
-from grouprl.algorithms.gates.gate import LeftBehind, TopEntropy
+from grouprl.algorithms.gates.gate import Gate, LeftBehind, TopEntropy
 from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.part import PARTS, RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
 from small import f64, near, ragged, small, summed
@@ -160,3 +160,36 @@ def test_gates_in_a_specification_and_what_they_say():
     assert "left_behind cannot act" in LeftBehind().idle(RunFacts())[0]
     assert LeftBehind().idle(RunFacts(updates_per_rollout=2)) == []
     assert TopEntropy(share=1.0).idle(RunFacts())
+
+
+@pytest.fixture
+def own_gate():
+    """A part of this file, forgotten again afterwards."""
+
+    @part("token_gate", "gate_for_a_test")
+    class OwnGate(Gate):
+        value: str = "row"
+        says = "a gate for a test"
+
+        def __call__(self, logp_bt, batch, entropy_bt=None):
+            assert not logp_bt.requires_grad
+            made = {"row": batch.reward_b, "nan": logp_bt * torch.nan, "half": torch.full_like(logp_bt, 0.5)}
+            return made[self.value]
+
+    yield OwnGate
+    del PARTS["token_gate"]["gate_for_a_test"]
+
+
+def test_a_gate_of_yours_is_checked_and_may_be_any_factor(own_gate):
+    batch, grpo = small([1, 0], [2, 2]), grouprl.method("grpo")
+    for value, said in (
+        ("row", r"token_gate part 'gate_for_a_test' returned values of shape \[2\]"),
+        ("nan", "finite"),
+    ):
+        method = grpo.with_parts(token_gate=(own_gate(value=value),))
+        with pytest.raises(InputError, match=said):
+            method.loss(batch.old_bt, method.prepare(batch))
+    method = grpo.with_parts(token_gate=(own_gate(value="half"),))
+    leaf_bt = batch.old_bt.clone().requires_grad_()
+    grads = [torch.autograd.grad(m.loss(leaf_bt, m.prepare(batch)).value, leaf_bt)[0] for m in (grpo, method)]
+    near(grads[1], grads[0] / 2)

@@ -563,7 +563,7 @@ def test_a_reward_model_rewards_tried_and_imagined_reviews(pilot: int, tmp_path:
     rows = part(plain, session.context)
     reviews = subset(rows, rows.kept_b)
     notes = session.context.read_notes()
-    store = session.context.store(part)["model"]
+    store = session.context.state_of(part)["model"]
     assert len(store["tried"]) == notes["retries"] == wrong > 0
     assert notes["review_model_error"] > 0
     if pilot:
@@ -577,7 +577,7 @@ def test_a_reward_model_rewards_tried_and_imagined_reviews(pilot: int, tmp_path:
         same = reviews.group_b == group
         assert len({prompt for prompt, one in zip(reviews.prompts, same, strict=True) if one}) == 1
         assert len(set(reviews.extras["keys.review"][same].tolist())) == 1
-    model = session.context.held(part)["model"]
+    model = session.context.cache_of(part)["model"]
     said = model(reviews.rollout.prompt_ids, reviews.rollout.response_ids)
     assert np.allclose(reviews.scores.reward_b, said, atol=1e-6)
     assert len(set(reviews.row_keys)) == len(reviews)
@@ -688,7 +688,7 @@ def test_echo_learns_what_the_environment_says(tmp_path: Path) -> None:
 def test_the_plan_tells_of_reviews() -> None:
     found = plan(parse_config(run_config(method="r3l")))
     assert not found.refusals
-    assert "reflect_retry: up to 64 reviews and 64 second attempts per rollout" in found.further[0]
+    assert "reflect_retry: up to 64 reviews and 64 second attempts per rollout" in found.extra_samples[0]
     assert any("reviews each episode" in stage.words for stage in found.stages)
     single = plan(parse_config(run_config(task="addition", method="retroformer"))).refusals
     assert any("goes on between turns" in reason for reason in single)

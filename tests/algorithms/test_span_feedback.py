@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import grouprl
-from desks import FakeDesk
+from fake_context import FakeContext
 from grouprl import InputError
 from grouprl.algorithms.features.papers.span_feedback import SpanFeedback, covered, most_alike, spans
 from grouprl.algorithms.part import RunFacts
@@ -39,7 +39,7 @@ def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
 
 
 def test_marks_of_rows(monkeypatch):
-    context = FakeDesk((1.0, 0.0), completions=1, prompts=2, lengths=lambda i, n: 3)
+    context = FakeContext((1.0, 0.0), completions=1, prompts=2, lengths=lambda i, n: 3)
     rows = context.sample(context.take(2))
     context.decode = lambda many: ["".join({7: "7", 8: "8"}.get(i, ".") for i in ids) for ids in many]
     filled = SpanFeedback(function=f"{__file__}:critique").fill(context.batch(rows), rows, context)
@@ -53,7 +53,7 @@ def wrong(completion: str, **columns: Any) -> Any:
 
 
 def test_feedback_of_another_kind_is_refused():
-    context = FakeDesk((1.0,) * 8, completions=1, prompts=1)
+    context = FakeContext((1.0,) * 8, completions=1, prompts=1)
     rows = context.sample(context.take(1))
     with pytest.raises(InputError, match="it returns"):
         SpanFeedback(function=f"{__file__}:wrong").fill(context.batch(rows), rows, context)

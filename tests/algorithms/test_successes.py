@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from desks import FakeDesk, judged_of
+from fake_context import FakeContext, judged_of
 from grouprl import method
 from grouprl.algorithms.buffers.papers.success_replay import SelfImitation, SuccessReplay
 from grouprl.algorithms.part import RunFacts
@@ -27,15 +27,15 @@ def solved_once(index: int, step: int) -> float:
     return float(step == 0 and index % 2 == 0)
 
 
-def explored(context: FakeDesk, part: SuccessReplay) -> ScoredSamples:
+def explored(context: FakeContext, part: SuccessReplay) -> ScoredSamples:
     """One step: the first four prompts, four completions each."""
     rows = part(context.sample([context.request(i) for i in range(4)]), context)
     context.finish(rows, part, prepared=judged_of(context, rows))
     return rows
 
 
-def endless(size: int, rate: Any) -> FakeDesk:
-    return FakeDesk(rate, completions=size, prompts=4)
+def endless(size: int, rate: Any) -> FakeContext:
+    return FakeContext(rate, completions=size, prompts=4)
 
 
 def test_a_success_takes_the_first_place_of_a_group_that_failed() -> None:
@@ -77,7 +77,7 @@ def test_a_question_keeps_its_latest_successes() -> None:
     context, part = endless(4, lambda i, step: 1.0), SuccessReplay(capacity=3)
     for _ in range(2):
         explored(context, part)
-    kept = context.store(part)["0/0"]
+    kept = context.state_of(part)["0/0"]
     assert len(kept) == 3
     assert {int(entry["group_b"][0]) for entry in kept} == {4}
 
@@ -85,9 +85,9 @@ def test_a_question_keeps_its_latest_successes() -> None:
 def test_replayed_successes_are_not_stored_again() -> None:
     context, part = endless(4, solved_once), SuccessReplay()
     explored(context, part)
-    before = [int(entry["group_b"][0]) for entry in context.store(part)["0/0"]]
+    before = [int(entry["group_b"][0]) for entry in context.state_of(part)["0/0"]]
     explored(context, part)
-    assert [int(entry["group_b"][0]) for entry in context.store(part)["0/0"]] == before
+    assert [int(entry["group_b"][0]) for entry in context.state_of(part)["0/0"]] == before
 
 
 def test_success_replay_says_when_no_question_comes_twice() -> None:
@@ -99,14 +99,14 @@ def test_success_replay_says_when_no_question_comes_twice() -> None:
 # --- self-imitation ---------------------------------------------------------------------------------------------------
 
 
-def imitated(context: FakeDesk, part: SelfImitation) -> ScoredSamples:
+def imitated(context: FakeContext, part: SelfImitation) -> ScoredSamples:
     rows = part.mix(context.sample(context.take(part.fresh(context))), context)
     context.finish(rows, part, prepared=judged_of(context, rows))
     return rows
 
 
 def test_good_answers_come_back_when_there_are_many_and_then_the_buffer_is_empty() -> None:
-    context, part = FakeDesk([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8)
+    context, part = FakeContext([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8)
     first = imitated(context, part)
     good = int(first.scores.correct_b.sum())
     assert good > 12
@@ -117,14 +117,14 @@ def test_good_answers_come_back_when_there_are_many_and_then_the_buffer_is_empty
     median = (means[1] + means[2]) / 2
     near(torch.from_numpy(second.extras["past.advantage"][old]), [1 - median] * 8)
     near(torch.from_numpy(second.extras["past.advantage"][~old]), [0.0] * 32)
-    assert len(context.store(part)["steps"]) == int(second.scores.correct_b[~old].sum())
+    assert len(context.state_of(part)["steps"]) == int(second.scores.correct_b[~old].sum())
 
 
 def test_with_a_scale_the_distance_is_divided_by_the_stored_percentile_of_the_spreads() -> None:
     """Spreads 0.2, 0.4, 0.6, 0.9: their 50th percentile is 0.5, that of the means 0.1, 0.2, 0.4, 0.6 is 0.3."""
-    context, part = FakeDesk([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8, scale="sample_std")
+    context, part = FakeContext([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8, scale="sample_std")
     imitated(context, part)
-    store = context.store(part)
+    store = context.state_of(part)
     store["means"], store["spreads"] = torch.tensor([0.4, 0.1, 0.6, 0.2]), torch.tensor([0.9, 0.2, 0.4, 0.6])
     second = imitated(context, part)
     old = second.source_b == SOURCES["replay"]
@@ -133,24 +133,24 @@ def test_with_a_scale_the_distance_is_divided_by_the_stored_percentile_of_the_sp
 
 
 def test_too_few_good_answers_stay_and_grow_old() -> None:
-    context, part = FakeDesk([0.5] * 200, prompts=2, completions=4), SelfImitation(size=64, tolerate=2)
+    context, part = FakeContext([0.5] * 200, prompts=2, completions=4), SelfImitation(size=64, tolerate=2)
     for _ in range(6):
         assert (imitated(context, part).source_b == SOURCES["sampled"]).all()
-    assert set(context.store(part)["steps"].tolist()) == {4, 5}
+    assert set(context.state_of(part)["steps"].tolist()) == {4, 5}
 
 
 def test_answers_below_todays_baseline_are_dropped() -> None:
     """Correct completions are worth nothing any more once the median of the groups' means has reached 1."""
-    context = FakeDesk(lambda i, step: 0.5 if step == 0 else 1.0, prompts=4, completions=8)
+    context = FakeContext(lambda i, step: 0.5 if step == 0 else 1.0, prompts=4, completions=8)
     part = SelfImitation(size=2, tolerate=9)
     imitated(context, part)
-    store = context.store(part)
+    store = context.state_of(part)
     store["means"] = torch.ones(9, dtype=torch.float64)
     assert (imitated(context, part).source_b == SOURCES["sampled"]).all()
 
 
 def test_the_number_that_comes_back_is_a_power_of_two() -> None:
-    context, part = FakeDesk([0.8] * 40, prompts=4, completions=8), SelfImitation(size=11)
+    context, part = FakeContext([0.8] * 40, prompts=4, completions=8), SelfImitation(size=11)
     imitated(context, part)
     assert (imitated(context, part).source_b == SOURCES["replay"]).sum() == 8
 

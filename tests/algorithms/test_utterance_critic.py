@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import toy_envs
-from desks import CharacterPolicy, FakeDesk, judged_of
+from fake_context import CharacterPolicy, FakeContext, judged_of
 from grouprl import method
 from grouprl.algorithms.buffers.papers.utterance_replay import APART, UtteranceReplay
 from grouprl.algorithms.critics.papers.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
@@ -230,9 +230,9 @@ def test_a_critic_of_text_learns_rewards_of_actions() -> None:
 # --- the store of turns ---------------------------------------------------------------------------------------------
 
 
-def played() -> tuple[FakeDesk, ScoredSamples]:
+def played() -> tuple[FakeContext, ScoredSamples]:
     """Two episodes: prompt 1 2, actions 7 7 | 7 with 9 between them; prompt 3, action 8."""
-    context = FakeDesk(completions=1)
+    context = FakeContext(completions=1)
     rows = context.sample([context.request(0), context.request(1)])
     rollout = Rollout(
         ((1, 2), (3,)), ((7, 7, 9, 7), (8,)), torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([False] * 2)
@@ -304,7 +304,7 @@ class Letters(CharacterPolicy):
     model, device, max_positions = Model(), torch.device("cpu"), None
 
 
-class ActingDesk(FakeDesk):
+class ActingDesk(FakeContext):
     """Fresh actions are 'right' or 'wrong' by the parity of their seed."""
 
     def act(self, beginnings: Any, seeds: Any) -> Rollout:
@@ -316,7 +316,7 @@ class ActingDesk(FakeDesk):
 SMALL = {"critic_steps": 20, "critic_batch": 32, "pool": 64, "critic_lr": 1e-2, "width": 16, "warmup": 2}
 
 
-def stepped(context: FakeDesk, part: UtteranceReplay) -> ScoredSamples:
+def stepped(context: FakeContext, part: UtteranceReplay) -> ScoredSamples:
     rows = part.mix(context.sample([context.request(i) for i in range(4)]), context)
     assert rows is not None
     context.finish(rows, part, prepared=judged_of(context, rows) if context.step < part.warmup else None)
@@ -368,8 +368,8 @@ def test_a_resumed_run_goes_on_with_the_same_critic() -> None:
     ours, theirs = stepped(whole, part), stepped(resumed, part)
     assert ours.rollout.response_ids == theirs.rollout.response_ids
     assert np.array_equal(ours.extras["past.q"], theirs.extras["past.q"])
-    for name, values in whole.store(part)["critic"].items():
-        assert torch.equal(values, resumed.store(part)["critic"][name]), name
+    for name, values in whole.state_of(part)["critic"].items():
+        assert torch.equal(values, resumed.state_of(part)["critic"][name]), name
 
 
 def test_a_policy_waits_for_its_critic() -> None:
@@ -399,7 +399,7 @@ def test_what_cannot_act_is_said() -> None:
     assert part.idle(RunFacts(steps=50, turns=3)) == []
     assert "one turn" in part.idle(RunFacts(steps=50, turns=1))[0]
     assert any("never learns" in sentence for sentence in part.idle(RunFacts(steps=20, turns=3)))
-    assert "12,800 actions a step for the critic, and 256 for the policy" in part.further(RunFacts())
+    assert "12,800 actions a step for the critic, and 256 for the policy" in part.extra_samples(RunFacts())
     assert LateStart(start=0).idle(RunFacts())
     assert not LateStart(start=3).idle(RunFacts(steps=4))
 

@@ -18,13 +18,14 @@ from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditional
 
 from grouprl.cli.train import choose
 from grouprl.config.paths import absolute_paths, folder_name
-from grouprl.config.rates import RATES, update_ratio
+from grouprl.config.rates import FAST_TINY, RATES, STILL, reach_of_step, update_ratio
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.evaluation.pass_at_k import mean_interval, t_quantile
 from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import examine
+from grouprl.monitor.moving import RATIO_FAST
 from grouprl.monitor.screen import RunScreen, line, verdict_mark
 from grouprl.monitor.summary import summary_table
 from grouprl.plan import checks as objections
@@ -158,6 +159,33 @@ def test_a_run_that_gained_nothing_is_not_called_healthy():
     assert "no_gain" not in keys([*flat[:-1], evaluation(40, 0.55)])
 
 
+def test_a_run_that_lost_what_it_knew_is_warned_of():
+    for before, after in ((0.5, 0.3), (0.95, 0.4)):
+        (said,) = examine([evaluation(0, before), *records(40), evaluation(40, after)], HealthFacts())
+        assert (said.key, said.severity) == ("no_gain", "warning")
+        assert said.words.startswith("The policy got worse: reward was")
+        assert "earlier checkpoint" in said.remedy
+
+
+def test_thresholds_agree_with_the_recorded_runs():
+    """What docs/findings.json holds: alarms where runs lost what they knew, none where they learned."""
+    runs = json.loads((Path(__file__).parents[2] / "docs" / "findings.json").read_text())
+    assert len({run["task"] for run in runs}) >= 3
+    for run in (each for each in runs if not each["adapters"]):
+        reach = reach_of_step(run["lr"], 64, 2, lora=False)
+        lost = run["after"][2] < run["before"][1] / 2
+        if run["verdict"] == "learned":
+            assert reach < FAST_TINY
+            assert run["ratio"] < RATIO_FAST
+            assert not {"stands_still", "moves_too_fast"} & set(run["findings"])
+        if lost:
+            assert reach > FAST_TINY
+            assert run["ratio"] > RATIO_FAST
+        if run["before"] == run["after"]:
+            assert reach * 2 * 20 < STILL
+            assert "stands_still" in run["findings"]
+
+
 # --- held-out rewards -------------------------------------------------------------------------------------------------
 
 
@@ -192,7 +220,7 @@ class Shades(Task):
 
 def graded_evaluation():
     policy = load_policy("tiny", alphabet="ab", hidden=16, layers=1, heads=2, intermediate=16, max_positions=32)
-    return evaluate(policy, Shades(), examples=6, samples=3, k=(1,), max_new_tokens=4)
+    return evaluate(policy, Shades(), prompts=6, samples=3, k=(1,), max_new_tokens=4)
 
 
 def test_evaluation_has_rewards_and_components_with_intervals_and_marks_no_shade_right_or_wrong():

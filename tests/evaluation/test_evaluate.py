@@ -38,7 +38,7 @@ def policy():
 
 
 def request(policy, **changes):
-    settings = {"examples": 6, "samples": 4, "k": (1, 2, 4), "max_new_tokens": 4, "seed": 3}
+    settings = {"prompts": 6, "samples": 4, "k": (1, 2, 4), "max_new_tokens": 4, "seed": 3}
     return evaluate(policy, changes.pop("task", Letters()), **{**settings, **changes})
 
 
@@ -148,7 +148,7 @@ def test_same_seed_same_numbers_however_it_is_cut(policy):
 
 
 def test_an_answer_depends_on_its_own_seed_only(policy):
-    few, many = request(policy, greedy=False, examples=3), request(policy, greedy=False)
+    few, many = request(policy, greedy=False, prompts=3), request(policy, greedy=False)
     assert few.samples == many.samples[:3]
     assert (
         len(
@@ -201,8 +201,8 @@ def test_own_reward_and_threshold(policy):
 
 
 def test_a_small_split_is_used_whole_and_said(policy):
-    found = request(policy, examples=100)
-    assert found.examples == 6
+    found = request(policy, prompts=100)
+    assert found.prompts == 6
     assert "6 held-out prompts, 100 were requested" in found.notes[0]
 
 
@@ -219,7 +219,7 @@ def test_unscored_answers_are_left_out_not_zero(policy):
 
 def test_a_failing_reward_stops_naming_a_sample(policy):
     with pytest.raises(RunError, match=r"letters/eval/0#0.*boom"):
-        request(policy, examples=400, reward=_broken, task=_Endless())
+        request(policy, prompts=400, reward=_broken, task=_Endless())
 
 
 def test_few_failures_are_counted(policy):
@@ -246,7 +246,7 @@ def _broken(completion):
     [
         ({"samples": 2, "k": (1, 4)}, "pass@4 with 2 samples"),
         ({"samples": 0, "greedy": False}, "nothing to evaluate"),
-        ({"examples": 0}, "prompts=0"),
+        ({"prompts": 0}, "prompts=0"),
         ({"max_new_tokens": 40}, "room for 32 positions"),
     ],
 )

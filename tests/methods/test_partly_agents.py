@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import grouprl
-from desks import FakeDesk
 from facts import centred, slope, standardised, still
+from fake_context import FakeContext
 from grouprl.algorithms.exploration.papers.align import AlignCalls
 from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
 from grouprl.rewards.shapley import shapley
@@ -33,14 +33,14 @@ def test_rae_measures_against_the_agents_running_mean_of_before() -> None:
     """A = r - b_agent with the mean before the update; b ← 0.95·b + 0.05·r, one for each agent."""
     batch = small([1.0, -1.0, 0.5], groups=[0, 0, 1]).replace(past={"baseline": f64([0.2, -0.1, 0.2])})
     near(grouprl.method("rae").prepare(batch).advantage_bt[:, 0], [0.8, -0.9, 0.3])
-    desk, part = FakeDesk(), RunningBaseline(decay=0.95)
+    context, part = FakeContext(), RunningBaseline(decay=0.95)
     agents, baseline = [0, 1, 0, 1], {0: 0.0, 1: 0.0}
     for step in range(3):
-        desk.step = step
-        samples = desk.sample(desk.take(1)).with_extras(agent_b=np.array(agents))
-        filled = part.fill(small([0.0] * 4), samples, desk)
+        context.step = step
+        samples = context.sample(context.take(1)).with_extras(agent_b=np.array(agents))
+        filled = part.fill(small([0.0] * 4), samples, context)
         near(filled.past["baseline"], [baseline[a] for a in agents])
-        part.observe(samples, None, desk)
+        part.observe(samples, None, context)
         for agent, reward in zip(agents, samples.scores.reward_b.tolist(), strict=True):
             baseline[agent] = 0.95 * baseline[agent] + (1 - 0.95) * reward
 
@@ -99,9 +99,9 @@ def test_m_grpo_aligns_every_episode_to_the_same_number_of_calls(target: int) ->
     calls = [1, 2, 4, 0]
     agents = [a for d in calls for a in (0, *[1] * d)]
     episodes = [k for k, d in enumerate(calls) for _ in range(1 + d)]
-    desk = FakeDesk(completions=len(agents))
-    samples = desk.sample(desk.take(1)).with_extras(agent_b=np.array(agents), keys__episode=np.array(episodes))
-    aligned = AlignCalls(calls=target)(samples, desk)
+    context = FakeContext(completions=len(agents))
+    samples = context.sample(context.take(1)).with_extras(agent_b=np.array(agents), keys__episode=np.array(episodes))
+    aligned = AlignCalls(calls=target)(samples, context)
     found = list(zip(aligned.extras["agent_b"].tolist(), aligned.extras["keys.episode"].tolist(), strict=True))
     assert sum(agent == 0 for agent, _ in found) == 4
     assert [found.count((1, k)) for k in range(4)] == [target, target, target, 0]

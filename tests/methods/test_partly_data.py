@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import grouprl
-from desks import FakeDesk, seen
 from facts import slope, standardised, still
+from fake_context import FakeContext, seen
 from grouprl.algorithms.prompts.papers.bandit import ThompsonSampling
 from grouprl.methods.registry import CATALOGUE
 from small import f64, near, small
@@ -27,17 +27,17 @@ def test_vade_adds_right_and_wrong_completions_and_forgets_at_two_rates() -> Non
     part = grouprl.method("vade").curriculum
     assert isinstance(part, ThompsonSampling)
     assert (part.prior, part.decay, part.asked_decay) == (1.0, 0.999, 0.9)
-    desk, plain = FakeDesk([0.5] * 4), [[0.0, 0.0] for _ in range(4)]
+    context, plain = FakeContext([0.5] * 4), [[0.0, 0.0] for _ in range(4)]
     for step, visits in enumerate([{0: (3, 4), 1: (0, 4)}, {1: (2, 4)}, {0: (4, 4), 3: (1, 4)}]):
-        desk.step = step
+        context.step = step
         for index, (right, completions) in visits.items():
-            seen(desk, index, right, completions)
-        part.observe(None, None, desk)
+            seen(context, index, right, completions)
+        part.observe(None, None, context)
         for i in range(4):
             factor = 0.9 if i in visits else 0.999
             right, completions = visits.get(i, (0, 0))
             plain[i] = [plain[i][0] * factor + right, plain[i][1] * factor + completions - right]
-    found = part.counts(desk)
+    found = part.counts(context)
     np.testing.assert_allclose(np.stack(found).T, plain)
 
 
@@ -45,9 +45,9 @@ def test_vade_asks_what_promises_the_most_variance() -> None:
     """With sharp posteriors p(1 - p) is largest at one half, p(1 - p)² at one third."""
     right, wrong = [100, 50, 33, 5], [0, 50, 67, 95]
     for gain, order in (("variance", [1, 2, 3, 0]), ("information", [2, 1, 3, 0])):
-        part, desk = ThompsonSampling(gain=gain), FakeDesk([0.5] * 4)
-        desk.store(part)["counts"] = torch.tensor([right, wrong], dtype=torch.float64) * 1000
-        assert part.pick(4, np.random.default_rng(0), [], desk) == order
+        part, context = ThompsonSampling(gain=gain), FakeContext([0.5] * 4)
+        context.state_of(part)["counts"] = torch.tensor([right, wrong], dtype=torch.float64) * 1000
+        assert part.pick(4, np.random.default_rng(0), [], context) == order
 
 
 # --- 353 Knapsack RL --------------------------------------------------------------------------------------------------
@@ -71,12 +71,12 @@ def test_knapsack_rl_spends_completions_where_a_further_one_is_worth_most() -> N
     """p of the last visit, one half before the first; 2 to 128 each; p is smoothed so that nothing is hopeless."""
     part = grouprl.method("knapsack_rl").allocation
     assert part is not None
-    desk = FakeDesk([0.5] * 6, prompts=6, completions=8)
+    context = FakeContext([0.5] * 6, prompts=6, completions=8)
     for index, right in enumerate([0, 1, 3, 4, 6]):
-        seen(desk, index, right, 8)
+        seen(context, index, right, 8)
     smoothed = {i: (r + 1) / 10 for i, r in enumerate([0, 1, 3, 4, 6])} | {5: 0.5}
-    requests = desk.take(6)
-    counts = {r.index: r.completions for r in part.allot(requests, desk)}
+    requests = context.take(6)
+    counts = {r.index: r.completions for r in part.allot(requests, context)}
     rates = [smoothed[r.index] for r in requests]
     expected = dict(zip([r.index for r in requests], greedy(rates, 48, 2, 128), strict=True))
     assert sum(counts.values()) == 48
@@ -126,15 +126,15 @@ def test_online_difficulty_with_an_open_band_is_dapos_filter(right: int) -> None
 def test_srpo_history_drops_what_was_all_right_and_keeps_mixed_and_all_wrong() -> None:
     part = grouprl.method("srpo_history").curriculum
     assert part is not None
-    desk = FakeDesk([0.5] * 3)
-    first = [r.index for r in part.choose(3, desk)]
+    context = FakeContext([0.5] * 3)
+    first = [r.index for r in part.choose(3, context)]
     assert sorted(first) == [0, 1, 2]
     for index, right in enumerate([4, 2, 0]):
-        seen(desk, index, right, 4)
-    desk.step = 1
-    assert sorted(r.index for r in part.choose(2, desk)) == [1, 2]
-    desk.step = 2
-    assert sorted(r.index for r in part.choose(2, desk)) == [1, 2], "an all-right prompt does not come back"
+        seen(context, index, right, 4)
+    context.step = 1
+    assert sorted(r.index for r in part.choose(2, context)) == [1, 2]
+    context.step = 2
+    assert sorted(r.index for r in part.choose(2, context)) == [1, 2], "an all-right prompt does not come back"
 
 
 def quantile(values: list[float], q: float) -> float:
@@ -159,17 +159,17 @@ def test_palu_shrinks_a_solved_prompts_budget_by_a_quantile_gap(lengths: list[in
     """R(q) ≥ 0.8: L ← L - (Q_1 - Q_{1-τ}) of the lengths of the right ones; else L_max. Three visits in a row."""
     part = grouprl.method("palu", shrink=tau).sampling
     assert part is not None
-    desk, most, budget = FakeDesk([0.5], max_new_tokens=400, prompts=1), 400, 400
+    context, most, budget = FakeContext([0.5], max_new_tokens=400, prompts=1), 400, 400
     for step in range(3):
-        desk.step = step
+        context.step = step
         within = [n for n in lengths if n <= budget]
         completions = len(lengths) + wrong
-        seen(desk, 0, len(lengths), completions, lengths=tuple(lengths))
-        part.observe(desk.sample(desk.take(1)), None, desk)
+        seen(context, 0, len(lengths), completions, lengths=tuple(lengths))
+        part.observe(context.sample(context.take(1)), None, context)
         solved = len(within) / completions >= 0.8
         budget = round(budget - (quantile(within, 1) - quantile(within, 1 - tau))) if solved else most
         budget = max(budget, 40)  # a floor, which the facts leave open
-        (request,) = part.adjust([desk.request(0)], desk)
+        (request,) = part.adjust([context.request(0)], context)
         assert request.max_new_tokens == budget
 
 
@@ -198,15 +198,15 @@ def test_skywork_r1v2_stores_what_has_an_advantage_and_draws_by_its_size() -> No
     """No completion of A = 0 is stored; over many steps draws are in proportion to |A|."""
     part = grouprl.method("skywork_r1v2").buffer
     assert part is not None
-    desk = FakeDesk([0.5] * 4, completions=4)
-    samples = desk.sample(desk.take(1))
+    context = FakeContext([0.5] * 4, completions=4)
+    samples = context.sample(context.take(1))
     adv = [0.6, -0.2, 0.0, 0.2]
-    prepared = desk.batch(samples).replace(advantage_bt=f64([[a, a] for a in adv]))
-    part.observe(samples, prepared, desk)
+    prepared = context.batch(samples).replace(advantage_bt=f64([[a, a] for a in adv]))
+    part.observe(samples, prepared, context)
     counts = dict.fromkeys(range(4), 0)
     for step in range(1, 1501):
-        desk.step = step
-        mixed = part.mix(samples, desk)
+        context.step = step
+        mixed = part.mix(samples, context)
         assert mixed is not None
         (row,) = np.flatnonzero(mixed.source_b == 3)
         counts[int(mixed.sample_b[row])] += 1

@@ -9,7 +9,7 @@ import torch
 
 import grouprl
 from batches import random_case
-from desks import CharacterPolicy, FakeDesk, Numbers
+from fake_context import CharacterPolicy, FakeContext, Numbers
 from grouprl import InputError
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.papers.turn_entropy import EntropyModulated
@@ -101,7 +101,7 @@ class Believer(CharacterPolicy):
 
 
 def test_beliefs_are_read_where_turns_begin():
-    context = FakeDesk((0.5,) * 8, completions=2, prompts=2)
+    context = FakeContext((0.5,) * 8, completions=2, prompts=2)
     rows = context.sample(context.take(2))
     batch = context.batch(rows)
     turn_bt = torch.where(batch.mask_bt, torch.arange(batch.size[1])[None] // 2, -1)
@@ -118,7 +118,7 @@ def test_beliefs_need_a_right_answer():
         def solution(self, example):
             return None
 
-    context = FakeDesk((0.5,) * 8, task=Unknown())
+    context = FakeContext((0.5,) * 8, task=Unknown())
     rows = context.sample(context.take(1))
     with pytest.raises(InputError, match="has no correct completion to believe in"):
         AnswerBelief().fill(context.batch(rows), rows, context)

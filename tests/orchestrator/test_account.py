@@ -53,7 +53,7 @@ def closed(folder: Path) -> dict[str, float]:
     sums: dict[str, float] = {}
     for record in [*records(folder, "pretraining"), *records(folder, "train")]:
         lost = {name: n for name, n in record.items() if name.startswith(("rows_lost/", "prompts_lost/"))}
-        assert all(n > 0 and name.partition("/")[2] in (*REASONS, "not_answered") for name, n in lost.items())
+        assert all(n > 0 and name.partition("/")[2] in (*REASONS, "not_completed") for name, n in lost.items())
         rows = sum(n for name, n in lost.items() if name.startswith("rows"))
         examples = sum(n for name, n in lost.items() if name.startswith("prompts"))
         elsewhere = {name: record[name] for name in ELSEWHERE_METRICS if name in record}
@@ -155,9 +155,9 @@ def test_refilled_questions(tmp_path: Path) -> None:
 
 
 METHODS: dict[str, Any] = {
-    "probes": ({"name": "dots", "reference": 4}, "prompts_lost/not_answered"),
+    "probes": ({"name": "dots", "reference": 4}, "prompts_lost/not_completed"),
     "allocation": ("knapsack_rl", None),
-    "solved": ({"name": "self", "solved": -1.0}, "prompts_lost/not_answered"),
+    "solved": ({"name": "self", "solved": -1.0}, "prompts_lost/not_completed"),
     "hints": ({"name": "ghpo", "hint_start": 0}, "rows_lost/exploration"),
     "replay": ("skywork_r1v2", "rows_stored"),
     "policies": ({"name": "remix", "reincarnation": 3}, "rows_stored"),
@@ -216,7 +216,7 @@ def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
         "prompts_sampled": 5,
         "prompts_stored": 1,
         "prompts_trained": 2,
-        "prompts_lost/not_answered": 1,
+        "prompts_lost/not_completed": 1,
         "prompts_lost/group": 1,
         "prompts_lost/refill": 1,
         "prompts_lost/masked": 1,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from desks import Numbers
+from fake_context import Numbers
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request

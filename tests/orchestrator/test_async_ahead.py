@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from desks import FakeDesk, Numbers
+from fake_context import FakeContext, Numbers
 from grouprl.config.run import parse_config
 from grouprl.methods import method as catalogue
 from grouprl.orchestrator.asynchronous.admission import Admission
@@ -23,7 +23,7 @@ from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 PROMPTS, GROUP, STEPS = 4, 3, 6
 
 
-class RunSide(FakeDesk):
+class RunSide(FakeContext):
     """A context that an `Ahead` can work with; `chosen` notes the step that each prompt was chosen for."""
 
     def __init__(self, bound: int, proximal: str = "recompute") -> None:

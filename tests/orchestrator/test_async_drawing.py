@@ -152,9 +152,9 @@ def test_budgets_and_temperatures_of_single_answers_hold_across_an_exchange() ->
 
 
 def test_ages_of_tokens() -> None:
-    from desks import FakeDesk
+    from fake_context import FakeContext
 
-    context = FakeDesk()
+    context = FakeContext()
     rows = context.sample(context.take(2))
     acted_bt = rows.acted_bt
     version_bt = np.where(acted_bt, 3, -1)
@@ -173,9 +173,9 @@ def test_ages_of_tokens() -> None:
 
 
 def test_groups_are_taken_whole_and_in_order() -> None:
-    from desks import FakeDesk
+    from fake_context import FakeContext
 
-    context = FakeDesk()
+    context = FakeContext()
     rows = context.sample(context.take(3))
     first, rest = split(rows, 2)
     assert rest is not None

@@ -379,7 +379,7 @@ def test_chat_data_and_a_model_with_template(folder, examples, tmp_path):
     found = make(task=f"jsonl:{examples}", model=str(tmp_path / "chat-model"), sampling={"max_new_tokens": 8})
     assert found.refusals == ()
     assert found.batch.prompt_tokens == 5  # "1+10=" is five characters, the template adds none
-    assert evaluate(policy, load_task(f"jsonl:{examples}"), examples=2, max_new_tokens=4).examples == 2
+    assert evaluate(policy, load_task(f"jsonl:{examples}"), prompts=2, max_new_tokens=4).prompts == 2
 
 
 def test_text_that_the_tokenizer_lacks(folder):
@@ -482,7 +482,7 @@ def test_notes():
     ],
 )
 def test_the_plan_says_what_else_is_drawn(method, said):
-    found = make(method=method, batch={"prompts": 2, "group_size": 3}, data={"prompts": 64}).further
+    found = make(method=method, batch={"prompts": 2, "group_size": 3}, data={"prompts": 64}).extra_samples
     assert bool(found) == bool(said)
     assert not said or found[0].startswith(said)
 

@@ -177,7 +177,7 @@ def test_a_run_trains_saves_evaluates_and_exports_both(tmp_path: Path) -> None:
     assert all(record["grad_norm"] >= 0 for record in records(folder, "train"))
     assert sorted(p.name for p in (folder / "model").iterdir()) == ["listener", "speaker"]
     trained = load_trained(folder)
-    found = evaluate(trained.policy, trained.task, examples=8, samples=2, k=(1,), temperature=1.0, max_new_tokens=4)
+    found = evaluate(trained.policy, trained.task, prompts=8, samples=2, k=(1,), temperature=1.0, max_new_tokens=4)
     assert 0 <= found.record()["eval/pass@1"] <= 1
     export(folder, tmp_path / "out")
     assert (tmp_path / "out" / "speaker" / "config.json").is_file()

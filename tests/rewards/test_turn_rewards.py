@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grouprl
-from desks import CharacterPolicy, FakeDesk
+from fake_context import CharacterPolicy, FakeContext
 from grouprl import InputError
 from grouprl.algorithms.features.papers.fewest_calls import FewestCalls
 from grouprl.algorithms.features.papers.progress import ProgressModel, completed
@@ -79,7 +79,7 @@ def test_only_right_episodes_of_the_question_set_the_fewest():
 
 
 def test_the_fewest_calls_are_remembered_by_question():
-    context = FakeDesk((1.0,) * 8, completions=2, prompts=2)
+    context = FakeContext((1.0,) * 8, completions=2, prompts=2)
     part = FewestCalls()
 
     def turns(rows, each):
@@ -178,7 +178,7 @@ class Scorer(CharacterPolicy):
         return [f64([[float(i), 1.0 / float(i)] for i in row])[: len(row) - 1] for row in rows]
 
 
-class Outcomes(FakeDesk):
+class Outcomes(FakeContext):
     """Episodes of two turns of one token each; the outcome is the sum of what the tokens are worth."""
 
     def sample(self, requests, **_):
@@ -215,7 +215,7 @@ def test_progress_finds_the_hidden_scores_of_steps(monkeypatch):
     ids = torch.tensor(rows.rollout.response_ids).double()
     near(progress_bt, 0.5 * ids + 2.0 / ids - 1.0, atol=1e-4)
     near(progress_bt.sum(1), f64(rows.scores.reward_b.tolist()), atol=1e-4)
-    assert set(context.store(part)) == {"weights", "head"}
+    assert set(context.state_of(part)) == {"weights", "head"}
 
 
 def test_without_progress_only_valid_actions_are_paid():

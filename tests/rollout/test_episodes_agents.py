@@ -225,8 +225,8 @@ def test_an_episode_is_dropped_whole_and_counts_once(mode: Any) -> None:
 
 
 def test_evaluation_counts_episodes() -> None:
-    found = evaluate(policy(), toy_envs.TeamTask(), examples=5, samples=2, k=(1, 2), max_new_tokens=2)
-    assert found.examples == 5
+    found = evaluate(policy(), toy_envs.TeamTask(), prompts=5, samples=2, k=(1, 2), max_new_tokens=2)
+    assert found.prompts == 5
     assert found.pass_at[2].value == 1.0
     assert found.samples[0].completion.startswith("boss> ")
 

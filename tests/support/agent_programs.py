@@ -36,7 +36,7 @@ def two_turns(prompt, base_url, api_key):
 
 
 def twice(prompt, base_url, api_key):
-    """RolloutRequest the same thing twice; return everything that was said."""
+    """Ask the same thing twice; return everything that was said."""
     client = client_of(base_url, api_key)
     messages, said = [{"role": "user", "content": "?"}], ""
     for _ in range(2):
@@ -47,7 +47,7 @@ def twice(prompt, base_url, api_key):
 
 
 async def two_conversations(prompt, base_url, api_key):
-    """RolloutRequest in one conversation, then in another that knows nothing of the first."""
+    """Ask in one conversation, then in another that knows nothing of the first."""
     client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0)
     texts = []
     for words in (prompt, "Unrelated"):
@@ -57,7 +57,7 @@ async def two_conversations(prompt, base_url, api_key):
 
 
 def unsupported(prompt, base_url, api_key):
-    """RolloutRequest for what cannot be trained."""
+    """Ask for what cannot be trained."""
     client = client_of(base_url, api_key)
     messages = [{"role": "user", "content": prompt}]
     complaints = []
@@ -79,7 +79,7 @@ def with_stop(prompt, base_url, api_key):
 
 
 def tool_loop(prompt, base_url, api_key):
-    """Let the model call a calculator until it completions."""
+    """Let the model call a calculator until it answers."""
     client = client_of(base_url, api_key)
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
     messages = [{"role": "user", "content": prompt}]

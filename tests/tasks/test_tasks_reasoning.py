@@ -219,3 +219,69 @@ def test_a_dataset_that_pays_for_junk_is_refused(monkeypatch):
         load("game_of_life_halting")
     with pytest.raises(InputError, match="mixes datasets"):
         load("composite")
+
+
+HEDGED = (
+    *(
+        "ab",
+        "base_conversion",
+        "basic_arithmetic",
+        "bitwise_arithmetic",
+        "calendar_arithmetic",
+        "chain_sum",
+        "countdown",
+    ),
+    *(
+        "complex_arithmetic",
+        "coin_flip",
+        "decimal_arithmetic",
+        "family_relationships",
+        "fraction_simplification",
+        "gcd",
+    ),
+    *("leg_counting", "letter_counting", "number_sorting", "polynomial_equations", "prime_factorization", "puzzle24"),
+    *("simple_equations", "simple_integration", "spell_backward", "time_intervals", "word_sorting", "zebra_puzzles"),
+)
+
+
+@pytest.mark.parametrize("dataset", HEDGED)
+def test_several_answers_are_none(dataset):
+    """The right one beside others, denied, or twice in different words; the right one alone is worth all."""
+    task = load_task(f"reasoning_gym:{dataset}")
+    example, other = (
+        task.example("train", 0),
+        next(
+            each
+            for each in (task.example("train", index) for index in range(1, 20))
+            if each.columns["answer"] != task.example("train", 0).columns["answer"]
+        ),
+    )
+    own, wrong = example.columns["answer"], other.columns["answer"]
+    assert task.reward(own, entry=example.columns["entry"]) >= 0.99
+    hedges = (
+        f"{own} or 0",
+        f"0 or {own}",
+        f"{own} or {wrong}",
+        f"{wrong} or {own}",
+        f"{own}, {wrong}",
+        f"{own} / {wrong}",
+    )
+    hedges += (f"{own}\n{wrong}", f"not {own}", f"{own}?\n{wrong}?", f"either {own} or {wrong}", f"{own}|{wrong}")
+    for hedge in hedges:
+        assert task.reward(hedge, entry=example.columns["entry"]) == 0, hedge
+
+
+def test_one_expression_for_all_is_no_answer():
+    task = load_task("reasoning_gym:puzzle24")
+    entries = [task.example("train", index).columns["entry"] for index in range(6)]
+    for text in ("1*1*4*6", "4*6+1-1", "9*3-3*1"):
+        numbers = sorted(int(each) for each in text if each.isdigit())
+        for entry in entries:
+            if sorted(entry["metadata"]["numbers"]) != numbers:
+                assert task.reward(text, entry=entry) == 0
+    assert all(task.reward(entry["answer"], entry=entry) == 1 for entry in entries)
+
+
+def test_a_dataset_that_takes_premises_for_conclusions_is_refused():
+    with pytest.raises(InputError, match=r"'propositional_logic' is refused.*premise.*another dataset"):
+        load_task("reasoning_gym:propositional_logic")

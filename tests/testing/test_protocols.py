@@ -373,9 +373,9 @@ def test_an_evaluation_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> 
         policy = tiny_policy(task.alphabet)
         before, passed = sum(rows_drawn), Counting.passed
         sampler = Counting(policy)
-        found = evaluate(policy, task, examples=3, samples=2, max_new_tokens=6, sampler=sampler)
+        found = evaluate(policy, task, prompts=3, samples=2, max_new_tokens=6, sampler=sampler)
         assert sum(rows_drawn) - before == Counting.passed - passed >= 9
-        assert found == evaluate(policy, task, examples=3, samples=2, max_new_tokens=6)
+        assert found == evaluate(policy, task, prompts=3, samples=2, max_new_tokens=6)
 
 
 def test_a_server_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> None:

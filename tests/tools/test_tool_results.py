@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from grouprl.chat.said import Call
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import exact_match
 from grouprl.tasks import Example, load_task
 from grouprl.tools import FORMS, Toolbox, ToolEnvironment, ToolError, tool
@@ -128,7 +128,7 @@ def test_a_tool_of_the_main_script_is_named_as_a_tool(tmp_path: Path) -> None:
 )
 def test_a_missing_game_is_told_where_to_be_had(name: str, words: str) -> None:
     pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[agents]'")
-    with pytest.raises(InputError, match=words):
+    with pytest.raises((InputError, MissingExtra), match=words):
         load_task(f"pettingzoo:{name}")
 
 

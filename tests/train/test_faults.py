@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import random
+import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -109,6 +111,51 @@ def test_no_memory_at_any_call_is_one_sentence_and_the_run_goes_on(
     assert failed.output.count("error:") == 1
     assert "memory" in failed.output.partition("error:")[2]
     assert "Traceback" not in failed.output
+    again = run(folder, "--resume") if (folder / "run.json").exists() else run(config, "--folder", folder)
+    assert again.exit_code == 0, again.output
+    assert kills.difference(kills.evidence(folder), whole) == []
+
+
+# ── no memory at any allocation ─────────────────────────────────────────────────────────────────────────────────────
+def starved(config: Path, folder: Path, place: str, room: int, said: Path) -> None:
+    """Train in this process, which gets no more address space than it has and `room` from some moment on."""
+    module, name, _ = kills.POINTS[place]
+    owner: Any = importlib.import_module(module)
+    *outer, last = name.split(".")
+    for part in outer:
+        owner = getattr(owner, part)
+    real = getattr(owner, last)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room, resource.RLIM_INFINITY))
+        return real(*args, **kwargs)
+
+    setattr(owner, last, wrapped)
+    ended = run(config, "--folder", folder)
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    said.write_text(f"{ended.exit_code}\n{ended.output}")
+
+
+@pytest.mark.parametrize(
+    ("place", "room"), [("rollout", 0), ("backward", 1 << 16), ("state of a checkpoint", 1 << 20), ("scoring", 1 << 22)]
+)
+def test_no_memory_at_any_allocation_is_a_sentence_or_an_end_and_the_run_goes_on(
+    place: str, room: int, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whichever allocation fails then, in Python or below it, is no choice of ours."""
+    config, folder, said = config_of(tmp_path), tmp_path / "run", tmp_path / "said"
+    process = multiprocessing.get_context("fork").Process(target=starved, args=(config, folder, place, room, said))
+    process.start()
+    process.join(300)
+    assert process.exitcode is not None
+    if said.exists():
+        code, output = said.read_text().split("\n", 1)
+        assert code in ("0", "3"), output
+        assert "Traceback" not in output
+        assert output.count("error:") == (code == "3")
+    else:
+        assert process.exitcode != 0, "the system, or a library, ended it"
     again = run(folder, "--resume") if (folder / "run.json").exists() else run(config, "--folder", folder)
     assert again.exit_code == 0, again.output
     assert kills.difference(kills.evidence(folder), whole) == []

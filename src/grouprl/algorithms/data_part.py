@@ -69,10 +69,10 @@ class RunContext(Protocol):
     def rng(self, part: Part) -> np.random.Generator:
         """Return the random generator of `part` in this step."""
 
-    def store(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> dict[str, Any]:
         """Return what `part` remembers: numbers, strings, lists, dicts, tensors; saved with every checkpoint."""
 
-    def held(self, part: Part) -> dict[str, Any]:
+    def cache_of(self, part: Part) -> dict[str, Any]:
         """Return what `part` keeps in memory alone, such as a model whose weights lie in its store."""
 
     def renew_reference(self) -> None:
@@ -135,7 +135,7 @@ class DataPart(Part):
         """Return the names of the Batch fields that rows have because of these settings: `fills`, filled in."""
         return tuple(self._filled(name) for name in self.fills)
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""
         return ""
 

@@ -95,7 +95,7 @@ def eval_command(
         found = evaluate(
             subject.policy,
             subject.task,
-            examples=prompts or defaults["prompts"],
+            prompts=prompts or defaults["prompts"],
             samples=0 if greedy is True else samples or max(max(ks), defaults["samples"] if k is None else 1),
             k=ks,
             temperature=defaults["temperature"] if temperature is None else temperature,
@@ -178,7 +178,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     trained = load_trained(run, checkpoint)
     config = trained.config
     requested = trained.task if task is None else load_task(_task_spec(task), config.seed)
-    reward = config.reward if task is None else config.reward.model_copy(update={"function": None})
+    reward = config.reward if task is None else config.reward.model_copy(update={"function": None, "judge": None})
     defaults = {
         "prompts": config.eval.final_prompts,
         "samples": config.eval.samples,
@@ -227,7 +227,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     sampled = f", {found.samples_per_prompt} sampled at temperature {found.temperature:g}" if found.pass_at else ""
     greedy = ", greedy" if found.greedy else ""
     console.print(Text(subject.title, style="bold"), soft_wrap=True)
-    console.print(f"{subject.task.name}: {found.examples} held-out prompts{greedy}{sampled}", highlight=False)
+    console.print(f"{subject.task.name}: {found.prompts} held-out prompts{greedy}{sampled}", highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("estimate", justify="right", style="bold")

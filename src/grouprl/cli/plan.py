@@ -110,7 +110,7 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "a rollout", f"{b.prompts} prompts × {b.group_size} completions = {b.completions} completions"
     if b.refill_rounds > 1:
         yield "", f"zero-variance groups are sampled again, up to {b.refill_rounds} times as many completions"
-    for number, sentence in enumerate(plan.further):
+    for number, sentence in enumerate(plan.extra_samples):
         yield "" if number else "besides", sentence
     cut = (
         f"{b.minibatches} minibatch{'es' if b.minibatches > 1 else ''} × {b.epochs} epoch{'s' if b.epochs > 1 else ''}"

@@ -1,4 +1,4 @@
-"""`grouprl serve`: a policy behind an endpoint that programs for OpenAI's interface can talk to."""
+"""`grouprl serve`: a policy behind an endpoint that programs for OpenAI's and Anthropic's interfaces can talk to."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ def serve_command(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
 ) -> None:
-    """Serve a run's policy, or any model, to programs that speak OpenAI's chat completions.
+    """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
 
-    /v1/chat/completions (tools, logprobs, stop, n, seed, stream) and /v1/models.
+    /v1/chat/completions (tools, logprobs, stop, n, seed, stream), /v1/responses,
+    /v1/messages and /v1/models.
     Each API key has rows of its own: /v1/rows gives the exact tokens sampled for
     it, with log-probs, for an hour; --record keeps them for good. Requests that
     come together are sampled together, those of different keys in turn. Without
@@ -70,6 +71,7 @@ def serve_command(
 
     [bold]Then[/]
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=me python my_agent.py
+    ANTHROPIC_BASE_URL=http://127.0.0.1:8000 ANTHROPIC_API_KEY=me python my_agent.py
     """
     from grouprl.chat import Access, ChatLimits, Endpoint
     from grouprl.cli.quiet import silence_loading_bars

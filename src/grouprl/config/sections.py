@@ -244,12 +244,51 @@ class Eval(Section):
     """pass@k for these k; each at most `samples`."""
 
 
+class Judge(Section):
+    """A model behind an OpenAI-compatible endpoint that ranks the trajectories of each group, from 0 to 1."""
+
+    key: ClassVar[str] = "reward.judge"
+
+    url: str
+    """Address of the endpoint with its version, such as http://127.0.0.1:8000/v1 of `grouprl serve`."""
+    model: str = ""
+    """The model's name there; empty: none is sent, for endpoints that serve one."""
+    rubric: str = ""
+    """What is good, in words; empty: to reach the goal, in fewer steps (`grouprl.rewards.judge_text.RUBRIC`)."""
+    key_env: str = "OPENAI_API_KEY"
+    """Environment variable with the API key; one that is not set: no key is sent."""
+    tokens: WrittenCount = 2048
+    """Tokens of a reply at most."""
+    temperature: WrittenNonNegative = 0.0
+    """At which the judge samples."""
+    json_schema: bool = False
+    """Whether the endpoint is asked to hold the reply to its JSON schema (`response_format`)."""
+    timeout: WrittenPositive = 60.0
+    """Seconds of one request."""
+    tries: WrittenCount = 3
+    """Requests per group at most, where the endpoint does not answer or its reply cannot be used."""
+    at_once: WrittenCount = 4
+    """Groups that are judged at the same time."""
+    characters: WrittenCount = 20_000
+    """Characters of a trajectory; a longer one is shown without its middle."""
+    seed: Seed = 0
+    """Of the order in which trajectories are shown, and of the judge's sampling."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _one_line(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+
 class Reward(Section):
     """Where the reward comes from and what happens when it fails."""
 
     function: str | dict[str, Any] | list[str | dict[str, Any]] | None = None
     """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
     these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
+    judge: Judge | None = None
+    """A model that ranks the trajectories of each group relative to each other, in the place of a function: its
+    endpoint's address, or a mapping with these keys. What an environment pays is added, as to a function's reward."""
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
@@ -269,6 +308,17 @@ class Reward(Section):
     """Memory of a worker, in GiB."""
     self_test: bool = True
     """Whether the reward is tested on its known correct and known wrong completions before the run."""
+
+    @property
+    def replaced(self) -> str:
+        """The key that names another reward than the task's own; '' where there is none."""
+        return "function" if self.function is not None else "judge" if self.judge is not None else ""
+
+    @pydantic.model_validator(mode="after")
+    def _one_source(self) -> Reward:
+        if self.function is not None and self.judge is not None:
+            raise ValueError("function and judge both say what a completion is worth: leave one of them out")
+        return self
 
 
 class Acting(Section):

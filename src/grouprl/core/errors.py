@@ -28,8 +28,9 @@ class InputError(GrouprlError, ValueError):
 class MissingExtra(GrouprlError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}'. Install it with: pip install 'grouprl[{extra}]'")
+    def __init__(self, package: str, extra: str, purpose: str, whole: str = "grouprl") -> None:
+        """Say what needs which package; `whole` is the package that has the extra."""
+        super().__init__(f"{purpose} needs the package '{package}'. Install it with: pip install '{whole}[{extra}]'")
 
 
 class RunError(GrouprlError, RuntimeError):

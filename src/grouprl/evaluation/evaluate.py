@@ -32,7 +32,7 @@ class Evaluation:
     that the reward or environment failed on; they are left out.
     """
 
-    examples: int
+    prompts: int
     samples_per_prompt: int
     temperature: float
     greedy: Estimate | None
@@ -71,7 +71,7 @@ class Evaluation:
             "eval/length_mean": self.length_mean,
             "eval/truncated": self.truncated,
             "eval/graded": float(self.graded),
-            "eval/prompts": self.examples,
+            "eval/prompts": self.prompts,
             "eval/samples": self.samples_per_prompt,
         }
 
@@ -80,7 +80,7 @@ def evaluate(
     policy: Policy,
     task: Task,
     *,
-    examples: int,
+    prompts: int,
     samples: int = 1,
     k: Sequence[int] = (1,),
     temperature: float = 1.0,
@@ -125,9 +125,9 @@ def evaluate(
     """
     if isinstance(task, StoredRows):  # nothing is sampled: the likeliest stored completion is taken
         samples, greedy = 0, True
-    _check_request(examples, samples, k, greedy)
+    _check_request(prompts, samples, k, greedy)
     available = task.size("eval")
-    count = examples if available is None else min(examples, available)
+    count = prompts if available is None else min(prompts, available)
     if count == 0:
         raise InputError(
             f"The task '{task.name}' has no held-out prompts",
@@ -153,23 +153,23 @@ def evaluate(
     greedy_completions = examiner.complete(requested, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[sample_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
     sampled = examiner.complete(requested, samples, seeds, False, meter) if samples else None
-    drawn = [completions for completions in (sampled, greedy_completions) if completions is not None]
-    few = count < examples
+    found = [completions for completions in (sampled, greedy_completions) if completions is not None]
+    few = count < prompts
     return Evaluation(
-        examples=count,
+        prompts=count,
         samples_per_prompt=samples,
         temperature=temperature,
         greedy=greedy_completions.pass_at(1) if greedy_completions else None,
         pass_at={each: sampled.pass_at(each) for each in sorted(set(k))} if sampled else {},
-        reward=drawn[0].reward(),
-        components=drawn[0].components(),
+        reward=found[0].reward(),
+        components=found[0].components(),
         greedy_reward=greedy_completions.reward() if greedy_completions else None,
-        graded=any(completions.scores.graded for completions in drawn),
-        length_mean=float(drawn[0].length_b.mean()),
-        truncated=float(drawn[0].truncated_b.mean()),
-        failed=sum(int(completions.scores.failed_b.sum()) for completions in drawn),
-        samples=_shown(drawn, requested, shown),
-        notes=(f"'{task.name}' has {count} held-out prompts, {examples} were requested: all are used",) * few,
+        graded=any(completions.scores.graded for completions in found),
+        length_mean=float(found[0].length_b.mean()),
+        truncated=float(found[0].truncated_b.mean()),
+        failed=sum(int(completions.scores.failed_b.sum()) for completions in found),
+        samples=_shown(found, requested, shown),
+        notes=(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
     )
 
 
@@ -180,9 +180,9 @@ def _shown(sampled: Sequence[Completions], requested: Sequence[Example], count: 
     return tuple(sample._replace(correct=None) for sample in samples) if graded else samples
 
 
-def _check_request(examples: int, samples: int, k: Sequence[int], greedy: bool) -> None:
-    if examples < 1 or samples < 0:
-        raise InputError(f"prompts={examples}, samples={samples}", "prompts >= 1 and samples >= 0")
+def _check_request(prompts: int, samples: int, k: Sequence[int], greedy: bool) -> None:
+    if prompts < 1 or samples < 0:
+        raise InputError(f"prompts={prompts}, samples={samples}", "prompts >= 1 and samples >= 0")
     if not samples and not greedy:
         raise InputError("samples=0 without greedy completions", "there is nothing to evaluate", "Request one of them")
     bad = [each for each in k if not 1 <= each <= samples]

@@ -19,6 +19,7 @@ from grouprl.records.examples import Example, Message
 from grouprl.records.samples import join_scores
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
+from grouprl.rewards.judge import Place, placed
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episode_rows import environments, score_outcomes, with_function
 from grouprl.rollout.episodes import Episodes, Start, play
@@ -178,7 +179,9 @@ class Examiner:
             ids = [f"{start.example.id}#{(at + i) % each}" for i, start in enumerate(part)]
             stated = score_outcomes(episodes, ids, self.correct_at)
             if self.added is not None:
-                columns = [start.example.columns for start in part]
+                prompts = [start.example.prompt for start in part]
+                places = [Place((at + i) // each, (at + i) % each, prompt) for i, prompt in enumerate(prompts)]
+                columns = placed(self.added, [start.example.columns for start in part], places)
                 more = score(self.added, episodes.transcripts, columns, ids=ids, correct_at=self.correct_at)
                 stated = with_function(stated, more, reward_name(self.added))
             scores.append(stated)
@@ -226,7 +229,8 @@ class Examiner:
     ) -> Completions:
         rows = [example for example in requested for _ in range(each)]
         ids = [f"{example.id}#{row % each}" for row, example in enumerate(rows)]
-        columns = [example.columns for example in rows]
+        places = [Place(row // each, row % each, example.prompt) for row, example in enumerate(rows)]
+        columns = placed(self.reward, [example.columns for example in rows], places)
         scores = score(self.reward, texts, columns, ids=ids, correct_at=self.correct_at)
         return self._completions(scores, each, texts, lengths, truncated)
 

@@ -57,12 +57,12 @@ ENTRIES = (
 SHOWN = 10
 """So many prompts that are set aside are named."""
 
-NOT_COMPLETED = "not_answered"
+NOT_COMPLETED = "not_completed"
 """Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
 
 
 @dataclass
-class Drawn:
+class SampledCounts:
     """What the policy has sampled since this was last read, whatever became of it: nothing is sampled for free."""
 
     keys: Counter[Key] = field(default_factory=Counter)
@@ -108,11 +108,11 @@ def account(
     fate_b: Fates,
     wanted: ScoredSamples | None,
     prepared: Batch | None,
-    drawn: Drawn | None = None,
+    counts: SampledCounts | None = None,
 ) -> dict[str, float]:
     """Return the account of a step as metrics.
 
-    Everything that was drawn is used, kept, sent or lost. Rows that nobody drew for this step, such as those of a
+    Everything that was sampled is used, kept, sent or lost. Rows that nobody sampled for this step, such as those of a
     buffer, demonstrations, and completions shown a second time under another prompt, count as stored.
 
     Args:
@@ -121,35 +121,35 @@ def account(
         fate_b: why rows of `sampled` were dropped before training, or where they are; '' where they have advantages.
         wanted: the rows that got advantages, stored ones included (None: none).
         prepared: the batch of `wanted` (None: nothing was trained on).
-        drawn: all that was sampled; None: the rows of `sampled`.
+        counts: all that was sampled; None: the rows of `sampled`.
     """
     fresh: list[Key] = [] if sampled is None else sampled.row_keys
-    drawn = Drawn(Counter(fresh)) if drawn is None else drawn
+    counts = SampledCounts(Counter(fresh)) if counts is None else counts
     keys: list[Key] = [] if wanted is None else wanted.row_keys
     active_b = np.zeros(len(keys), dtype=bool) if prepared is None else prepared.active_bt.any(1).numpy()
     used = {key for key, active in zip(keys, active_b.tolist(), strict=True) if active}
     here = set(fresh)
     why = [fate or ("" if key in used else "masked") for key, fate in zip(fresh, fate_b.tolist(), strict=True)]
     stored = [key for key in keys if key not in here]
-    seen = Counter(key for key in fresh if key in drawn.keys)
+    seen = Counter(key for key in fresh if key in counts.keys)
     lost = Counter(reason for reason in why if reason) + Counter("masked" for key in stored if key not in used)
-    lost += Counter(probe=drawn.rows - seen.total())
+    lost += Counter(probe=counts.rows - seen.total())
     rows = {
-        "rows_sampled": drawn.rows,
+        "rows_sampled": counts.rows,
         "rows_stored": len(stored) + len(fresh) - seen.total(),
         "rows_used": int(active_b.sum()),
-        "tokens_sampled": drawn.tokens,
+        "tokens_sampled": counts.tokens,
         **_where("rows", lost),
     }
     prompts = _prompts(requested, [*fresh, *stored], [*why, *("" if key in used else "masked" for key in stored)])
     return {name: float(count) for name, count in (rows | prompts).items()}
 
 
-def account_before(prompts: int, drawn: Drawn) -> dict[str, float]:
+def account_before(prompts: int, counts: SampledCounts) -> dict[str, float]:
     """Return the account of what is done once before the first step: nothing of it is trained on by a step."""
-    found = {"prompts_sampled": prompts, "rows_sampled": drawn.rows, "tokens_sampled": drawn.tokens}
+    found = {"prompts_sampled": prompts, "rows_sampled": counts.rows, "tokens_sampled": counts.tokens}
     found |= {"prompts_stored": 0, "prompts_trained": 0, "rows_stored": 0, "rows_used": 0}
-    found |= _where("prompts", {"pretraining": prompts}) | _where("rows", {"pretraining": drawn.rows})
+    found |= _where("prompts", {"pretraining": prompts}) | _where("rows", {"pretraining": counts.rows})
     return {name: float(count) for name, count in found.items()}
 
 

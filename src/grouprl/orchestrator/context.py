@@ -18,7 +18,7 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
-from grouprl.orchestrator.accounting import Drawn
+from grouprl.orchestrator.accounting import SampledCounts
 from grouprl.orchestrator.synchronous import Round, Synchronous
 from grouprl.protocols import SampleSource, StoredRows
 from grouprl.records.examples import Prompt
@@ -63,13 +63,13 @@ class SessionContext:
         """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, dict[str, Any]] = {}
+        self._caches: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
         self.rounds: SampleSource[Round, Any] = Synchronous(self)
         """Where the rows of a step come from."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
-        self._drawn = Drawn()
+        self._counts = SampledCounts()
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_history = reads_past or bool(data_parts(method.parts()))
         """Whether visits of prompts are recorded: some part reads them."""
@@ -122,13 +122,13 @@ class SessionContext:
         """Return the random generator of `part` in this step."""
         return np.random.default_rng([self.config.seed, self.step, zlib.crc32(part.name.encode())])
 
-    def store(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> dict[str, Any]:
         """Return what `part` remembers."""
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
 
-    def held(self, part: Part) -> dict[str, Any]:
+    def cache_of(self, part: Part) -> dict[str, Any]:
         """Return what `part` keeps in memory alone."""
-        return self._held.setdefault(f"{part.kind}.{part.name}", {})
+        return self._caches.setdefault(f"{part.kind}.{part.name}", {})
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
         """Log `value` as the metric `name` of this step, together with what was noted under that name before."""
@@ -139,9 +139,9 @@ class SessionContext:
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
-    def read_drawn(self) -> Drawn:
+    def read_sampled_counts(self) -> SampledCounts:
         """Return what was sampled since this was last called, and begin to count anew."""
-        taken, self._drawn = self._drawn, Drawn()
+        taken, self._counts = self._counts, SampledCounts()
         return taken
 
     def take(self, count: int) -> list[RolloutRequest]:
@@ -178,13 +178,13 @@ class SessionContext:
         scaling = None if rule is None or greedy else rule.scaling(self)
         samples = self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
         if not isinstance(self.task, StoredRows):
-            self._drawn.add(samples)
+            self._counts.add(samples)
         return samples
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
         rollout = self.collector.act(beginnings, seeds)
-        self._drawn.add_unnamed(map(len, rollout.response_ids))
+        self._counts.add_unnamed(map(len, rollout.response_ids))
         return rollout
 
     @contextmanager
@@ -196,7 +196,7 @@ class SessionContext:
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion for each of `requests` without its environment."""
         samples = self.collector.sample_texts(requests)
-        self._drawn.add(samples)
+        self._counts.add(samples)
         return samples
 
     def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:

@@ -72,8 +72,8 @@ def _settings(config: Config) -> Iterator[str]:
         yield "warmup.steps imitates texts, and this policy writes none. Set it to 0"
     if config.run.async_steps:
         yield "run.async_steps samples with a copy of a language model, and this policy is not one. Set it to 0"
-    if config.reward.function is not None:
-        yield "reward.function scores texts, and this policy writes none: its environment says what actions are worth"
+    if key := config.reward.replaced:
+        yield f"reward.{key} scores texts, and this policy writes none: its environment says what actions are worth"
 
 
 def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:

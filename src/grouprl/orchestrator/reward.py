@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
 
-from grouprl.config.sections import Reward
+from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
 from grouprl.protocols import StoredRows
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
+from grouprl.rewards.judge import TrajectoryJudge
+from grouprl.rewards.judge_client import JudgeClient
+from grouprl.rewards.judge_text import RUBRIC
 from grouprl.rewards.validation import plain_rewards
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import Task
@@ -27,6 +30,8 @@ def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[Any, 
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
     """
     reward = chosen_reward(settings, task) if reward is None else reward
+    if isinstance(reward, TrajectoryJudge):  # it waits for others, in threads, and sees whole groups
+        return reward, []
     scorer, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     if settings.self_test:
         examples = None if settings.function else task.reward_examples() or None
@@ -46,6 +51,8 @@ def chosen_reward(settings: Reward, task: Task) -> Any:
     Raises:
         InputError: it cannot be found, or needs a column that prompts lack.
     """
+    if settings.judge is not None:
+        return judge_of(settings.judge)
     reward = load_reward(settings.function) if settings.function else task.reward
     if isinstance(task, StoredRows):  # their rewards are stored with them: nothing calls a function
         return reward
@@ -54,6 +61,25 @@ def chosen_reward(settings: Reward, task: Task) -> Any:
     elif settings.function:
         _check_first(reward, task)
     return reward
+
+
+def judge_of(settings: Judge) -> TrajectoryJudge:
+    """Return the judge that a run's settings name.
+
+    Raises:
+        InputError: an address that is none.
+    """
+    client = JudgeClient(settings.url, settings.model, settings.key_env, settings.timeout, settings.tries)
+    return TrajectoryJudge(
+        client,
+        settings.rubric or RUBRIC,
+        settings.tokens,
+        settings.temperature,
+        settings.json_schema,
+        settings.at_once,
+        settings.characters,
+        settings.seed,
+    )
 
 
 def _check_first(reward: Any, task: Task) -> None:

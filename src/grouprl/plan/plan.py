@@ -36,6 +36,7 @@ from grouprl.plan.checks import (
     without_effect,
 )
 from grouprl.plan.golds import gold_refusals
+from grouprl.plan.judging import judge_idle, judge_notes, judge_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.plan.passes import (
     PassChoice,
@@ -88,7 +89,7 @@ class Plan:
     base: str
     model: ModelFacts | None
     batch: Arithmetic
-    further: tuple[str, ...]
+    extra_samples: tuple[str, ...]
     """Completions and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
     pass_choices: tuple[PassChoice, ...]
@@ -166,6 +167,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
     notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
+    notes += judge_notes(config, environment=facts.environment)
     if facts.environment:
         encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
         acting = config.environment
@@ -201,7 +203,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         base=run.resolved.base,
         model=model,
         batch=batch,
-        further=tuple(_extra_sampling(method, facts)),
+        extra_samples=tuple(_extra_sampling(method, facts)),
         costs=costs,
         pass_choices=pass_choices(config, model, batch),
         stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
@@ -213,12 +215,13 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),
+            *judge_refusals(config, method),
             *complaints,
             *no_room,
             *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
             *pass_refusals(config, model),
         ),
-        idle=tuple(without_effect(config, method, facts)),
+        idle=(*without_effect(config, method, facts), *judge_idle(config)),
         notes=tuple(notes),
         actions=task.spaces is not None,
     )
@@ -229,7 +232,7 @@ def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
     if method.greedy_baseline:
         yield f"greedy baseline: {facts.prompts} greedy completions per rollout, as baselines"
     for part in data_parts(method.parts()):
-        if said := part.further(facts):
+        if said := part.extra_samples(facts):
             yield f"{part.name}: {said}"
 
 

@@ -4,6 +4,11 @@ A pass is one stream of S tokens without padding. Where rows begin alike, a toke
 the stream once (`histories`): a row's block then holds its own tokens, and its keys are those of its whole history.
 Otherwise every row is there whole. Rows are padded in up to four classes of similar length. The last token of a
 response predicts nothing and is left out.
+
+Why a stream: nine tenths of a layer's work are products token by token (projections, feed-forward), which know no rows;
+padding would be paid there in full. Attention alone needs rows, and gathers them by index. Why a tree: the completions
+of a group share their prompt, and turns of an episode all that came before, so most tokens of a pass are the same
+computation several times; sharing them is exact, as a token's state depends on its history alone.
 """
 
 from __future__ import annotations
@@ -66,6 +71,7 @@ class PassPlan:
 def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> PassPlan:
     """Lay out the rows of `tokens`; those that begin alike share it where that leaves `pays` times fewer tokens."""
     rows = read_rows(tokens)
+    # Keys gathered from other rows cost more than keys that lie in a row; a tree must save more tokens than that loses.
     if math.isfinite(pays) and tokens.tree.ratio > pays:
         return _plan_tree(tokens, rows, tokens.tree, dtype, device)
     return _plan_whole(tokens, rows, dtype, device)
@@ -92,7 +98,9 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
 
 def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> PassPlan:
     path_rk, own_r, known = tree.paths(), tree.length_r - tree.common_r, tree.common_r
+    # A row that equals another's beginning has no token of its own: it attends to nothing, but its predictions count.
     going = (own_r > 0).nonzero()[0]
+    # Rows are cut by their own tokens (what is padded), and cost as the longest history (what they look back on).
     chosen = [going[some] for some in _classes(own_r[going], int(tree.length_r.max()))]
     blocks = [_behind(path_rk[some], known[some], tree.length_r[some], dtype, device) for some in chosen]
     state_n, target_n, place_m = _predictions(tokens, path_rk[np.argsort(tree.order)], tree.distinct)
@@ -108,6 +116,8 @@ def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dt
 
 def _kept(state_n: np.ndarray, stream: int, device: torch.device) -> tuple[torch.Tensor | None, torch.Tensor]:
     """Return the tokens whose last states are needed, None where that is nearly all, and each prediction's state."""
+    # Prompt tokens predict nothing that is scored. Behind the last attention nobody looks at them again, so the last
+    # feed-forward can skip them; selecting costs a copy, which few of them do not repay.
     needed = np.zeros(stream, dtype=bool)
     needed[state_n] = True
     if needed.sum() > (1 - WORTH_LEAVING) * stream:
@@ -122,6 +132,9 @@ def _predictions(tokens: Tokens, path_bk: np.ndarray, stream: int) -> tuple[np.n
     """
     prompt_b, response_b = _lengths(tokens)
     row_m, at_m = np.repeat(np.arange(len(tokens)), response_b), np.repeat(prompt_b, response_b) + _ramps(response_b)
+    # Two rows that share a history share the prediction of their next token if that is shared too. A prediction is
+    # therefore named by the stream index of the token that it predicts; a last token has none, and gets a name behind
+    # the stream.
     last_m = at_m == (prompt_b + response_b - 1)[row_m]
     told_m = np.where(last_m, stream + row_m, path_bk[row_m, np.minimum(at_m, path_bk.shape[1] - 1)])
     first = np.full(stream + len(tokens), -1)
@@ -140,6 +153,7 @@ def _behind(
     at_rl = common_r[:, None] + np.arange((length_r - common_r).max())
     token_rl = np.take_along_axis(key_rk, np.minimum(at_rl, keys - 1), axis=1)
     token_rl[at_rl >= length_r[:, None]] = -1
+    # Where all rows part at the same place (a group on its prompt) one mask serves them all: R times less memory.
     alike = bool((common_r == common_r[0]).all())
     last_rl = _tensor(at_rl[:1] if alike else at_rl, device)
     hidden = torch.arange(keys, device=device) > last_rl[:, None, :, None]

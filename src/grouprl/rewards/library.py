@@ -26,6 +26,7 @@ import numpy as np
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.rewards.builtin import ANSWER_TAG
 from grouprl.rewards.isolated import Apart, Spoiled
+from grouprl.rewards.puzzles import uses_and_reaches
 from grouprl.rewards.structured import strict_json
 
 BLOCK = 1000
@@ -75,7 +76,6 @@ FORMS = {
     "palindrome_generation": r"[a-zA-Z]{1,200}",
     "path_star": r"[0-9 ]+",
     "prime_factorization": r"[0-9]+(?:\s*×\s*[0-9]+)*",
-    "propositional_logic": r"[A-Z()∧∨→↔¬ ]{1,300}",
     "quantum_lock": r"[A-Z](?:\s*→\s*[A-Z])*",
     "rubiks_cube": r"[UDLRFBMESxyzudlrfbw2' ]{1,400}",
     "rush_hour": r"[A-Z][+-][0-9]+(?:\s+[A-Z][+-][0-9]+)*",
@@ -85,6 +85,17 @@ FORMS = {
     "word_ladder": r"[A-Za-z]+(?:,[A-Za-z]+)*",
 }
 """What an answer looks like where a question has several right ones, or the library forgives small differences."""
+
+OWN_RULES: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
+    "puzzle24": lambda text, entry: uses_and_reaches(text, entry["metadata"]["numbers"], 24),
+}
+"""What a full score has to keep besides: the library takes any four numbers for those of the question."""
+REFUSED = {
+    "composite": "it mixes datasets, and each is guarded by itself. Name one of its datasets",
+    "propositional_logic": "its scorer takes whatever follows for an answer: a premise of the question, copied, and "
+    "P ∨ ¬P. Choose another dataset",
+}
+"""Datasets that cannot be guarded, and why."""
 
 SIGNS = " .,;:!?*_'\"`$"
 """What may stand around an answer without changing it."""
@@ -182,6 +193,8 @@ def believed(name: str, text: str, entry: Mapping[str, Any], found: Any) -> floa
     own = str(entry["answer"])
     if _plain(text) == _plain(own) or _same_number(text, own):
         return found
+    if found >= FULL and name in OWN_RULES and not OWN_RULES[name](text, entry):
+        return 0.0
     if found < FULL:
         return 0.0 if hedged(text, own) else found
     form = FORMS.get(name, "(?!)")
@@ -252,10 +265,9 @@ def dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Ca
         from reasoning_gym.factory import CURRICULA, DATASETS
     except ImportError as error:
         raise MissingExtra("reasoning-gym", "envs", f"The task 'reasoning_gym:{name}'") from error
-    if name == "composite":
-        raise InputError(
-            "reasoning-gym's 'composite' mixes datasets", "each is guarded by itself", "Name one of its datasets."
-        )
+    if name in REFUSED:
+        why, _, remedy = REFUSED[name].partition(". ")
+        raise InputError(f"reasoning-gym's '{name}' is refused", why, f"{remedy}.")
     if name not in DATASETS:
         raise InputError(f"reasoning-gym has no dataset '{name}'", remedy=_nearest(name, DATASETS))
     for field in config:

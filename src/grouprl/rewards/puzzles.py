@@ -46,12 +46,17 @@ def reaches_target(completion: str, numbers: Sequence[int], target: int) -> floa
     longest = sum(len(str(number)) + 6 for number in numbers)
     if len(completion) > longest or not EXPRESSION.fullmatch(completion):
         return 0.0
+    return float(uses_and_reaches(completion, numbers, target))
+
+
+def uses_and_reaches(expression: str, numbers: Sequence[int], target: int) -> bool:
+    """Whether an expression uses every number once, nothing else, and equals the target exactly."""
     try:
         used: list[int] = []
-        value = _evaluate(ast.parse(completion, mode="eval").body, used)
+        value = _evaluate(ast.parse(expression.replace(" ", ""), mode="eval").body, used)
     except (SyntaxError, ZeroDivisionError, NotImplementedError, ValueError, RecursionError, MemoryError):
-        return 0.0
-    return float(sorted(used) == sorted(numbers) and value == target)
+        return False
+    return sorted(used) == sorted(numbers) and value == target
 
 
 def _evaluate(node: ast.expr, used: list[int]) -> Fraction:

@@ -1,4 +1,9 @@
-"""Rows that have sampled the same so far are one row of the decoder: it is decoded once for all of them."""
+"""Rows that have sampled the same so far are one row of the decoder: it is decoded once for all of them.
+
+Why: the completions of a group begin with the same prompt, and a policy that is sure of itself samples the same first
+tokens many times. As long as two rows have the same history their logits are the same numbers, so computing them once
+changes nothing; each row still has its own uniform number, and parts from the others where that picks another token.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +57,7 @@ class Branches:
         """Append one token to each row; branches whose rows differ in it fork."""
         if not self.lined_up:
             token_k = self._fork(token_r)
+            # Branches never meet again, so once there are as many as rows the bookkeeping has nothing left to save.
             if self.branches < len(token_r):
                 return self.decoder.step(token_k)[self.branch_r]
             self._line_up()
@@ -64,6 +70,8 @@ class Branches:
 
     def _fork(self, token_r: torch.Tensor) -> torch.Tensor:
         """Give each token of each branch a branch, the first of them the branch itself; returns the tokens [K]."""
+        # One number per (branch, token): what is unique among them are the branches of the next step. Sorted by branch,
+        # the first token of each goes on in its parent's row, which need not move; only further ones copy a cache.
         key_r = (self.branch_r * self.vocabulary + token_r).cpu().numpy()  # small: numpy takes a third of the time
         told, child_r = np.unique(key_r, return_inverse=True)
         parent_n, token_n = told // self.vocabulary, told % self.vocabulary
@@ -85,6 +93,7 @@ class Branches:
             self.decoder.keep(index_n)
             self.branches, self.branch_r = len(index_n), self.branch_r[: len(index_n)]
             return
+        # A branch lives on if any of its rows does: ended rows leave it without a copy while others stay.
         needed_k, self.branch_r = torch.unique(self.branch_r[index_n], return_inverse=True)
         if len(needed_k) < self.branches:
             self.decoder.keep(needed_k, rows=len(index_n))

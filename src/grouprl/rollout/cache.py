@@ -3,6 +3,11 @@
 A prompt that many rows begin with is stored once and attended to by all its rows in one product (`SharedPrompts`).
 What the rows add lies in `slots` places per row; prompts that are not shared lie there too, aligned at their ends, so
 that all rows write into the same slot.
+
+Why two layouts: on a CPU one token per row makes products of a single query, too small for a matrix product to reach
+its speed. With many rows (`SlotCache`) the rows themselves become the long axis of elementwise products, which stream
+through memory; with few rows, or heads that share keys, `RowCache` has one product per row and head. Why preallocated:
+growing a cache token by token copies it each time, quadratic in the length.
 """
 
 from __future__ import annotations
@@ -72,6 +77,9 @@ class CacheLayout:
             self.bias_rl = torch.cat([self.bias_rl, self.bias_rl[parent_n]])
         self._place()
 
+    # A product over [prompt, its rows] needs rectangles, and prompts lose rows at different times: rows get places in
+    # a grid of [prompts, most rows of any], and the empty places are computed for nothing. That is cheaper than a
+    # product per prompt until most rows have left, which `keep` follows by dropping whole prompts.
     def _place(self) -> None:
         """Give each row a place [prompt, number]; `at_r` is None where rows lie like this already."""
         if not self.shared:
@@ -219,6 +227,8 @@ class RowCache:
     def _with_prompts(
         self, prompts: _Prompts, grouped: torch.Tensor, scores: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
+        # One softmax over both parts: normalising each alone and mixing them would round differently from rows that
+        # hold their prompts themselves.
         weights = torch.softmax(torch.cat([prompts.scores(grouped), scores], dim=-1), dim=-1)
         out = prompts.values(weights[..., : self.layout.width])
         return out.add_(weights[..., self.layout.width :] @ v).reshape(self.rows, -1)
@@ -227,6 +237,7 @@ class RowCache:
     def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
         """Move the rows to the front."""
         self.rows = len(index_n)
+        # The right side is a copy, so that rows which move to the front do not overwrite those still to be moved.
         self.kv[:, : self.rows, :, : self.used] = self.kv[:, index_n, :, : self.used]
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
@@ -295,6 +306,7 @@ class SlotCache:
 
     def _parts(self, q: torch.Tensor) -> list[tuple[slice, torch.Tensor]]:
         """Slices of the used slots, and room for the product of each."""
+        # The product of all slots at once would not fit a core's cache, and be written to memory only to be summed.
         each = max(1, CHUNK // q.numel())
         room = q.new_empty(min(each, self.used), *q.shape)
         starts = range(0, self.used, each)

@@ -29,6 +29,7 @@ from grouprl.records.scores import Scores
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure, reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rewards.judge import Place, placed
 from grouprl.rewards.scoring import score
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.engines import local_engine
@@ -187,10 +188,10 @@ class Collector:
 
     def scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray, *, count_failures: bool) -> ScoredSamples:
         """Score the completions of a rollout; each row belongs to (request, number of the completion)."""
-        examples = [request.example for request, _ in rows]
         whole = [(*request.prefix, *ids) for (request, _), ids in zip(rows, rollout.response_ids, strict=True)]
         texts = tuple(self.policy.decode_all(whole))
-        scores = self._score(texts, examples, [sample_id(request.example.id, number) for request, number in rows])
+        names = [sample_id(request.example.id, number) for request, number in rows]
+        scores = self._score(texts, rows, names, [request.shown for request, _ in rows])
         samples = self._scored_samples(rows, rollout, texts, scores, foreign_b)
         if not count_failures:
             return samples
@@ -209,8 +210,8 @@ class Collector:
         names = [sample_id(request.example.id, n, c) for (request, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):
             scores = score_episodes(episodes, names, self.config.reward.correct_at)
-        if self.config.reward.function is not None:
-            more = self._score(episodes.texts, [request.example for request, _ in which], names)
+        if self.config.reward.replaced:
+            more = self._score(episodes.texts, which, names, episodes.prompts)
             scores = with_function(scores, more, reward_name(self.reward))
         scores = replace(scores, lost_b=_lost_prompts(scores, episodes, which))
         rollout = episodes.rollout
@@ -374,8 +375,10 @@ class Collector:
         return tuple(ids_of[id(request)] for request, _ in rows)
 
     @spanned("score")
-    def _score(self, texts: Sequence[str], examples: Sequence[Any], ids: Sequence[str]) -> Scores:
-        columns = [example.columns for example in examples]
+    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Any]) -> Scores:
+        shown = zip(rows, prompts, strict=True)
+        places = [Place(request.ordinal, number, prompt) for (request, number), prompt in shown]
+        columns = placed(self.reward, [request.example.columns for request, _ in rows], places)
         with self.watch("score"):
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
 

@@ -104,8 +104,8 @@ def stored_refusals(config: Config, task: Task, looked_at: Sequence[Any]) -> lis
         )
     if config.run.async_steps:
         found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")
-    if config.reward.function is not None:
-        found.append(f"reward.function has nothing to score: '{task.name}' has its rewards stored. Leave it out")
+    if key := config.reward.replaced:
+        found.append(f"reward.{key} has nothing to score: '{task.name}' has its rewards stored. Leave it out")
     return found
 
 

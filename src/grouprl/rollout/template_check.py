@@ -52,7 +52,8 @@ def check_template(
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
     if not getattr(policy.tokenizer, "chat_template", None):
         return TemplateReport()
-    passed_by = _passed_by(len(prompts) - len(chats), len(prompts), _chat_remedy(task, turns))
+    plain = sum(isinstance(prompt, str) and prompt != "" for prompt in prompts)  # "": not known before it is played
+    passed_by = _passed_by(plain, len(prompts), _chat_remedy(task))
     if not chats:
         return TemplateReport(notes=passed_by)
     between, template = TurnText(policy, "refuse", calls), template_of(policy.tokenizer)
@@ -83,12 +84,10 @@ def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
     )
 
 
-def _chat_remedy(task: Task | None, turns: bool) -> str:
-    """Say how the prompts of a task, with `turns` those of its environment, become chat messages."""
+def _chat_remedy(task: Task | None) -> str:
+    """Say how the prompts of a task become chat messages; those of environments are."""
     if "chat" in getattr(type(task), "model_fields", {}):
         return "Set chat: true (or system: …) among the task's options"
-    if turns:
-        return "Give the environment's first observation `messages`"
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 

@@ -80,7 +80,7 @@ class BatchedSampling:
         self._thread.start()
 
     def sample(self, line: SampleJob) -> Future[ServedTurn]:
-        """RolloutRequest for a completion; a future that is cancelled is sampled no further."""
+        """Ask for a completion; a future that is cancelled is sampled no further."""
         future: Future[ServedTurn] = Future()
         self._queue.put(_OpenSession(line, future))
         return future

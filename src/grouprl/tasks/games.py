@@ -180,7 +180,7 @@ class TicTacToeTask(EnvironmentTask):
 class CalculatorTask(EnvironmentTask):
     """Compute an expression with a calculator that does one operation per call.
 
-    The prompt is "23*47+5=". "c23*47;" calls the calculator, which completions "1081>"; "a1086" gives the completion.
+    The prompt is "23*47+5=". "c23*47;" calls the calculator, which answers "1081>"; "a1086" gives the answer.
     """
 
     levels = tuple(

@@ -111,7 +111,7 @@ class PettingZoo(SeededTask):
                 f"pip install {package} where that package has it." if elsewhere else str(error),
             ) from error
 
-    def _lacking(self, error: ImportError) -> InputError:
+    def _lacking(self, error: ImportError) -> InputError | MissingExtra:
         """Return what to install for a game that pettingzoo has only with another package, or no longer has."""
         room, _, game = self.id.partition(".")
         if room in MOVED:
@@ -120,8 +120,9 @@ class PettingZoo(SeededTask):
             return InputError(
                 f"There is no environment '{self.id}'", rule, f"pip install {other}, and name it {other}.{game}"
             )
-        what = f"The environment '{self.id}' needs a package that is not installed: {error}"
-        return InputError(what, remedy=f"pip install 'pettingzoo[{room}]'")
+        return MissingExtra(
+            getattr(error, "name", None) or str(error), room, f"The environment '{self.id}'", "pettingzoo"
+        )
 
     @property
     def name(self) -> str:

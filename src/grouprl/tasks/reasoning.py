@@ -28,7 +28,7 @@ PROBED = 2
 class ReasoningGym(OptionTask):
     """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
 
-    The completion is the text of the last <completion>…</completion>, or the whole completion without such tags; the
+    The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the
     library's scorer, which is guarded (`grouprl.rewards.library`), gives 0..1. Guaranteed for every seed: a prompt is
     in one split only, decided by the hash of its text. Not guaranteed: that a small dataset never repeats a prompt
     within a split.
@@ -71,7 +71,7 @@ class ReasoningGym(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The library's scorer, 0..1, on the text of the completion tag."""
+        """The library's scorer, 0..1, on the text of the answer tag."""
         return self._score
 
     def _block(self, block: int) -> Entries:

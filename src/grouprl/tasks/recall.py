@@ -61,7 +61,7 @@ class Recall(GeneratedTask):
         return prompt.split()[0]
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Tell the truth, refuse, or make a completion up."""
+        """Tell the truth, refuse, or make an answer up."""
         if rng.random() < self.refusing:
             return f"|{REFUSAL}"
         person, relation = str(example.prompt)[:-1].split()

@@ -34,7 +34,7 @@ class Route(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A sub-prompt, two retrievers, the end, and a few more."""
+        """A sub-question, two retrievers, the end, and a few more."""
         return 26
 
     @property

@@ -25,7 +25,7 @@ class SearchTask(EnvironmentTask):
     """Completion prompts about people in a made-up corpus, by searching; a share of the prompts needs no search.
 
     The prompt is "bako lives?", "bako land?" (two hops: where the town of the first document lies) or, without need of
-    a search, "nim?", to which "min" is the completion. "s bako lives" searches, "a miru" completions.
+    a search, "nim?", to which "min" is the answer. "s bako lives" searches, "a miru" answers.
     """
 
     levels = tuple(

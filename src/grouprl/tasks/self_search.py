@@ -32,7 +32,7 @@ class SelfSearch(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Two searches, the completion, the end, and a few more."""
+        """Two searches, the answer, the end, and a few more."""
         return 42
 
     @property

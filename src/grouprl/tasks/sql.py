@@ -22,7 +22,7 @@ COMPARED = {"over": ">", "less": "<", "same": "="}
 
 @register_task("sql")
 class SqlTask(EnvironmentTask):
-    """Write the SQL query that completions a prompt about a generated table; it is run by SQLite.
+    """Write the SQL query that answers a question about a generated table; it is run by SQLite.
 
     The prompt is "pet(age,fat): top fat, age over 3>", a correct completion
     "select max(fat) from pet where age>3".

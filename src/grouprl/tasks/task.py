@@ -133,7 +133,7 @@ class Task(ABC):
         return with_paragraph(example.prompt, f"Hint: {hint}")
 
     def with_examples(self, example: Example, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
-        """Return the prompt's prompt behind solved examples, pairs of (prompt, completion)."""
+        """Return the example's prompt behind solved examples, pairs of (prompt, completion)."""
         solved = "\n\n".join(f"{asked}\n{answer}" for asked, answer in examples)
         prompt = example.prompt
         if isinstance(prompt, str):
@@ -157,7 +157,7 @@ class Task(ABC):
 
     @property
     def thought_end(self) -> str:
-        """What a completion writes where its thought ends and its completion begins."""
+        """What a completion writes where its thought ends and its answer begins."""
         return "</think>"
 
     @property

@@ -69,7 +69,7 @@ class TeamTask(EnvironmentTask):
     """A planner adds many numbers with workers that add two, each in a context of its own.
 
     The planner's prompt is "7+5+8=". "w7+5" calls a worker, whose prompt is "7+5=" and whose completion "12" the
-    planner is shown; "a20" gives the completion.
+    planner is shown; "a20" gives the answer.
     """
 
     levels = tuple(

@@ -202,7 +202,7 @@ class PythonToolTask(EnvironmentTask):
     """Compute an expression by letting Python do it, in the sandbox.
 
     The prompt is "23*47+5?". "p(23*47+5)" runs it, which is answered with "1086>", or "!>" if that failed; "=1086"
-    gives the completion.
+    gives the answer.
     """
 
     levels = tuple(

@@ -31,7 +31,7 @@ from grouprl.methods.registry import method as catalogue_method
 from grouprl.monitor.display import Display, Sample
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
-from grouprl.orchestrator.accounting import NO_ROWS, Drawn, account, account_before
+from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, account, account_before
 from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
@@ -183,7 +183,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: Trai
             metrics = one_of(part, dict, part.piece, number, session.context)
             session.step += 1
             session.publish()
-        sampled = account_before(session.source.sampled - first, session.context.read_drawn())
+        sampled = account_before(session.source.sampled - first, session.context.read_sampled_counts())
         _log(session, display, clock, "pretraining", {**metrics, **session.context.read_notes(), **sampled})
         if session.step % session.config.run.checkpoint_every == 0 and session.step < len(pieces):
             session.save()
@@ -264,23 +264,25 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
 def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
     """What became of the prompts sampled in this step; of those whose completions arrived, where they are requested
     ahead."""
-    ahead, drawn = session.context.rounds.ahead, session.context.read_drawn()
+    ahead, counts = session.context.rounds.ahead, session.context.read_sampled_counts()
     if gathered is None:
-        return account(() if ahead else requested, None, NO_ROWS, None, None, drawn)
+        return account(() if ahead else requested, None, NO_ROWS, None, None, counts)
     if ahead:
-        drawn = _arrived(gathered)
+        counts = _arrived(gathered)
     sampled = gathered.sampled if gathered.rounds else None
     ordinals = set(gathered.sampled.ordinal_b.tolist()) if ahead else requested
-    return account(ordinals, sampled, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, prepared, drawn)
+    return account(
+        ordinals, sampled, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, prepared, counts
+    )
 
 
-def _arrived(gathered: Gathered) -> Drawn:
+def _arrived(gathered: Gathered) -> SampledCounts:
     """What other processes sampled of this step's rows."""
-    drawn = Drawn()
-    drawn.add(gathered.sampled)
+    counts = SampledCounts()
+    counts.add(gathered.sampled)
     if gathered.sampled.greedy_reward_b is not None:
-        drawn.unnamed = len(set(gathered.sampled.ordinal_b.tolist()))
-    return drawn
+        counts.unnamed = len(set(gathered.sampled.ordinal_b.tolist()))
+    return counts
 
 
 @spanned("log-probs, statistics")
@@ -339,7 +341,7 @@ def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prep
 
 
 def _evaluate(
-    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, examples: int, when: str = ""
+    session: Session, display: Display, stop: Interrupt, clock: TrainingClock, prompts: int, when: str = ""
 ) -> Evaluation:
     """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
@@ -353,18 +355,18 @@ def _evaluate(
             display.progress(done, total)
 
     if when:
-        display.phase("eval", examples)
+        display.phase("eval", prompts)
     with clock.step:
         found = evaluate(
             session.policy,
             session.task,
-            examples=examples,
+            prompts=prompts,
             samples=config.eval.samples,
             k=config.eval.k,
             temperature=config.sampling.temperature,
             max_new_tokens=session.max_new_tokens,
             seed=config.seed,
-            reward=session.reward if config.reward.function or session.collector.stage is None else None,
+            reward=session.reward if config.reward.replaced or session.collector.stage is None else None,
             correct_at=config.reward.correct_at,
             stop=config.sampling.stop,
             history=config.sampling.history,

@@ -70,7 +70,7 @@ OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "g
 def leading(run: RunData) -> str:
     """Draw the chart that matters most: shares of correct completions, or rewards where these are graded.
 
-    Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
+    SampledCounts twice, for wide and for narrow screens; the style sheet shows one of them.
     """
     draw = held_out_rewards if graded(run) else success
     return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'

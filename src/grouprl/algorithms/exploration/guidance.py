@@ -136,7 +136,7 @@ class GroupHints(OnDeadGroup):
         found = join(list(latest.values()))
         return splice(samples, gone_b, [under_own_prompt(found, context) if self.train_on == "original" else found])
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         levels = "as often as the task has hints" if self.levels is None else f"up to {len(self.levels)} times"
         return f"{run.group_size} completions, {levels}, for each prompt that no completion got right"
@@ -206,7 +206,7 @@ class RowHint(OnDeadGroup):
                 gone_b[rows[:count]] = True
         return gone_b
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         return "one completion per hint of the task for each prompt that no completion got right"
 
@@ -251,7 +251,7 @@ class SolvedExemplars(OnDeadGroup):
     def help(self, samples: ScoredSamples, dead: Sequence[np.ndarray], context: RunContext) -> ScoredSamples:
         """Remember what is solved now; sample zero-variance groups again behind solved prompts."""
         self._remember(samples, context)
-        store = context.store(self)["solved"] if dead else {}
+        store = context.state_of(self)["solved"] if dead else {}
         solved = [(int(key), (prompt, text), grams(context, prompt)) for key, (prompt, text) in store.items()]
         requests = [request for rows in dead for request in self._requests(samples, rows, context, solved)]
         context.note("groups_guided", len(requests))
@@ -277,7 +277,7 @@ class SolvedExemplars(OnDeadGroup):
 
     def _remember(self, samples: ScoredSamples, context: RunContext) -> None:
         """Store the first correct completion of each prompt, the latest prompts last."""
-        store = context.store(self).setdefault("solved", {})
+        store = context.state_of(self).setdefault("solved", {})
         for rows in groups(samples, sampled_rows(samples) & samples.scores.correct_b):
             row, key = rows[0], str(int(samples.index_b[rows[0]]))
             (text,) = context.decode([samples.rollout.response_ids[row][: self.longest]])
@@ -286,7 +286,7 @@ class SolvedExemplars(OnDeadGroup):
         for key in list(store)[: max(0, len(store) - self.keep)]:
             del store[key]
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         return f"{run.group_size} completions for each prompt that no completion got right"
 

@@ -50,11 +50,11 @@ class InitialCompletions(Pretraining):
         return math.ceil(_examples(context) / self.prompts_per_piece)
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """RolloutRequest the prompts of one piece."""
+        """Request the prompts of one piece."""
         first = number * self.prompts_per_piece
         indices = range(first, min(first + self.prompts_per_piece, _examples(context)))
         rows = context.sample([replace(context.request(index), completions=self.completions) for index in indices])
-        rows, store = subset(rows, rows.kept_b), context.store(self)
+        rows, store = subset(rows, rows.kept_b), context.state_of(self)
         if not store:
             zeros = torch.zeros(_examples(context), dtype=torch.float64)
             store |= {"value": zeros, "rate": zeros.clone(), "right": []}
@@ -70,11 +70,11 @@ class InitialCompletions(Pretraining):
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `past.baseline` and `past.rate`."""
-        store, index_b = context.store(self), torch.from_numpy(samples.index_b)
+        store, index_b = context.state_of(self), torch.from_numpy(samples.index_b)
         found = {"baseline": store["value"][index_b], "rate": store["rate"][index_b]}
         return batch.replace(past={**batch.past, **{name: x.to(batch.dtype) for name, x in found.items()}})
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         total = self.completions * (run.examples or 0)
         return f"{run.examples} × {self.completions} = {total:,} completions before the first step"
@@ -120,7 +120,7 @@ class InitialRate(Curriculum):
 
     def among(self, context: RunContext) -> np.ndarray:
         """Return the numbers of the prompts that are sampled; RunError when there is none."""
-        rate_n = context.store(InitialCompletions())["rate"].numpy()
+        rate_n = context.state_of(InitialCompletions())["rate"].numpy()
         fits_n = np.ones(len(rate_n), dtype=bool)
         if self.above is not None:
             fits_n &= rate_n > self.above
@@ -153,7 +153,7 @@ class InitialRate(Curriculum):
 
 def next_of(size: int, count: int, part: DataPart, context: RunContext) -> list[int]:
     """Return the next `count` of `size` places in passes that `part` shuffles anew; none of none."""
-    store = context.store(part)
+    store = context.state_of(part)
     taken: list[int] = []
     while size and len(taken) < count:
         if not store.get("left"):
@@ -185,7 +185,7 @@ class ReferenceRows(Replay):
 
     def among(self, context: RunContext) -> list[Packed]:
         """Return the stored completions to prompts that were solved well enough."""
-        store = context.store(InitialCompletions())
+        store = context.state_of(InitialCompletions())
         return [row for row in store["right"] if float(store["rate"][int(row["index_b"][0])]) >= self.solved]
 
     @override

@@ -47,13 +47,13 @@ class ValuePretraining(Pretraining):
             metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
         self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
         if number + 1 == self.steps:
-            context.store(self).clear()
+            context.state_of(self).clear()
         return metrics
 
     @torch.no_grad()
     def fit(self, context: RunContext, state_md: Tensor, return_m: Tensor) -> None:
         """Add observations (states end with a 1 for the bias) and set the head to the best for all so far."""
-        store, head = context.store(self), _head(context.policy)
+        store, head = context.state_of(self), _head(context.policy)
         store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
         store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
         penalty_d = torch.full_like(return_m[:1].expand(state_md.shape[1]), self.ridge)
@@ -63,7 +63,7 @@ class ValuePretraining(Pretraining):
         head.weight.copy_(weight_d[None, :-1])
         head.bias.copy_(weight_d[-1:])
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"

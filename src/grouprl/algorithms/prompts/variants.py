@@ -97,7 +97,7 @@ class CrossPairs(Augmentation):
         paired = replace(paired.with_extras(**keys), sample_b=numbers_b, rollout=rollout)
         return splice(samples, np.zeros(len(samples), dtype=bool), [paired])
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Rows besides the completions."""
         completions = run.prompts * run.group_size
         return f"no completions, but {completions} rows per rollout to train on for each further form of a prompt"

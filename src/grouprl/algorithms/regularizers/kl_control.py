@@ -55,7 +55,7 @@ class Controlled(DataPart):
 
     def current(self, context: RunContext) -> float:
         """Return the weight of the present step."""
-        return float(context.store(self).get("coef", self.coef))
+        return float(context.state_of(self).get("coef", self.coef))
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `past.kl_coef`, [B]."""
@@ -70,7 +70,7 @@ class Controlled(DataPart):
         kl, rows = mean_kl(prepared, self.estimator), prepared.size[0]
         context.note("kl_controlled", kl, "mean")
         now = self.current(context)
-        context.store(self)["coef"] = moved(now, kl, target=self.target, rows=rows, horizon=self.horizon)
+        context.state_of(self)["coef"] = moved(now, kl, target=self.target, rows=rows, horizon=self.horizon)
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""

@@ -40,7 +40,7 @@ from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
         },
         differs=[
             "Rewards and tools are the environment's; the outcome is all that is earned besides the first turn, since "
-            "some environments pay it in the turn that completions."
+            "some environments pay it in the turn that answers."
         ],
         reduces=[
             Reduction(

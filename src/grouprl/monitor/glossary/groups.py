@@ -79,7 +79,7 @@ define(
     "prompts",
     "groups",
     "prompts sampled and not trained on, by what took away the last of their completions (reasons as in rows_lost/*; "
-    "not_answered: only probed, or passed over by curriculum or allocation)",
+    "not_completed: only probed, or passed over by curriculum or allocation)",
     "what the method's filters are meant to remove. error, timeout, bad_value: look at the reward",
 )
 define(

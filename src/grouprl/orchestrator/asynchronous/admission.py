@@ -60,4 +60,6 @@ class Admission:
     def advance(self) -> None:
         """Note the end of a step. What it did not get in full counts as accepted: its place is gone."""
         self.version += 1
+        # Without this the places of prompts that never came back would add up, and later ones could be older than
+        # `bound`: the rule counts from the version, not from what was trained on.
         self.accepted = max(self.accepted, self.version * self.batch)

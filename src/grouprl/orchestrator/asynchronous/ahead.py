@@ -1,4 +1,10 @@
-"""The trainer's side: it requests samples ahead, and takes whole groups back in the order of its requests."""
+"""The trainer's side: it requests samples ahead, and takes whole groups back in the order of its requests.
+
+Why in order: whoever takes what arrives first trains on short completions first, and lengths would bias the policy;
+and a run could not be repeated. Waiting for the oldest unit costs little, as `bound` steps of others are under way.
+Why only prompts are in a checkpoint: completions of earlier weights may be sampled anew by later ones without breaking
+the bound on staleness, while keeping them would make every checkpoint as large as a step.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +90,8 @@ class Ahead:
 
         Rows that earlier weights sampled have foreign log-probs where the proximal policy is to be computed anew.
         """
+        # First the account, then the request: groups that were filtered out freed places, and what replaces them must
+        # be on its way before this step begins to wait.
         self.admission.miss(count)
         self._request(count)
         parts: list[ScoredSamples] = []
@@ -91,7 +99,7 @@ class Ahead:
             number, requests = self._units.popleft()
             taken, rest = split(self._wait_for(number, requests), count)
             done = set(taken.ordinal_b.tolist()) if rest is not None else {request.ordinal for request in requests}
-            if rest is not None:
+            if rest is not None:  # a unit may hold more than is missing: the others stay the first of the next step
                 self._arrived[number] = rest
                 self._units.appendleft((number, [request for request in requests if request.ordinal not in done]))
             parts.append(taken)
@@ -109,6 +117,8 @@ class Ahead:
             metrics = staleness_metrics(gathered.wanted, version)
             self._fed(gathered)
         self.admission.advance()
+        # Weights before requests: a sampler looks for new weights when it begins a unit, and would begin this one with
+        # the old ones, a step older than they need to be.
         if self.admission.version < self.context.steps:
             assert self._sync is not None
             self._publish(self._sync)
@@ -152,7 +162,7 @@ class Ahead:
         prompts = self.context.prompts
         while room := min(self.admission.capacity, self._left(needed)):
             if room < prompts and self.admission.running >= needed:
-                return
+                return  # units smaller than a step are sampled slower: they wait, unless this step could starve
             step = self.admission.version + self.admission.ahead // prompts
             with self.context.at(step):
                 requests = choose(self.context, min(room, prompts))
@@ -200,6 +210,7 @@ class Ahead:
         sampled = self.context.collector.counted(sampled)
         if sampled.greedy_reward_b is not None:
             sampled = replace(sampled, kept_b=sampled.kept_b & np.isfinite(sampled.greedy_reward_b))
+        # A group is compared within itself, so one late row makes its whole group late.
         age_b = oldest_b(sampled, self.admission.version)
         late_b = np.isin(sampled.ordinal_b, sampled.ordinal_b[age_b > self.bound])
         foreign_b = sampled.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))

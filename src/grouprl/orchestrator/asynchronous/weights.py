@@ -94,7 +94,7 @@ class SharedWeights:
         slot = version % 2
         begin, end, total = (1 + 3 * slot + i for i in range(3))
         self._words[end] = NONE  # the same version again must not look whole while it is written
-        self._words[begin] = version
+        self._words[begin] = version  # begin before, end behind the content: a reader that sees both saw all of it
         for place in self.places:
             start = self._start(slot) + place.start
             self._map[start : start + place.size] = _bytes(state[place.name])

@@ -129,10 +129,10 @@ class RolloutReplay(GroupReplay):
         """The latest group of each prompt, the latest `capacity` of them."""
         latest = {_index(entry): entry for entry in entries}
         before = [entry for entry in self._entries(context) if _index(entry) not in latest]
-        context.store(self)["entries"] = [*before, *latest.values()][-self.capacity :]
+        context.state_of(self)["entries"] = [*before, *latest.values()][-self.capacity :]
 
     def _entries(self, context: RunContext) -> list[dict[str, Any]]:
-        return context.store(self).get("entries", [])
+        return context.state_of(self).get("entries", [])
 
     @override
     def words(self) -> str:
@@ -180,7 +180,7 @@ class PolicyReplay(GroupReplay):
         """How many new prompts this step asks; renews the reference when its step has come."""
         if context.step == self.reincarnation:
             context.renew_reference()
-            context.store(self)["policies"] = []
+            context.state_of(self)["policies"] = []
         return super().fresh(context)
 
     def sample(self, count: int, context: RunContext) -> list[dict[str, Any]]:
@@ -202,10 +202,10 @@ class PolicyReplay(GroupReplay):
     def remember(self, entries: list[dict[str, Any]], context: RunContext) -> None:
         """The groups of the last `policies` steps."""
         if self.reincarnation is None or context.step < self.reincarnation:
-            context.store(self)["policies"] = [*self._policies(context), entries][-self.policies :]
+            context.state_of(self)["policies"] = [*self._policies(context), entries][-self.policies :]
 
     def _policies(self, context: RunContext) -> list[list[dict[str, Any]]]:
-        return context.store(self).get("policies", [])
+        return context.state_of(self).get("policies", [])
 
     @override
     def words(self) -> str:
@@ -252,7 +252,7 @@ class SampleBuffer(Replay):
         if samples is None:
             return None
         new = samples.with_extras(past__advantage=np.zeros(len(samples)))
-        store = context.store(self)
+        store = context.state_of(self)
         count = min(round(self.share * len(new)), len(store["steps"]) if store else 0)
         if not count:
             return joined(new, [], [], context)
@@ -270,7 +270,7 @@ class SampleBuffer(Replay):
         alive_b = (adv_b != 0).numpy()
         if not alive_b.any():
             return
-        adv_n, store = adv_b.numpy()[alive_b], context.store(self)
+        adv_n, store = adv_b.numpy()[alive_b], context.state_of(self)
         new = subset(rows, alive_b).with_extras(past__advantage=adv_n)
         whole = join([unpack(store["rows"], context.task), new]) if store else new
         steps = torch.full((len(new),), context.step)

@@ -42,7 +42,7 @@ class SuccessReplay(Augmentation):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Replace the first row of every failed group whose prompt was solved before."""
-        store, rng = context.store(self), context.rng(self)
+        store, rng = context.state_of(self), context.rng(self)
         gone_b = np.zeros(len(samples), dtype=bool)
         added = []
         for rows in groups(samples, sampled_rows(samples)):
@@ -65,7 +65,7 @@ class SuccessReplay(Augmentation):
         if prepared is None:
             return
         rows, _ = own_rows(samples, prepared)
-        store = context.store(self)
+        store = context.state_of(self)
         for i in np.flatnonzero(rows.scores.reward_b > self.success):
             key = _key(rows, int(i))
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
@@ -123,7 +123,7 @@ class SelfImitation(Replay):
 
     def _released(self, context: RunContext) -> tuple[list[ScoredSamples], list[int]]:
         """Rows above today's baseline with their new advantages, one by one, and their steps; none while too few."""
-        store = context.store(self)
+        store = context.state_of(self)
         if "rows" not in store:
             return [], []
         whole = unpack(store["rows"], context.task)
@@ -148,7 +148,7 @@ class SelfImitation(Replay):
         rows, where = own_rows(samples, prepared)
         if not len(rows):
             return
-        store = context.store(self)
+        store = context.state_of(self)
         found = [rows.scores.reward_b[i] for i in groups(rows, np.ones(len(rows), dtype=bool))]
         degree = 0 if self.scale == "population_std" else 1
         self._append(store, "means", [x.mean() for x in found])

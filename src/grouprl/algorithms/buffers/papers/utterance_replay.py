@@ -62,7 +62,7 @@ class UtteranceReplay(Replay):
         """Store the new rows, teach the critic, return the actions to learn from."""
         if samples is None:
             return None
-        store, held, rng = context.store(self), context.held(self), context.rng(self)
+        store, held, rng = context.state_of(self), context.cache_of(self), context.rng(self)
         seed = int(rng.integers(2**31))  # sampled whether it is used or not, so that a resumed run samples alike
         positions = context.policy.max_positions
         room = None if positions is None else positions - context.max_new_tokens
@@ -126,7 +126,7 @@ class UtteranceReplay(Replay):
 
     def _choose(self, count: int, context: RunContext, rng: np.random.Generator) -> Turns:
         """`count` stored turns, sampled with repetition."""
-        store = context.store(self)
+        store = context.state_of(self)
         return read_turns(store, rng.integers(turns_stored(store), size=count))
 
     def _fresh(self, turns: Turns, context: RunContext, rng: np.random.Generator) -> Rollout:
@@ -156,7 +156,7 @@ class UtteranceReplay(Replay):
             extras={"past.q": q_n, "past.v": v_n},
         )
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         pool, rows = self.pool or self.critic_steps * self.critic_batch, self.actions or run.prompts * run.group_size
         return f"{pool:,} actions a step for the critic, and {rows:,} for the policy, of one turn each, never acted out"

@@ -95,7 +95,7 @@ class EntropyBranching(Augmentation):
                 requests.append(growth.branch(samples, row, turn, skip=sum(a.ordinal == group for a in requests)))
         return requests
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         more = round(self.grow * run.group_size) - run.group_size
         return f"{more} episodes for each prompt, most of them from a turn of another on; they are trained on"

@@ -96,7 +96,7 @@ class CoachAfterPlayer(DataPart, Update):
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the player's steps, examine it, then take the coach's steps if there is anything to pay."""
         context, coach_b = learner.context, prepared.need("agent_b", self.name) == self.coach
-        store = context.store(self)
+        store = context.state_of(self)
         if "accuracy" not in store:
             store["accuracy"] = self.accuracy(context)
         if not bool(coach_b.all()):
@@ -142,7 +142,7 @@ class CoachAfterPlayer(DataPart, Update):
         store["fallen"], store["accuracy"] = 0, store["best"]
         learner.context.note("player_restored", 1)
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions to the exam."""
         return f"{self.exam} prompts are put to the player after each of its updates, and once before the first"
 

@@ -62,7 +62,7 @@ class Continuations(Augmentation):
         components = {**samples.scores.components, "continuations": number_b}
         return replace(samples, scores=replace(samples.scores, components=components))
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions = run.prompts * run.group_size
         return f"up to {completions} × {self.count} = {completions * self.count} continuations per rollout, to measure"
@@ -113,7 +113,7 @@ class PlanTree(Augmentation):
                 roots.append(row)
         return requests, roots
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions, more = run.prompts * run.group_size, self.leaves - 1
         total = completions * more

@@ -138,7 +138,7 @@ class SendCalled(Augmentation):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Send the rows of called agents; return the first agent's."""
-        policy, held = team(context.policy, self.name), context.held(self)
+        policy, held = team(context.policy, self.name), context.cache_of(self)
         if held.get("sent") == context.step:
             raise InputError(
                 f"{self.name} was given a second round of rows in one step",
@@ -159,7 +159,7 @@ class SendCalled(Augmentation):
 
     def _open(self, number: int, context: RunContext) -> Exchange:
         """Return the agent's folder, which is this run's. Raises InputError where it is another's."""
-        exchange, store = Exchange(Path(self.folder) / f"agent-{number}"), context.store(self)
+        exchange, store = Exchange(Path(self.folder) / f"agent-{number}"), context.state_of(self)
         exchange.folder.mkdir(parents=True, exist_ok=True)
         if "run" not in store:
             store["run"] = name_of(context)
@@ -220,7 +220,7 @@ class TakeCalled(Replay):
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the rows of the caller's next step; None when it has ended, or called nobody."""
-        exchange, store = self._open(context), context.store(self)
+        exchange, store = self._open(context), context.state_of(self)
         taken, started = store.get("taken", 0), time.monotonic()
         self._publish(exchange, context, taken)
         if taken == store.get("steps"):
@@ -233,11 +233,11 @@ class TakeCalled(Replay):
 
     def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
         """Leave the weights for the caller."""
-        self._publish(self._open(context), context, context.store(self)["taken"])
+        self._publish(self._open(context), context, context.state_of(self)["taken"])
 
     def _publish(self, exchange: Exchange, context: RunContext, taken: int) -> None:
         """Leave the weights after `taken` steps, if that has not been done."""
-        held = context.held(self)
+        held = context.cache_of(self)
         if held.get("published") != taken:
             exchange.keep(taken, team(context.policy, self.name).member(self.agent).trainable_state())
             held["published"] = taken
@@ -246,8 +246,8 @@ class TakeCalled(Replay):
         """Return the agent's folder, locked for this process, and see that it is still the same run's."""
         exchange, held, store = (
             Exchange(Path(self.folder) / f"agent-{self.agent}"),
-            context.held(self),
-            context.store(self),
+            context.cache_of(self),
+            context.state_of(self),
         )
         if "lock" not in held:
             exchange.folder.mkdir(parents=True, exist_ok=True)

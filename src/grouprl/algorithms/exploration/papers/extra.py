@@ -87,7 +87,7 @@ class TemperedExtras(Augmentation):
         adv_b = levels.relative(reward_b, torch.from_numpy(sampled.group_b), weight_n=kept_b)
         return (adv_b > self.margin).numpy()
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         count = math.ceil(self.share * run.prompts)
         return (
@@ -160,7 +160,7 @@ class VerificationRows(Augmentation):
             chosen += [rng.permutation(kind)[:count] for kind in (rows[right_b], rows[~right_b])]
         return np.sort(np.concatenate(chosen))
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Rows besides the completions."""
         return f"no completions, but up to {run.prompts * run.group_size} rows of one token per rollout to train on"
 

@@ -76,7 +76,7 @@ class FailedSteps(Augmentation):
         scores = replace(steps.scores, reward_b=valid_b.astype(steps.scores.reward_b.dtype), correct_b=valid_b)
         return replace(steps, scores=scores).with_extras(turn_reward_bs=reward_bs)
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         size = self.completions or run.group_size
         return f"up to {self.most * size} single turns for each prompt in which a turn failed; they are trained on"

@@ -84,7 +84,7 @@ class ReflectRetry(Reviewing):
         context.note("retry_gain", float((after_n - before_n).mean()), "mean")
         return np.asarray(good_n)
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         count = run.prompts * run.group_size
         return f"up to {count} reviews and {count} second attempts per rollout; those that led to something are trained"

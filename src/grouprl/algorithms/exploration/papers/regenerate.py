@@ -60,7 +60,7 @@ class CutAndRegenerate(Reviewing):
             settled = join([subset(samples, ~gone_b), second.rows])
         return splice(samples, gone_b, [*parts, _prepared(found, settled, samples)])
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         count = run.prompts * run.group_size
         return f"{count} reviews per rollout, which are trained on, and as many episodes anew as they reject"

@@ -123,7 +123,7 @@ class Retrospect(Reviewing):
         """Let the actor act."""
         if self.actor == "policy":
             return nullcontext()
-        held, store = context.held(self), context.store(self)
+        held, store = context.cache_of(self), context.state_of(self)
         if "actor" not in held:
             store.setdefault("weights", context.policy.trainable_state())
             held["actor"] = second_policy(context.policy)
@@ -154,7 +154,7 @@ class Retrospect(Reviewing):
 
     def _model(self, context: RunContext) -> ReviewModel:
         """Return the reward model, built or read again where it must be."""
-        held, store = context.held(self), context.store(self)
+        held, store = context.cache_of(self), context.state_of(self)
         if "model" not in held:
             kept = store.setdefault("model", {})
             seed = kept.setdefault("seed", int(context.rng(self).integers(2**31)))
@@ -168,7 +168,7 @@ class Retrospect(Reviewing):
             return [f"the reward model rewards nothing: retrospect.pilot is {self.pilot} of {run.steps} steps"]
         return []
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         count = run.prompts * run.group_size
         trials = f"{self.trials} × " if self.trials > 1 else ""

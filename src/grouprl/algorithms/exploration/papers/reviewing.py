@@ -77,7 +77,7 @@ class Reviewing(Augmentation):
     def reviews(
         self, samples: ScoredSamples, rows: np.ndarray, numbers: Numbers, context: RunContext
     ) -> Reviews | None:
-        """RolloutRequest for a review of the episode of each of `rows` where the model has room; None where it has
+        """Request a review of the episode of each of `rows` where the model has room; None where it has
         none."""
         form = review_form(self.form, context.policy)
         budget = self.tokens or form.tokens

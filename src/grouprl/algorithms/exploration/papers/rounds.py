@@ -84,7 +84,7 @@ class UncertaintyRounds(Augmentation):
         narrower = half_width(n, s, self.level) - half_width(n + 1, s, self.level) if n > 1 else 0.0
         return narrower + self.bonus * math.sqrt(math.log(total) / n)
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         return f"about {round(self.extra * run.prompts * run.group_size)} completions per rollout, which are trained on"
 

@@ -126,7 +126,7 @@ class BudgetCuts(Augmentation):
         reward_b = np.where(completions.kept_b, completions.scores.reward_b, 0.0)
         return reward_b.reshape(len(cuts), self.summaries).mean(1).reshape(len(thoughts), len(self.budgets))
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions, cuts = run.prompts * run.group_size, len(self.budgets)
         return (

@@ -42,7 +42,7 @@ class FewestCalls(Augmentation):
             known[index] = min(int(calls), known.get(index, int(calls)))
 
     def _known(self, context: RunContext) -> dict[int, int]:
-        return context.store(self).setdefault("fewest", {})
+        return context.state_of(self).setdefault("fewest", {})
 
     def idle(self, run: RunFacts) -> list[str]:
         """What never comes again need not be remembered."""

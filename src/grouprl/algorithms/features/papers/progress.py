@@ -42,7 +42,7 @@ class ProgressModel(Pretraining):
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
         """Sample a rollout of the run's size, foresee its outcomes, fit to it and all before."""
-        store = context.store(self)
+        store = context.state_of(self)
         if number == 0:
             own = context.policy.trainable_state().items()
             store["weights"] = {name: x.clone() for name, x in own if not name.startswith("value_head.")}
@@ -84,18 +84,18 @@ class ProgressModel(Pretraining):
 
     def _model(self, context: RunContext) -> Any:
         """Return the policy as it was before training."""
-        held = context.held(self)
+        held = context.cache_of(self)
         if "model" not in held:
             held["model"] = second_policy(context.policy)
-            held["model"].load_trainable_state(context.store(self)["weights"])
+            held["model"].load_trainable_state(context.state_of(self)["weights"])
         return held["model"]
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.progress`, the same on all tokens of a turn."""
-        progress_bs = (self._states(batch, context) @ context.store(self)["head"]).to(batch.dtype)
+        progress_bs = (self._states(batch, context) @ context.state_of(self)["head"]).to(batch.dtype)
         return batch.replace(stats={**batch.stats, "progress": on_tokens(progress_bs, batch, self.name)})
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Episodes besides those of the run."""
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"

@@ -49,7 +49,7 @@ class RunningBaseline(Augmentation):
         return samples.extras.get("agent_b", np.zeros(len(samples), dtype=np.int64)).tolist()
 
     def _known(self, context: RunContext) -> dict[int, float]:
-        return context.store(self).setdefault("baselines", {})
+        return context.state_of(self).setdefault("baselines", {})
 
     @override
     def formula(self) -> str:

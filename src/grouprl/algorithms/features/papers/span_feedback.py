@@ -24,7 +24,7 @@ Spans = list[tuple[int, int]]
 
 @part("augment")
 class SpanFeedback(Augmentation):
-    """RolloutRequest a function which parts of each completion are good and which poor: `marks.good`, `marks.poor`
+    """Ask a function which parts of each completion are good and which poor: `marks.good`, `marks.poor`
     (Text2Grad).
 
     `function` is an import path, pkg.module:name or path/to/file.py:name. It is called with the completion's text and

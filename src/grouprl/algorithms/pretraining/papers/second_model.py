@@ -54,7 +54,7 @@ class SecondModel(Pretraining):
         """
         raise NotImplementedError
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
@@ -67,13 +67,13 @@ class SecondModel(Pretraining):
         """Sample a rollout, make pairs of it, train on them; the metrics are those before the model sees them."""
         pairs = self.pairs(context.sample(context.take(context.prompts)), context)
         model, metrics = self.model(context), {"pairs": 0.0 if pairs is None else len(pairs) / 2}
-        optimizer, store = self._optimizer(model, context), context.store(self)
+        optimizer, store = self._optimizer(model, context), context.state_of(self)
         if pairs is not None:
             metrics |= self._update(model, optimizer, pairs, context)
         store["weights"], store["optimizer"] = model.trainable_state(), optimizer.state_dict()
         if number + 1 == self.steps:
             optimizer.zero_grad(set_to_none=True)
-            del store["optimizer"], context.held(self)["optimizer"]
+            del store["optimizer"], context.cache_of(self)["optimizer"]
         return metrics
 
     def _update(
@@ -108,15 +108,15 @@ class SecondModel(Pretraining):
 
     def model(self, context: RunContext) -> Any:
         """Return the model as far as it is trained."""
-        held = context.held(self)
+        held = context.cache_of(self)
         if "model" not in held:
             held["model"] = second_policy(context.policy, value_head=self.valued)
-            if "weights" in context.store(self):
-                held["model"].load_trainable_state(context.store(self)["weights"])
+            if "weights" in context.state_of(self):
+                held["model"].load_trainable_state(context.state_of(self)["weights"])
         return held["model"]
 
     def _optimizer(self, model: Any, context: RunContext) -> torch.optim.Optimizer:
-        held, store = context.held(self), context.store(self)
+        held, store = context.cache_of(self), context.state_of(self)
         if "optimizer" not in held:
             held["optimizer"] = torch.optim.AdamW(model.parameters(), lr=self.lr, weight_decay=0.0)
             if "optimizer" in store:

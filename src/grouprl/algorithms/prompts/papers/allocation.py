@@ -105,7 +105,7 @@ class GreedyFilter(Allocation):
         context.note("prompts_skipped", len(solved) / len(requests), "mean")
         return [replace(request, completions=0) if request.ordinal in solved else request for request in requests]
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         return f"{run.prompts} greedy completions per rollout, to choose prompts"
 
@@ -161,7 +161,7 @@ class GradientVariance(Allocation):
         norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_request])
         return rate_q, norm_q
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         total = run.prompts * self.probe
         return f"{run.prompts} × {self.probe} = {total} completions per rollout, to measure"

@@ -27,7 +27,7 @@ from grouprl.core.numbers import Share
 
 @part("curriculum")
 class ThompsonSampling(Chooser):
-    """RolloutRequest the prompts whose sampled pass rate promises most (VADE, arXiv:2511.18902).
+    """Choose the prompts whose sampled pass rate promises most (VADE, arXiv:2511.18902).
 
     Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
@@ -53,7 +53,7 @@ class ThompsonSampling(Chooser):
 
     def counts(self, context: RunContext) -> tuple[np.ndarray, np.ndarray]:
         """Right and wrong completions of each prompt so far, [N] each, shrunk."""
-        counts = context.store(self).get("counts")
+        counts = context.state_of(self).get("counts")
         return (np.zeros((2, pool_size(context))) if counts is None else counts.numpy())[:2]  # type: ignore[return-value]
 
     def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
@@ -65,7 +65,7 @@ class ThompsonSampling(Chooser):
         count_2n = count_2n * factor_n
         for index, of_step in visits.items():
             count_2n[:, index] += (sum(v.right for v in of_step), sum(v.completions - v.right for v in of_step))
-        context.store(self)["counts"] = torch.from_numpy(count_2n)
+        context.state_of(self)["counts"] = torch.from_numpy(count_2n)
 
     @override
     def formula(self) -> str:
@@ -91,7 +91,7 @@ class BanditOverSources(Chooser):
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Sample the number of prompts of each source, then the prompts."""
         names, source_n = self._sources(context)
-        counts = rng.multinomial(count, self.probabilities(context.store(self), names))
+        counts = rng.multinomial(count, self.probabilities(context.state_of(self), names))
         members = [np.flatnonzero(source_n == number) for number in range(len(names))]
         return [i for m, k in zip(members, counts.tolist(), strict=True) for i in at_random(m, k, rng, chosen)]
 
@@ -105,7 +105,7 @@ class BanditOverSources(Chooser):
     def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
         """Add the |advantage| of this step's completions to the windows of their sources."""
         names, source_n = self._sources(context)
-        store = context.store(self)
+        store = context.state_of(self)
         windows, requested = store.setdefault("windows", {}), store.setdefault("asked", {})
         for index, of_step in context.prompt_history.at(context.step).items():
             name = names[source_n[index]]
@@ -116,7 +116,7 @@ class BanditOverSources(Chooser):
 
     def _sources(self, context: RunContext) -> tuple[list[str], np.ndarray]:
         """Names of the sources, and [N] the number of each prompt's source."""
-        store = context.store(self)
+        store = context.state_of(self)
         if "source" not in store:
             found = [str(value) for value in labels(self.by, self.name, context)]
             store["names"] = sorted(set(found))

@@ -42,7 +42,7 @@ class LengthBudget(SamplingRule):
 
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their budgets."""
-        budgets = context.store(self).get("budget", {})
+        budgets = context.state_of(self).get("budget", {})
         found = [
             min(budgets.get(request.index, context.max_new_tokens), request.max_new_tokens or context.max_new_tokens)
             for request in requests
@@ -53,7 +53,7 @@ class LengthBudget(SamplingRule):
 
     def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
         """Move the budgets of the prompts of this step."""
-        budgets = context.store(self).setdefault("budget", {})
+        budgets = context.state_of(self).setdefault("budget", {})
         cut_b = samples.rollout.truncated_b.numpy() & samples.scores.correct_b
         cut = Counter(samples.index_b[cut_b].tolist())
         for index, visits in context.prompt_history.at(context.step).items():
@@ -107,7 +107,7 @@ class EntropyTemperature(SamplingRule):
 
     def scaling(self, context: RunContext) -> EntropyScaling | None:
         """Return the scale of the step before; None before the first step."""
-        scale = context.store(self).get("scale")
+        scale = context.state_of(self).get("scale")
         if scale is None:
             return None
         pivot, above, below = scale
@@ -120,4 +120,4 @@ class EntropyTemperature(SamplingRule):
         entropy_n = samples.rollout.entropy_bt[:, : present_bt.shape[1]][present_bt].double()
         if not len(entropy_n):
             return
-        context.store(self)["scale"] = list(extent(entropy_n, self.pivot))
+        context.state_of(self)["scale"] = list(extent(entropy_n, self.pivot))

@@ -55,7 +55,7 @@ def misfits(name: str, budgets: Sequence[float], run: RunFacts) -> list[str]:
 
 @part("allocation")
 class BudgetPrompts(Allocation):
-    """RolloutRequest each prompt with every budget, its completions spread evenly over them (HBPO, arXiv:2507.15844).
+    """Request each prompt with every budget, its completions spread evenly over them (HBPO, arXiv:2507.15844).
 
     The budget stands in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; completions are not cut off
     there. `budgets` are in tokens, at most 1 means a share of the run's completion limit. The paper: 16 completions

@@ -22,12 +22,12 @@ class Chooser(Curriculum):
 
     def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
         """Return `count` prompts, or fewer where the part has no more."""
-        now = context.store(self).get("now", {})
+        now = context.state_of(self).get("now", {})
         if now.get("step") != context.step:
             now = {"step": context.step, "rounds": 0, "chosen": []}
         rng = context.rng(self).spawn(now["rounds"] + 1)[-1]
         picked = self.pick(count, rng, now["chosen"], context)
-        context.store(self)["now"] = {**now, "rounds": now["rounds"] + 1, "chosen": [*now["chosen"], *picked]}
+        context.state_of(self)["now"] = {**now, "rounds": now["rounds"] + 1, "chosen": [*now["chosen"], *picked]}
         return [context.request(index) for index in picked]
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
@@ -105,7 +105,7 @@ class HistoryResampling(Chooser):
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Deal out the next prompts of the epoch."""
-        store = context.store(self)
+        store = context.state_of(self)
         picked: list[int] = []
         while len(picked) < count:
             if not store.get("left"):
@@ -161,7 +161,7 @@ class EasyToHard(Chooser):
         """Unlock the next level when the hardest is mastered."""
         if self.mastery is None:
             return
-        rank_n, store = self._ranks(context), context.store(self)
+        rank_n, store = self._ranks(context), context.state_of(self)
         hardest = np.flatnonzero(rank_n == store.get("unlocked", 1) - 1)
         rates = [context.prompt_history.rate(int(i)) for i in hardest if int(i) in context.prompt_history]
         if rates and np.mean(rates) >= self.mastery:
@@ -169,7 +169,7 @@ class EasyToHard(Chooser):
 
     def _ranks(self, context: RunContext) -> np.ndarray:
         """[N] rank of each prompt's level, from 0."""
-        store = context.store(self)
+        store = context.state_of(self)
         if "rank" not in store:
             found = labels(self.by, self.name, context)
             rank = {value: number for number, value in enumerate(sorted(set(found)))}
@@ -184,7 +184,7 @@ class EasyToHard(Chooser):
 
     def _unlocked(self, levels: int, context: RunContext) -> int:
         if self.mastery is not None:
-            return int(context.store(self).get("unlocked", 1))
+            return int(context.state_of(self).get("unlocked", 1))
         return min(levels, 1 + int(levels * context.step / (self.until * context.steps)))
 
     @override
@@ -225,7 +225,7 @@ class HardStage(Chooser):
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Sample from the hard prompts, which are fixed when the second stage begins."""
-        store = context.store(self)
+        store = context.state_of(self)
         if "hard" not in store:
             found = [context.prompt_history.moments(index) for index in range(pool_size(context))]
             mean_n = np.array([m.mean if m.visits else -np.inf for m in found])

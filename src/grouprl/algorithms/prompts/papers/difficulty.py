@@ -83,13 +83,13 @@ class VarianceSampling(Chooser):
         memory["weight"] = self.momentum * memory["weight"] + (1 - self.momentum) * fresh_n
 
     def _memory(self, context: RunContext) -> dict[str, Any]:
-        memory = context.store(self)
+        memory = context.state_of(self)
         if "weight" not in memory:
             ones_n = torch.ones(pool_size(context), dtype=torch.float64)
             memory |= {"rate": 0.5 * ones_n, "distinct": ones_n.clone(), "weight": ones_n.clone(), "probed": None}
         return memory
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         if not self.refresh_every:
             return ""
@@ -144,7 +144,7 @@ class DifficultyTargeted(Chooser):
 
     def _rates(self, rng: np.random.Generator, context: RunContext) -> np.ndarray:
         """[N] expected pass rate of each prompt."""
-        size, store = pool_size(context), context.store(self)
+        size, store = pool_size(context), context.state_of(self)
         if self.predict == "ledger":
             return np.array([context.prompt_history.rate(index, unseen=self.target) for index in range(size)])
         if (context.step % self.every == 0 and store.get("measured") != context.step) or "rate" not in store:
@@ -164,7 +164,7 @@ class DifficultyTargeted(Chooser):
         rate_n[known] = rate_k
         return rate_n
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         if self.predict == "ledger":
             return ""
@@ -192,7 +192,7 @@ def standardised(value_nh: Tensor) -> Tensor:
 
 
 def embed_prompts(context: RunContext, at_once: int = 256) -> Tensor:
-    """Mean last hidden state of every training prompt's prompt, [N,H]."""
+    """Mean last hidden state of every training prompt, [N,H]."""
     prompts = [context.task.example("train", index).prompt for index in range(pool_size(context))]
     ids = [tuple(x) for x in context.policy.encode_prompts(prompts)]
     end = tuple(context.policy.eos_ids[:1])  # the state of a position is that which predicts the token after it

@@ -35,7 +35,7 @@ class RewardSelection(Chooser):
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Deal out the next prompts of the epoch."""
-        store = context.store(self)
+        store = context.state_of(self)
         if "kept" not in store:
             store["kept"] = self._selected(context)
         picked: list[int] = []
@@ -61,7 +61,7 @@ class RewardSelection(Chooser):
         context.note("selected_reward", float(np.mean([mean[index] for index in found])))
         return found
 
-    def further(self, run: RunFacts) -> str:
+    def extra_samples(self, run: RunFacts) -> str:
         """Completions before the first step."""
         return f"{self.completions} to each of {run.examples} prompts before the first step, to choose among them"
 

@@ -62,7 +62,7 @@ class CharacterPolicy:
         return ["".join(chr(i) for i in ids if i > END) for ids in rows]
 
 
-class FakeDesk:
+class FakeContext:
     """A `grouprl.algorithms.data_part.RunContext` whose completions are sampled by coin.
 
     `rates` gives the chance that a completion to prompt i is right (list, or a function of (i, step)), `lengths` its
@@ -91,7 +91,7 @@ class FakeDesk:
         self.policy = policy or CharacterPolicy()
         self.source, self.prompt_history = PromptStream(self.task, seed), PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, dict[str, Any]] = {}
+        self._caches: dict[str, dict[str, Any]] = {}
         self.renewed: list[int] = []
         self.notes: dict[str, float] = defaultdict(float)
         self.sampled: list[ScoredSamples] = []
@@ -103,11 +103,11 @@ class FakeDesk:
     def rng(self, part: Part) -> np.random.Generator:
         return np.random.default_rng([self.seed, self.step, zlib.crc32(part.name.encode())])
 
-    def store(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> dict[str, Any]:
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
 
-    def held(self, part: Part) -> dict[str, Any]:
-        return self._held.setdefault(f"{part.kind}.{part.name}", {})
+    def cache_of(self, part: Part) -> dict[str, Any]:
+        return self._caches.setdefault(f"{part.kind}.{part.name}", {})
 
     def renew_reference(self) -> None:
         self.renewed.append(self.step)
@@ -218,7 +218,7 @@ class FakeDesk:
         return bool(np.random.default_rng([self.seed, request.ordinal, number]).random() < rate)
 
 
-def seen(context: FakeDesk, index: int, right: int, completions: int, **changes: Any) -> None:
+def seen(context: FakeContext, index: int, right: int, completions: int, **changes: Any) -> None:
     """Write a visit of prompt `index` at this step: `right` of `completions` were right."""
     rate = right / completions
     plain = {"mean": rate, "std": 0.0, "advantage": 0.0, "lengths": (2,) * right}
@@ -227,7 +227,7 @@ def seen(context: FakeDesk, index: int, right: int, completions: int, **changes:
     )
 
 
-def judged_of(context: FakeDesk, rows: ScoredSamples) -> Batch:
+def judged_of(context: FakeContext, rows: ScoredSamples) -> Batch:
     """The prepared batch of rows: advantage = reward - 1/2."""
     batch = context.batch(rows)
     return batch.replace(advantage_bt=batch.broadcast(batch.reward_b - 0.5))

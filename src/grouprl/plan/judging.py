@@ -1,0 +1,41 @@
+"""What a plan says of a judge, and where its scores would mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+
+
+def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
+    """Say who judges, with how many requests, and what becomes of the scores."""
+    judge = config.reward.judge
+    if judge is None:
+        return
+    who = f"{judge.model} at {judge.url}" if judge.model else f"the model at {judge.url}"
+    paid = ", added to what the environment pays" if environment else ", in the place of the task's reward"
+    yield (
+        f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group by one request, "
+        f"{config.batch.prompts} per rollout; scores from 0 to 1{paid}"
+    )
+
+
+def judge_refusals(config: Config, method: Method) -> Iterator[str]:
+    """Say where there is nothing to compare."""
+    if config.reward.judge is None:
+        return
+    if config.batch.group_size < 2:
+        yield "reward.judge compares the trajectories of a group, and batch.group_size is 1. Set it to 2 or more"
+    if method.greedy_baseline:
+        yield (
+            f"reward.judge compares the trajectories of a group, and {method.name} has greedy completions scored alone "
+            "as baselines. Take a method without greedy baselines"
+        )
+
+
+def judge_idle(config: Config) -> Iterator[str]:
+    """Say which settings of rewards have no effect where a judge is asked."""
+    if config.reward.judge is not None:
+        for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
+            yield f"reward.{name} has no effect: a judge is no function here; see reward.judge.timeout and its tries"

@@ -1,0 +1,138 @@
+"""A judge that ranks the trajectories of a group relative to each other: one request for each group.
+
+The idea is that of RULER in OpenPipe's ART (its documentation, "RULER"): a language model compares what a group did
+more reliably than it scores one trajectory by itself, and advantages within groups need no more than that.
+*Differs from RULER*: names and order of the trajectories are drawn anew for each group; what policies wrote is escaped;
+equal trajectories are shown once and score alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.rewards.contract import Columns, Reward
+from grouprl.rewards.judge_client import JudgeClient, NoAnswer, check_url
+from grouprl.rewards.judge_text import RUBRIC, Trajectory, as_messages, read_scores, shown
+from grouprl.rewards.validation import Verdict, VerdictReward
+
+PLACE = "judged"
+"""The column in which a judge is told where a completion belongs."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row belongs: its group, which sample of it, and the prompt in front of it."""
+
+    group: Hashable
+    sample: Hashable
+    prompt: Any
+
+
+@dataclass(frozen=True)
+class TrajectoryJudge(VerdictReward):
+    """Scores of a group's trajectories from 0 to 1 by a model behind an OpenAI-compatible endpoint.
+
+    Rows of one sample (an episode in several contexts) are one trajectory and score alike. Where a group cannot be
+    judged, all its rows have failed, and `reward.on_error` says what happens.
+
+    Args:
+        client: the endpoint.
+        rubric: what is good, in words.
+        tokens: of the judge's reply at most.
+        temperature: at which the judge samples; 0 for the likeliest reply.
+        schema: whether the endpoint is asked to hold the reply to its JSON schema.
+        at_once: groups judged at the same time.
+        longest: characters of a trajectory; a longer one loses its middle.
+        seed: of the order in which trajectories are shown.
+
+    Raises:
+        InputError: an address that is none.
+    """
+
+    client: JudgeClient
+    rubric: str = RUBRIC
+    tokens: int = 2048
+    temperature: float = 0.0
+    schema: bool = False
+    at_once: int = 4
+    longest: int = 20_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_url(self.client.url)
+
+    def verdicts(
+        self,
+        completions: Sequence[str],
+        columns: Sequence[Columns],
+        ids: Sequence[str],
+        weights: Mapping[str, float] | None = None,
+        correct_at: float = 1.0,
+        timeout: float | None = None,
+    ) -> list[Verdict]:
+        """Return each row's score, judged in its group; columns hold its `Place` (`placed`).
+
+        A row without one is a group by itself, without a prompt.
+        """
+        samples: dict[Hashable, dict[Hashable, list[int]]] = {}
+        places = [each.get(PLACE) or Place(ids[row], 0, ()) for row, each in enumerate(columns)]
+        for row, place in enumerate(places):
+            samples.setdefault(place.group, {}).setdefault(place.sample, []).append(row)
+        groups = [list(rows.values()) for rows in samples.values()]
+        trajectories = [
+            [Trajectory(as_messages(places[rows[0]].prompt), "\n".join(completions[i] for i in rows)) for rows in group]
+            for group in groups
+        ]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            scores = list(pool.map(lambda group: self._scores(group, correct_at), trajectories))
+        found: dict[int, Verdict] = {}
+        for group, judged in zip(groups, scores, strict=True):
+            for rows, verdict in zip(group, judged, strict=True):
+                found |= dict.fromkeys(rows, verdict)
+        return [found[row] for row in range(len(completions))]
+
+    def judge(self, group: Sequence[Trajectory]) -> tuple[float, ...]:
+        """Return the scores of a group's trajectories, by one request (and further ones where it fails).
+
+        Raises:
+            NoAnswer: where no try gave a usable reply.
+        """
+        distinct = list(dict.fromkeys((each.text, repr(each.prompt)) for each in group))
+        first = {key: next(each for each in group if (each.text, repr(each.prompt)) == key) for key in distinct}
+        told = shown([first[key] for key in distinct], self.rubric, self.seed, self.longest)
+
+        def attempt(complaint: str) -> tuple[float, ...]:
+            again = f"{complaint[:300]}. Reply with the JSON alone, each id once."
+            more = [{"role": "user", "content": again}] if complaint.startswith("the judge's reply") else []
+            return read_scores(self.client.complete([*told.messages, *more], self._settings), told.names)
+
+        scores = dict(zip(distinct, self.client.tried(attempt), strict=True))
+        return tuple(scores[each.text, repr(each.prompt)] for each in group)
+
+    def _scores(self, group: Sequence[Trajectory], correct_at: float) -> list[Verdict]:
+        try:
+            scores = self.judge(group)
+        except NoAnswer as error:
+            return [Verdict("timeout" if error.late else "error", what=error.what)] * len(group)
+        graded = correct_at == 1.0
+        return [Verdict("ok", score, {"judge": score}, score >= correct_at, graded=graded) for score in scores]
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        entry = {"id": {"type": "string"}, "why": {"type": "string"}, "score": {"type": "number"}}
+        item = {"type": "object", "properties": entry, "required": list(entry), "additionalProperties": False}
+        scores = {"type": "array", "items": item}
+        whole = {"type": "object", "properties": {"scores": scores}, "required": ["scores"]}
+        schema = {"name": "scores", "strict": True, "schema": {**whole, "additionalProperties": False}}
+        form = {"response_format": {"type": "json_schema", "json_schema": schema}} if self.schema else {}
+        return {"max_tokens": self.tokens, "temperature": self.temperature, "seed": self.seed, **form}
+
+
+def placed(reward: Reward, columns: Sequence[Columns], places: Sequence[Place]) -> list[Columns]:
+    """Return the columns of rows, with their places where the reward is a judge; no other one is told."""
+    if not isinstance(reward, TrajectoryJudge):
+        return list(columns)
+    return [{**given, PLACE: place} for given, place in zip(columns, places, strict=True)]

