@@ -32,6 +32,8 @@ NUMBERS: Table = [
     ('10000000000000001', ['1.0000000000000001e16'], ['10000000000000000']),
     ('9007199254740993', [], ['9007199254740992']),
     ('1e400', ['1e400'], []),
+    ('395', ['the log says 395', '395 people'], ['395 million', '395 thousandths', 'log 395', '\\ln(395)', 'sin 395', '395-thousand']),
+    ('2500000', ['2.5 million', '2,500 thousand', '5/2 million'], ['2.5 billion', '2.5']),
 ]  # fmt: skip
 """For numeric_match: gold, honest completions, attacks."""
 FORMULAS: Table = [

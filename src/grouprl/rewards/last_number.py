@@ -26,10 +26,14 @@ WHOLE = re.compile(r"(?<![\w.,/^])(?P<sign>(?<![\w)])[-+])?(?P<whole>[0-9]{1,9})
 LATEX = (
     (re.compile(r"\\[dt]?frac\{([-+]?[0-9]{1,600})\}\{([0-9]{1,600})\}"), r"\1/\2"),
     (re.compile(r"\\frac|\\sqrt(?:\[[^\[\]]{0,9}\])? ?\{?"), PART),
+    (re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?(?=[-+.0-9])"), PART),
     (re.compile(r"[_^] ?\{"), "^"),
     (re.compile(r" ?\\(?:pi|infty|sqrt)(?![a-zA-Z])"), PART),
     (re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))"), ","),
 )
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SCALE = re.compile(rf"[ -]?(?P<scale>{'|'.join(SCALES)})(?:s?\b|(?P<part>ths?\b))", re.IGNORECASE)
+"""What makes a number of the one that it follows: "2.5 million"."""
 SIGNS = {
     **MINUS,
     **UNSEEN,
@@ -51,27 +55,31 @@ class Stated:
 def last_number(text: str) -> Stated | None:
     """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one.
 
-    Thousands separators, fractions (3/4, 1 3/4, LaTeX's) and powers of ten (1e3) are read. What stands inside of
-    something else is no number (12:02, 0x2, 2^3, week2, x_2, a root, digits of other scripts or raised ones beside it),
-    and neither is one behind a negation ("not 5").
+    Thousands separators, fractions (3/4, 1 3/4, LaTeX's), powers of ten (1e3) and their names (2 million) are read.
+    What stands inside of something else is no number (12:02, 0x2, 2^3, week2, x_2, a root, log 5, digits of other
+    scripts or raised ones beside it), and neither is one behind a negation ("not 5").
     """
     text = _plain(text[-READ:])
     found = list(NUMBER.finditer(text))
     last = next((each for each in reversed(found) if not negated(text, each.start())), None)
     if last is None or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
         return None
+    scale = SCALE.match(text, last.end())
+    if scale and scale["part"]:  # "395 thousandths"
+        return None
+    times = SCALES[scale["scale"].lower()] if scale else 1
     number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
     if last["below"] is None:
-        return Stated(last[0], number, True)
+        return Stated(last[0], times * number, True)
     below = int(last["below"])
     if below == 0:
         return None
     finished = last["number"].lstrip("+-").isdigit() and below > 1 and math.gcd(int(number), below) == 1
     whole = WHOLE.search(text[max(0, last.start() - 12) : last.start()])
     if whole and last["number"].isdigit() and number < below:
-        mixed = int(whole["whole"]) + number / below
+        mixed = times * (int(whole["whole"]) + number / below)
         return Stated(whole[0] + last[0], -mixed if whole["sign"] == "-" else mixed, finished)
-    return Stated(last[0], number / below, finished)
+    return Stated(last[0], times * number / below, finished)
 
 
 def _plain(text: str) -> str:
