@@ -107,7 +107,7 @@ EXAMPLES = (
     Example("Gymnasium", "docs/environments.md", 1, needs="gymnasium"),
     Example("own tool", "docs/tools.md", 1, {"my_tools.py": (0, 1)}, rows=purchases),
     Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai", recorded=False),
-    Example("utterances above tokens", "docs/agents.md", 1, recorded=False),
+    Example("utterances above tokens", "docs/agents.md", 3, recorded=False),
     Example("first data and reward", "docs/getting_started.md", 0, {"my_rewards.py": (0,)}, LETTERS, letters),
     Example("policy over vectors", "docs/policies.md", 0, needs="gymnasium"),
     Example("episodes that are reviewed", "docs/reviews.md", 0),
@@ -119,8 +119,8 @@ EXAMPLES = (
     Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp", recorded=False),
     Example("TextArena, two players", "docs/adapters.md", 0, brought=ROOMY, needs="textarena", recorded=False),
     Example("PettingZoo, turns", "docs/adapters.md", 1, brought=PLAIN, needs="pettingzoo", recorded=False),
-    Example("MCP, any prompts", "docs/adapters.md", 3, {"my_server.py": (3,)}, PLAIN, purchases, "mcp", recorded=False),
-    Example("tools, any prompts", "docs/tools.md", 0, {"my_tools.py": (0,)}, PLAIN, purchases, recorded=False),
+    Example("MCP, any prompts", "docs/adapters.md", 3, {"my_server.py": (3,)}, ROOMY, purchases, "mcp", recorded=False),
+    Example("tools, any prompts", "docs/tools.md", 0, {"my_tools.py": (0,)}, ROOMY, purchases, recorded=False),
 )
 
 

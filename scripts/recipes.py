@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 
 from grouprl.config.run import load_config, recipe_names
@@ -31,8 +32,9 @@ FIRST, LAST = 3, 5
 
 
 def version(name: str) -> str:
-    """Return a hash of a recipe as it is."""
-    return hashlib.sha256((RECIPES / f"{name}.yaml").read_bytes()).hexdigest()[:12]
+    """Return a hash of what a recipe says; how it is explained is left out."""
+    said = yaml.safe_load((RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def run(name: str, seed: int, folder: Path) -> Record:

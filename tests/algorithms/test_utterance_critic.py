@@ -364,7 +364,7 @@ def test_a_resumed_run_goes_on_with_the_same_critic() -> None:
         stepped(whole, part)
         stepped(resumed, part)
     resumed.memory = copy.deepcopy(resumed.memory)
-    resumed._held.clear()
+    resumed._caches.clear()
     ours, theirs = stepped(whole, part), stepped(resumed, part)
     assert ours.rollout.response_ids == theirs.rollout.response_ids
     assert np.array_equal(ours.extras["past.q"], theirs.extras["past.q"])

@@ -43,7 +43,7 @@ def test_a_configuration_of_a_page_can_be_run(
     Path("nim.py").write_text(blocks("docs/environments.md", "python")[0])
     config: dict[str, Any] = {"task": "addition", **yaml.safe_load(block)}
     if isinstance(config.get("model"), str) and "/" in config["model"]:
-        config["model"] = "tiny"
+        config["model"] = {"name": "tiny", "tiny": {"max_positions": 8192}}
     try:
         found = plan(parse_config(config))
     except MissingExtra as error:

@@ -71,7 +71,8 @@ def begun(bound: int, **given: Any) -> tuple[RunSide, Ahead, InstantSampler, lis
     context, said = RunSide(bound, **given), []
     ahead = Ahead(context, policy=None)  # type: ignore[arg-type]
     sampler = InstantSampler(context, lambda: ahead.admission.version)
-    ahead._samplers, ahead._publish, ahead.say = sampler, lambda: None, said.append  # type: ignore[assignment, method-assign]
+    ahead._samplers, ahead._sync, ahead.say = sampler, object(), said.append  # type: ignore[assignment]
+    ahead._publish = lambda sync: None  # type: ignore[method-assign]
     ahead.admission = Admission.resumed(bound, PROMPTS, 0)
     ahead._request(PROMPTS)
     return context, ahead, sampler, said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -189,9 +190,12 @@ def test_several_samplers_draw_the_same_questions_in_the_same_order(
 
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
-    assert "grouprl.orchestrator.asynchronous.worker" not in sys.modules, (
-        "the trainer needs nothing of the sampler's side"
+    code = (
+        "import sys, grouprl.train.loop, grouprl.orchestrator.asynchronous.ahead\n"
+        "print('grouprl.orchestrator.asynchronous.worker' in sys.modules)"
     )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n", "the trainer needs nothing of the sampler's side"
 
 
 def test_old_log_probs_can_stay_the_samplers(tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

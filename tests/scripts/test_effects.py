@@ -1,12 +1,9 @@
 """The machinery that records effects: verdicts by hand, every method has a claim, a claim runs."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import effects
 import effects_report

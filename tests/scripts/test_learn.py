@@ -1,12 +1,9 @@
 """The machinery of the recorded learning runs, with two methods and two steps."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import learn
 import learn_report

@@ -1,12 +1,9 @@
 """The record of what the recipes teach: numbers from run folders, and the table of the page."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import recipes
 

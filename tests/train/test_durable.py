@@ -368,7 +368,7 @@ def test_a_disk_that_becomes_read_only(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(RunError, match=r"could not be written: .*Read-only.* make the folder writable"):
         go_on(folder)
-    with pytest.raises(RunError, match="Read-only"):
+    with pytest.raises(InputError, match="Read-only"):
         begin(small_disk / "another")
 
 
@@ -405,7 +405,7 @@ def test_other_errors_of_the_disk_are_passed_on_in_words(tmp_path: Path, code: i
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="could not be written"):
+    with pytest.raises(InputError, match="cannot be made: Not a directory"):
         RunFolder.create(tmp_path / "file" / "run")
 
 

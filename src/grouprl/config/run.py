@@ -197,18 +197,23 @@ def _read(source: str) -> dict[str, Any]:
 
 def _meant(path: Path) -> str:
     """Return a remedy: the file, run or recipe that may have been meant by what is none of them."""
-    try:
-        beside = sorted(path.parent.iterdir())
-    except OSError:
-        beside = []
+    beside = _folder(path.parent) or []
     files = [str(each) for each in beside if each.suffix in (".yaml", ".yml")]
-    if path.is_dir():
-        inside = [str(each) for each in sorted(path.iterdir()) if each.suffix in (".yaml", ".yml")]
+    if (within := _folder(path)) is not None:
+        inside = [str(each) for each in within if each.suffix in (".yaml", ".yml")]
         return f"It is a folder. {'It has ' + ', '.join(inside[:5]) if inside else 'Give a YAML file'}."
     if path.suffix in (".yaml", ".yml"):
         return suggest(str(path), files) if files else f"There is no YAML file in {path.parent.absolute()}."
     runs = [str(each) for each in beside if (each / "config.yaml").is_file()]
     return suggest(str(path), runs if runs and path.parent != Path() else recipe_names())
+
+
+def _folder(path: Path) -> list[Path] | None:
+    """Return what a folder holds; None where there is no folder that can be read."""
+    try:
+        return sorted(path.iterdir())
+    except OSError:  # also of a name that is too long to be one
+        return None
 
 
 def _apply(data: dict[str, Any], change: str) -> None:
