@@ -212,7 +212,7 @@ def _folder(path: Path) -> list[Path] | None:
     """Return what a folder holds; None where there is no folder that can be read."""
     try:
         return sorted(path.iterdir())
-    except OSError:  # also of a name that is too long to be one
+    except (OSError, ValueError):  # also of a name that is too long to be one, or holds a NUL
         return None
 
 
