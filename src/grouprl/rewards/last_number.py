@@ -26,11 +26,12 @@ WHOLE = re.compile(r"(?<![\w.,/^])(?P<sign>(?<![\w)])[-+])?(?P<whole>[0-9]{1,9})
 LATEX = (
     (re.compile(r"\\[dt]?frac\{([-+]?[0-9]{1,600})\}\{([0-9]{1,600})\}"), r"\1/\2"),
     (re.compile(r"\\frac|\\sqrt(?:\[[^\[\]]{0,9}\])? ?\{?"), PART),
-    (re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?(?=[-+.0-9])"), PART),
     (re.compile(r"[_^] ?\{"), "^"),
     (re.compile(r" ?\\(?:pi|infty|sqrt)(?![a-zA-Z])"), PART),
     (re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))"), ","),
 )
+FUNCTION = re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?\Z")
+"""What leaves the number behind it to be computed."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALE = re.compile(rf"[ -]?(?P<scale>{'|'.join(SCALES)})(?:s?\b|(?P<part>ths?\b))", re.IGNORECASE)
 """What makes a number of the one that it follows: "2.5 million"."""
@@ -65,8 +66,8 @@ def last_number(text: str) -> Stated | None:
     if last is None or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
         return None
     scale = SCALE.match(text, last.end())
-    if scale and scale["part"]:  # "395 thousandths"
-        return None
+    if (scale and scale["part"]) or FUNCTION.search(text[max(0, last.start() - 9) : last.start()]):
+        return None  # "395 thousandths", "log 395"
     times = SCALES[scale["scale"].lower()] if scale else 1
     number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
     if last["below"] is None:
