@@ -46,7 +46,7 @@ def swallow_everything():
 
 
 def no_files_left():
-    for number in range(3, 64):
+    for number in range(3, 4096):  # workers keep the numbers that files have in a busy trainer
         with contextlib.suppress(OSError):
             os.close(number)
     return 0.5
@@ -62,7 +62,7 @@ def shout():
 
 
 def talk_into_the_replies():
-    for number in range(3, 64):
+    for number in range(3, 4096):  # workers keep the numbers that files have in a busy trainer
         with contextlib.suppress(OSError):
             os.write(number, b"nonsense\n")
     return 0.5
