@@ -99,8 +99,6 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
         assert set(row["version"]) == {row["step"] - 1}
     assert {r["staleness_max"] for r in records(apart) if "staleness_max" in r} == {0.0}
     found, expected = evidence(apart), evidence(plain)
-    if method == "remax":  # the tokens of greedy baselines are counted where they are sampled, not in another process
-        assert found.pop("metrics") != expected.pop("metrics")
     assert found == expected
 
 

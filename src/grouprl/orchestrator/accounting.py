@@ -68,7 +68,7 @@ class SampledCounts:
     keys: Counter[Key] = field(default_factory=Counter)
     """How often a row of each name was sampled."""
     unnamed: int = 0
-    """Completions without a name: turns sampled to teach a critic, greedy baselines of a sampler that runs ahead."""
+    """Completions without a name: turns sampled to teach a critic, greedy baselines that another process sampled."""
     tokens: int = 0
 
     def add(self, samples: ScoredSamples) -> None:

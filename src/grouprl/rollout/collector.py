@@ -6,6 +6,7 @@ which other prompts are sampled beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,6 +48,8 @@ from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
+GREEDY_TOKENS = "past.greedy_tokens"
+"""Column of `ScoredSamples.extras`: [B] int64, the length of the greedy completion to the row's prompt."""
 GREEDY = -1
 """Number of the greedy completion, which needs no seed of its own."""
 
@@ -344,9 +347,16 @@ class Collector:
             extras=columns,
         )
 
-    def greedy_reward(self, requests: Sequence[RolloutRequest], group_b: np.ndarray) -> np.ndarray:
-        """[B] reward of the greedy completion of the prompt of each row; NaN where it could not be scored."""
-        return reward_of_groups(self.sample(requests, greedy=True, count_failures=False), group_b)
+    def with_greedy(self, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
+        """Return `samples` with the reward of the greedy completion of each row's prompt, NaN where it could not be
+        scored, and with its length in tokens, for the account of whoever receives them."""
+        greedy = self.sample(requests, greedy=True, count_failures=False)
+        tokens = Counter[int]()
+        for group, count in zip(greedy.group_b.tolist(), greedy.acted_bt.sum(1).tolist(), strict=True):
+            tokens[group] += count
+        tokens_b = np.array([tokens[group] for group in samples.group_b.tolist()], dtype=np.int64)
+        reward_b = reward_of_groups(greedy, samples.group_b)
+        return replace(samples, greedy_reward_b=reward_b).with_extras(**{GREEDY_TOKENS: tokens_b})
 
     def _generate(self, rows: Rows, budgets: Sequence[int], *, greedy: bool, scaling: EntropyScaling | None) -> Rollout:
         sampling = self.config.sampling

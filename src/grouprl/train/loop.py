@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -37,6 +38,7 @@ from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
+from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -281,7 +283,8 @@ def _arrived(gathered: Gathered) -> SampledCounts:
     counts = SampledCounts()
     counts.add(gathered.sampled)
     if gathered.sampled.greedy_reward_b is not None:
-        counts.unnamed = len(set(gathered.sampled.ordinal_b.tolist()))
+        _, first_b = np.unique(gathered.sampled.ordinal_b, return_index=True)
+        counts.add_unnamed(gathered.sampled.extras[GREEDY_TOKENS][first_b].tolist())
     return counts
 
 

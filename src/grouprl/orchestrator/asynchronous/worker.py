@@ -9,7 +9,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +109,7 @@ class WorkerSampler:
         self.follower.refresh()
         sampled = self._with_versions(self.collector.sample(requests, count_failures=False))
         if self.greedy_baseline:
-            sampled = replace(sampled, greedy_reward_b=self.collector.greedy_reward(requests, sampled.group_b))
+            sampled = self.collector.with_greedy(requests, sampled)
         return sampled
 
     def _with_versions(self, sampled: ScoredSamples) -> ScoredSamples:
