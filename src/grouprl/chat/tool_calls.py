@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from grouprl.chat.said import Call, Malformed, Said
+from grouprl.chat.scanning import after_space, value_at
 from grouprl.chat.syntaxes import JSON
 
 MOST_CALLS = 64
@@ -55,10 +56,8 @@ def typed(call: Call, properties: dict[str, Any]) -> dict[str, Any]:
 def _typed(value: Any, schema: Any) -> Any:
     if not isinstance(value, str) or _takes_text(schema):
         return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
+    found, end = value_at(value, 0)
+    return value if isinstance(found, Malformed) or after_space(value, end) < len(value) else found
 
 
 def _takes_text(schema: Any) -> bool:
