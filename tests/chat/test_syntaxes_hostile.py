@@ -71,7 +71,7 @@ def same(found: Call | Malformed, asked: Call) -> bool:
 
 
 @pytest.mark.parametrize("name", SYNTAXES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(asked=calls)
 def test_whatever_an_argument_holds_it_is_read_as_it_was_written(name: str, asked: list[Call]) -> None:
     if name in ("glm", "qwen_xml"):  # these trim the names of arguments
@@ -87,7 +87,7 @@ def test_whatever_an_argument_holds_it_is_read_as_it_was_written(name: str, aske
 
 
 @pytest.mark.parametrize("name", SYNTAXES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(asked=calls, data=st.data())
 def test_half_a_turn_holds_no_call_that_was_not_written(name: str, asked: list[Call], data: st.DataObject) -> None:
     asked = [Call(c.name, {f"k{i}": value for i, value in enumerate(c.arguments.values())}) for c in asked]

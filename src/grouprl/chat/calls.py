@@ -69,8 +69,7 @@ class Form(ABC):
         if opened or not ends or thinking_leads(text):
             return False
         calls, beside = self.read_calls(text)
-        read = all(isinstance(call, Call) for call in calls)
-        return bool(calls) and read and not any(end in beside for end in ends)
+        return any(isinstance(call, Call) for call in calls) and not any(end in beside for end in ends)
 
     @abstractmethod
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:

@@ -426,7 +426,9 @@ class HarmonyForm(Form):
         if not whole:
             return Malformed(f"a call to {name} without {self.body}"), self._next(text, at)
         begins = after_space(text, at)
-        if begins == len(text) or text.startswith((self.start, *self.ends), begins):
+        if begins == len(text):
+            return Malformed(f"a call to {name} without arguments; none are written {{}}"), len(text) + 1
+        if text.startswith((self.start, *self.ends), begins):
             return Call(name, {}), self._next(text, begins)
         value, end = value_at(text, begins)
         if (

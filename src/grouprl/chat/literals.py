@@ -76,8 +76,9 @@ def bare_text(value: Any, quote: str) -> str:
             raise InputError(f"the argument {shortened(value, 80)} holds {quote}", "texts stand between two of these")
         return quote + value + quote
     if isinstance(value, Mapping):
-        if odd := next((key for key in value if not BARE_NAME.fullmatch(str(key))), None):
-            raise _no_bare(odd)
+        for key in value:
+            if not BARE_NAME.fullmatch(str(key)):
+                raise _no_bare(str(key))
         return "{" + ",".join(f"{key}:{bare_text(each, quote)}" for key, each in value.items()) + "}"
     if isinstance(value, Sequence):
         return "[" + ",".join(bare_text(each, quote) for each in value) + "]"
@@ -100,7 +101,11 @@ def _with_plain_names(text: str) -> tuple[str, dict[str, str]]:
         while tokens[first - 1].end == tokens[first].start and _in_name(tokens[first - 1]) and first > 0:
             first -= 1
         written = "".join(token.string for token in tokens[first:at])
-        if tokens[at].string in ("(", "=") and BARE_NAME.fullmatch(written) and not _plain_name(written):
+        if (
+            tokens[at].string in ("(", "=")
+            and BARE_NAME.fullmatch(written)
+            and not _plain_name(written, tokens[at].string == "(")
+        ):
             (row, begin), (_, end) = tokens[first].start, tokens[at - 1].end
             names[f"_name{len(names)}_"] = written
             lines[row - 1] = f"{lines[row - 1][:begin]}_name{len(names) - 1}_{lines[row - 1][end:]}"
@@ -112,8 +117,9 @@ def _in_name(token: tokenize.TokenInfo) -> bool:
     return token.type in (tokenize.NAME, tokenize.NUMBER) or token.string in ("-", ".")
 
 
-def _plain_name(name: str) -> bool:
-    return all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split("."))
+def _plain_name(name: str, dotted: bool) -> bool:
+    parts = name.split(".") if dotted else [name]
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
 
 
 def _no_bare(name: str) -> InputError:
