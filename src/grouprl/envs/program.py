@@ -107,7 +107,9 @@ class ProgramEnvironment:
             raise RuntimeError(self._account("the program failed"))
         over = Observation("", agent=self._acting)
         refused = tuple(error.message for error in self._refused)
-        info = {"refused": refused} if refused and shown is None else {}
+        info: dict[str, Any] = {"refused": refused} if refused and shown is None else {}
+        if info and self._end is not None and self._end.printed:
+            info["printed"] = self._end.printed
         return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed), info=info)
 
     def begin_call(self, method: str, *arguments: Any) -> None:
@@ -181,7 +183,7 @@ class ProgramEnvironment:
         """Return what happened, with how the program ended, what it said, and its last request that was refused."""
         end, told = self._end, what
         if isinstance(end, Crashed):
-            told += f": {end.what}"
+            told += f": {end.what}" + (f"; it printed: {end.printed}" if end.printed else "")
         elif end is not None and (end.printed or end.result):
             told += f": it printed: {end.printed or str(end.result)[-LONGEST_COMPLAINT:]}"
         last = self._refused[-1].message if self._refused else ""
