@@ -51,6 +51,14 @@ def serve_command(
         str | None,
         typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
     ] = None,
+    history: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="Where the chat template rewrites earlier turns: append (the row stays as it was written), split "
+            "(begin a row with what the template makes of the messages) or refuse.",
+        ),
+    ] = "append",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
@@ -90,6 +98,7 @@ def serve_command(
         keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
+        history=history,  # type: ignore[arg-type]  # checked by the service
     )
     for note in service.notes:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)

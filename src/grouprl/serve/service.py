@@ -22,6 +22,7 @@ from grouprl.core.errors import InputError
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives
 from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
@@ -49,9 +50,11 @@ class Service:
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: completions that may wait to be sampled; more are refused.
         tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
+        history: what becomes of a row whose past the chat template rewrites (`sampling.history`).
 
     Raises:
-        InputError: an unknown syntax of tool calls, or a chat template that cannot render a user's message.
+        InputError: an unknown `history`, an unknown syntax of tool calls, or a chat template that cannot render a
+            user's message.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Service:
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
         tool_calls: str = AUTO,
+        history: History = "append",
     ) -> None:
         self.notes = _template_notes(policy, tool_calls)
         """What the chat template does not show, and how that is carried in prompts."""
@@ -74,7 +78,7 @@ class Service:
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = prompt_chars or fitting
-        self.recorded = ServedRows(policy, record, keeping, secret_keys)
+        self.recorded = ServedRows(policy, record, keeping, secret_keys, history)
         self.drawing = BatchedSampling(policy, at_once)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
