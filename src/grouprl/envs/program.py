@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.chat.limits import ChatLimits
 from grouprl.chat.reply import Choice, Completion, said
-from grouprl.chat.request import ChatRequest, Refusal, continues
+from grouprl.chat.request import ChatRequest, Refusal, continues, not_held
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
@@ -281,6 +281,8 @@ class ProcessEndpoint:
         for name in ("logprobs", "return_token_ids"):
             if getattr(request, name):
                 raise Refusal(f"{name} are the trainer's while the policy is trained", name)
+        if refused := not_held(request, "while the policy is trained"):
+            raise refused
         reply: Future[str] = Future()
         session.events.put(Asked(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not

@@ -24,6 +24,7 @@ from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives
+from grouprl.serve.answer_grammar import answer_grammar
 from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
 from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
@@ -106,6 +107,7 @@ class Service:
             if getattr(request, name) and not self.recorded.between.chat:
                 raise Refusal(f"The model has no chat template, which {name} are for", name)
         asked = await self._off(self._ask, key, request)
+        grammar = await self._off(answer_grammar, self.policy, self.recorded.between.form, request, asked.opened)
         budget, seed = self._budget(request, len(asked.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context, form = tuple(asked.context), self.recorded.between.form
@@ -118,6 +120,7 @@ class Service:
                 request.temperature,
                 request.top_p,
                 request.stop,
+                grammar,
                 told if told is None else partial(told, index),
             )
             for index in range(request.n)
@@ -129,12 +132,17 @@ class Service:
         choices = await self._off(self._completed, key, request, asked, sampled)
         if request.top_logprobs:
             loop = asyncio.get_running_loop()
-            choices = await loop.run_in_executor(self._scoring, self._with_alternatives, request, context, choices)
+            choices = await loop.run_in_executor(
+                self._scoring, self._with_alternatives, request, context, choices, grammar
+            )
         return Completion(choices, context)
 
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
-            return await asyncio.wrap_future(self.drawing.sample(line))
+            try:
+                return await asyncio.wrap_future(self.drawing.sample(line))
+            except InputError as error:  # only a grammar can turn out to be impossible as late as this
+                raise Refusal(f"response_format = a form that this model cannot write: {error}") from error
 
     async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in the thread in which texts become tokens and tokens texts."""
@@ -198,13 +206,13 @@ class Service:
         return Choice(text, "stop" if sampled.ended else "length", tokens, stop)
 
     def _with_alternatives(
-        self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...]
+        self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...], grammar: str
     ) -> tuple[Choice, ...]:
         """Return choices whose tokens know the likeliest ones in their place."""
         made = []
         for choice in choices:
             ids = [token.id for token in choice.tokens]
-            found = alternatives(self.policy, context, ids, request.temperature or 1.0, request.top_logprobs)
+            found = alternatives(self.policy, context, ids, request.temperature or 1.0, request.top_logprobs, grammar)
             tops = [zip(self._texts([i for i, _ in top]), [logp for _, logp in top], strict=True) for top in found]
             tokens = (replace(token, top=tuple(top)) for token, top in zip(choice.tokens, tops, strict=True))
             made.append(replace(choice, tokens=tuple(tokens)))
