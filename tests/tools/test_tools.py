@@ -345,9 +345,24 @@ def test_an_episode_of_calls_and_an_answer():
     assert not two.valid
     last = environment.step(" 3\n")
     assert (last.reward, last.terminated) == (1.0, True)
-    assert environment.score() == {"correct": 1.0, "#tool_calls": 2.0, "#malformed_calls": 1.0, "#failed_calls": 1.0}
+    counts = {"#tool_calls": 2.0, "#used_results": 1.0, "#malformed_calls": 1.0, "#failed_calls": 1.0}
+    assert environment.score() == {"correct": 1.0, **counts}
     environment.close()
     environment.close()
+
+
+def test_a_result_is_used_once_by_a_later_call_or_the_answer_and_not_by_the_call_it_came_from():
+    environment, _ = began(answer="10")
+    environment.step(JSON.write("add", {"first": 3, "second": 0}))
+    assert environment.score()["#used_results"] == 0.0
+    environment.step(JSON.write("add", {"first": 3, "second": 7}))
+    assert environment.score()["#used_results"] == 1.0
+    environment.step("no idea")
+    assert environment.score()["#used_results"] == 1.0
+    other, _ = began(answer="10")
+    other.step(JSON.write("add", {"first": 3, "second": 7}))
+    other.step("It is 10, since 3 + 7 = 10")
+    assert other.score()["#used_results"] == 1.0
 
 
 def test_chat_prompts_keep_their_messages():

@@ -15,7 +15,7 @@ from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Request, Sampler, StoredRows
-from grouprl.records.examples import Example, Message
+from grouprl.records.examples import Example, prompt_text
 from grouprl.records.samples import join_scores
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
@@ -259,10 +259,3 @@ class Meter:
 def example_text(example: Example) -> str:
     """Return the prompt as one text: chat messages as `role: content` lines."""
     return prompt_text(example.prompt)
-
-
-def prompt_text(prompt: str | tuple[Message, ...]) -> str:
-    """Return a prompt as one text: chat messages as `role: content` lines."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.evaluation.sampling import prompt_text
+from grouprl.records.examples import prompt_text
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.rollout.collector import sample_id
 from grouprl.rollout.episode_rows import turn_metrics
