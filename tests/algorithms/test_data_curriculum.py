@@ -241,7 +241,7 @@ def test_questions_that_look_alike_are_predicted_alike() -> None:
 
 
 def test_without_decay_the_posterior_counts_every_answer() -> None:
-    part, context = ThompsonSampling(decay=1.0, asked_decay=1.0), FakeContext(RATES)
+    part, context = ThompsonSampling(decay=1.0, sampled_decay=1.0), FakeContext(RATES)
     for _ in range(6):
         step(part, context)
     right_n, wrong_n = part.counts(context)
@@ -252,7 +252,7 @@ def test_without_decay_the_posterior_counts_every_answer() -> None:
 
 
 def test_full_decay_returns_to_the_prior() -> None:
-    part, context = ThompsonSampling(decay=0.0, asked_decay=0.0), FakeContext(RATES)
+    part, context = ThompsonSampling(decay=0.0, sampled_decay=0.0), FakeContext(RATES)
     requested = set(step(part, context))
     again = set(step(part, context))
     right_n, wrong_n = part.counts(context)
@@ -260,7 +260,7 @@ def test_full_decay_returns_to_the_prior() -> None:
 
 
 def test_counts_shrink_faster_where_asked() -> None:
-    part, context = ThompsonSampling(decay=0.5, asked_decay=0.25), FakeContext([1.0, 1.0])
+    part, context = ThompsonSampling(decay=0.5, sampled_decay=0.25), FakeContext([1.0, 1.0])
     context.state_of(part)["counts"] = torch.tensor([[8.0, 8.0], [4.0, 4.0]], dtype=torch.float64)
     seen(context, 0, 3, 4)
     part.observe(context.sample([context.request(0)]), None, context)
@@ -282,7 +282,7 @@ def test_a_question_that_became_possible_is_found_again_only_with_decay(decay: f
     def rate(index: int, step: int) -> float:
         return 0.5 if index < 2 or step >= 60 else 0.0
 
-    part = ThompsonSampling(decay=decay, asked_decay=decay)
+    part = ThompsonSampling(decay=decay, sampled_decay=decay)
     context = FakeContext(rate, task=Numbers(4), prompts=2, completions=16, steps=400)
     context.state_of(part)["counts"] = torch.tensor([[0.0] * 4, [0.0, 0.0, 400.0, 400.0]], dtype=torch.float64)
     chosen = [step(part, context) for _ in range(200)]

@@ -71,7 +71,7 @@ def same_rows(a: ScoredSamples, b: ScoredSamples) -> bool:
     """Whether all columns are equal to the bit; padding behind the completions does not count."""
     width = min(a.rollout.logp_bt.shape[1], b.rollout.logp_bt.shape[1])
     fields = ("prompts", "texts")
-    arrays = ("group_b", "index_b", "sample_b", "kept_b", "source_b", "foreign_b")
+    arrays = ("group_b", "index_b", "sample_b", "valid_b", "source_b", "foreign_b")
     return (
         all(getattr(a, name) == getattr(b, name) for name in fields)
         and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
@@ -370,7 +370,7 @@ def test_the_given_beginning_behind_a_chat():
 def test_rows_that_failed_are_not_counted_as_drawn():
     context = FakeContext()
     rows = context.sample(context.take(1))
-    kept = dataclasses.replace(rows, kept_b=np.array([True, False, True, True]))
+    kept = dataclasses.replace(rows, valid_b=np.array([True, False, True, True]))
     assert sampled_rows(kept).tolist() == [True, False, True, True]
 
 

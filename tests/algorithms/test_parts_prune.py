@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance, kept_count, ordered, shuffled, widest
+from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance, keep_count, ordered, shuffled, widest
 from grouprl.algorithms.part import RunFacts
 from grouprl.methods.compose import as_data, compose
 from small import f64, near, prepared, small
@@ -38,7 +38,7 @@ def kept(batch: grouprl.Batch) -> list[bool]:
     ],
 )
 def test_how_many_stay(n, rate, least, k):
-    assert kept_count(n, rate, least) == k
+    assert keep_count(n, rate, least) == k
 
 
 def test_the_largest_advantages_stay_whatever_their_sign():

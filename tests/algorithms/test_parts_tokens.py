@@ -112,10 +112,10 @@ def long_row(n: int = 4000, rows: int = 2):
 
 
 def test_the_head_is_kept_and_the_rest_by_chance():
-    kept_bt = TokenSubset(head=100, keep=0.3, limit=None)(long_row()).active_bt
-    assert kept_bt[:, :100].all()
-    assert kept_bt[:, 100:].double().mean() == pytest.approx(0.3, abs=0.03)
-    assert not torch.equal(kept_bt[0], kept_bt[1])
+    keep_bt = TokenSubset(head=100, keep=0.3, limit=None)(long_row()).active_bt
+    assert keep_bt[:, :100].all()
+    assert keep_bt[:, 100:].double().mean() == pytest.approx(0.3, abs=0.03)
+    assert not torch.equal(keep_bt[0], keep_bt[1])
 
 
 def test_the_limit_holds_and_extremes_keep_all_or_the_head():
@@ -127,8 +127,8 @@ def test_the_limit_holds_and_extremes_keep_all_or_the_head():
 def test_positions_are_counted_in_action_tokens():
     mask_bt = torch.tensor([[False, True, False, True, True]])
     batch = small([1.0], [5], mask_bt=mask_bt)
-    kept_bt = TokenSubset(head=2, keep=0.0)(batch).active_bt
-    assert kept_bt.tolist() == [[False, True, False, True, False]]
+    keep_bt = TokenSubset(head=2, keep=0.0)(batch).active_bt
+    assert keep_bt.tolist() == [[False, True, False, True, False]]
 
 
 def test_chance_is_even_and_depends_on_the_whole_row_but_not_on_its_place():

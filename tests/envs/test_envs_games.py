@@ -125,7 +125,7 @@ def test_an_expert_makes_the_move_that_was_missed():
 
 def test_an_expert_agrees_with_every_shortest_way():
     game, _ = began(Keys(9, reward="expert"), size=3, start="00", key="11", door="22", walls=[])
-    assert [game.leads_on(move) for move in "udlr"] == [False, True, False, True]
+    assert [game.is_on_path(move) for move in "udlr"] == [False, True, False, True]
 
 
 def test_a_critic_names_the_moves_that_lead_on():

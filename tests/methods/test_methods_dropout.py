@@ -28,7 +28,7 @@ from small import f64, near, prepared, slopes, small
 
 def kept(x, **settings):
     x_bt = f64([x])
-    return DropoutClip(**settings).kept(x_bt, torch.ones_like(x_bt, dtype=torch.bool))[0].tolist()
+    return DropoutClip(**settings).keep_mask(x_bt, torch.ones_like(x_bt, dtype=torch.bool))[0].tolist()
 
 
 def test_each_sign_loses_its_share():

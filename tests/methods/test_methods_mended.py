@@ -22,7 +22,7 @@ from grouprl.algorithms.objectives.papers.soft import GeometricMean
 from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.papers.coverage import Coverage
-from grouprl.algorithms.updates.papers.clip_bias import left_out_by
+from grouprl.algorithms.updates.papers.clip_bias import clipped_terms
 from grouprl.algorithms.updates.trust_region import natural_step
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
@@ -291,7 +291,7 @@ def test_the_clips_bias_is_a_mean_over_completions():
     batch = prepared([[1.0, 1.0], [1.0]])
     batch = Method(advantage=Given(), objective=Clipped(), aggregate=TokenMean()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[math.log(2), 0.0], [math.log(2)]])).requires_grad_()
-    (grad_bt,) = torch.autograd.grad(left_out_by(Clipped(), logp_bt, batch), logp_bt)
+    (grad_bt,) = torch.autograd.grad(clipped_terms(Clipped(), logp_bt, batch), logp_bt)
     near(grad_bt, [[2 / 4, 0.0], [2 / 2, 0.0]])
 
 

@@ -102,7 +102,7 @@ def test_every_episode_that_called_has_as_many_rows(tmp_path: Path, calls: int) 
     assert len(set(keys)) == len(keys)
     notes = context.read_notes()
     assert notes["rows_doubled"] == np.clip(calls - counts, 0, None).sum()
-    assert notes["rows_left_out"] == np.clip(counts - calls, 0, None).sum()
+    assert notes["rows_surplus"] == np.clip(counts - calls, 0, None).sum()
 
 
 def test_alignment_changes_nothing_where_there_is_one_agent(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def test_forking_tokens_scale_dapos_gradient_and_touch_a_fifth() -> None:
     case = random_case(3, sizes=(4, 4, 4), rewards="mixed", drift=0.0)
     ours = outcome(grouprl.method("forking_tokens"), case).grad_bt
     theirs = outcome(grouprl.method("dapo"), case).grad_bt
-    kept_bt = ours != 0
-    near(ours[kept_bt], theirs[kept_bt])
+    keep_bt = ours != 0
+    near(ours[keep_bt], theirs[keep_bt])
     tokens = int(case.batch.mask_bt.sum())
-    assert abs(int(kept_bt.sum()) - 0.2 * tokens) <= 1
+    assert abs(int(keep_bt.sum()) - 0.2 * tokens) <= 1
 
 
 def test_low_probability_tokens_no_longer_dominate() -> None:

@@ -26,7 +26,7 @@ def test_vade_adds_right_and_wrong_completions_and_forgets_at_two_rates() -> Non
     """a += c, b += G - c; counts shrink by 0.9 where the prompt was asked, by 0.999 elsewhere."""
     part = grouprl.method("vade").curriculum
     assert isinstance(part, ThompsonSampling)
-    assert (part.prior, part.decay, part.asked_decay) == (1.0, 0.999, 0.9)
+    assert (part.prior, part.decay, part.sampled_decay) == (1.0, 0.999, 0.9)
     context, plain = FakeContext([0.5] * 4), [[0.0, 0.0] for _ in range(4)]
     for step, visits in enumerate([{0: (3, 4), 1: (0, 4)}, {1: (2, 4)}, {0: (4, 4), 3: (1, 4)}]):
         context.step = step

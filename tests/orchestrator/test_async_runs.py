@@ -19,7 +19,7 @@ from rich.console import Console
 
 import slow_envs
 import toy_envs
-from ahead_runs import (
+from async_runs import (
     REWARDS,
     alive,
     evidence,
@@ -34,7 +34,7 @@ from ahead_runs import (
 )
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.asynchronous.ahead import Ahead
+from grouprl.orchestrator.asynchronous.source import AsyncSource
 from grouprl.records.tokens import Tokens
 from grouprl.train.export import load_trained
 from grouprl.train.loop import train
@@ -92,7 +92,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
         changes["batch"] = {"prompts": 4, "group_size": 4}
         warm(monkeypatch)
     plain = launch(tmp_path / "plain", **changes)
-    monkeypatch.setattr("grouprl.train.session.runs_ahead", lambda config: True)
+    monkeypatch.setattr("grouprl.train.session.is_asynchronous", lambda config: True)
     apart = launch(tmp_path / "apart", **changes)
     assert all(row["version"] is None for row in rollouts(plain))
     for row in rollouts(apart):
@@ -189,7 +189,7 @@ def test_several_samplers_draw_the_same_questions_in_the_same_order(
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
     code = (
-        "import sys, grouprl.train.loop, grouprl.orchestrator.asynchronous.ahead\n"
+        "import sys, grouprl.train.loop, grouprl.orchestrator.asynchronous.source\n"
         "print('grouprl.orchestrator.asynchronous.worker' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -278,14 +278,14 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm(monkeypatch)
-    pids, advance = watched(monkeypatch), Ahead.advance
+    pids, advance = watched(monkeypatch), AsyncSource.advance
 
-    def killed(self: Ahead, gathered: Any) -> dict[str, float]:
+    def killed(self: AsyncSource, rollout: Any) -> dict[str, float]:
         if self.context.step == 3 and len(pids) == 1:
             os.kill(pids[0], signal.SIGKILL)
-        return advance(self, gathered)
+        return advance(self, rollout)
 
-    monkeypatch.setattr(Ahead, "advance", killed)
+    monkeypatch.setattr(AsyncSource, "advance", killed)
     changes = {"run": {"threads": 1, "async_steps": 1, "checkpoint_every": 1}}
     with pytest.raises(RunError, match="was ended by the signal SIGKILL"):
         launch(tmp_path / "run", **changes)

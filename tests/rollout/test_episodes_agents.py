@@ -217,11 +217,11 @@ def test_an_episode_is_dropped_whole_and_counts_once(mode: Any) -> None:
     assert len(errors.state_dict()["recent"]) == 24
     of_bad_b = np.isin(rows.extras["keys.episode"], list(bad))
     if mode == "zero":
-        assert rows.kept_b.all()
+        assert rows.valid_b.all()
         assert not rows.scores.reward_b[failed_b].any()
     else:
         gone_b = of_bad_b if mode == "drop_row" else rows.ordinal_b == 0
-        np.testing.assert_array_equal(rows.kept_b, ~gone_b)
+        np.testing.assert_array_equal(rows.valid_b, ~gone_b)
 
 
 def test_evaluation_counts_episodes() -> None:
