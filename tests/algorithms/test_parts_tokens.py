@@ -50,7 +50,7 @@ def test_padding_and_tokens_outside_the_loss_set_no_threshold():
     near(TopTokens(fraction=0.5)(batch), [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 
 
-def test_top_tokens_of_each_answer_and_among_what_is_left():
+def test_top_tokens_of_each_completion_and_among_what_is_left():
     batch = prepared([[1.0, 1.0], [-1.0, -1.0]], entropy_bt=[[5.0, 4.0], [1.0, 2.0]])
     near(TopTokens(fraction=0.5)(batch), [[1.0, 1.0], [0.0, 0.0]])
     near(TopTokens(fraction=0.5, over="sequence")(batch), [[1.0, 0.0], [0.0, 1.0]])
@@ -88,14 +88,14 @@ def test_the_subset_has_the_largest_variance_of_all(values, data):
         assert float(value_n[chosen].var()) >= float(value_n.var()) - 1e-5
 
 
-def test_answers_without_advantage_come_last():
+def test_completions_without_advantage_come_last():
     batch = prepared([[0.0], [1.0], [0.0], [-1.0], [0.0]], entropy_bt=[[1.0], [2.0], [3.0], [4.0], [5.0]])
     near(VarianceSubset(fraction=0.4)(batch)[:, 0], [0, 1, 0, 1, 0])
     dropped = batch.replace(loss_mask_bt=torch.tensor([[True], [False], [True], [True], [True]]))
     assert VarianceSubset(fraction=0.25)(dropped)[1, 0] == 0
 
 
-def test_equal_answers_are_told_apart_by_entropy_not_by_place():
+def test_equal_completions_are_told_apart_by_entropy_not_by_place():
     advantages, entropies = [[1.0], [1.0], [1.0], [-1.0]], [[0.3], [0.1], [0.2], [0.4]]
     kept = VarianceSubset(fraction=0.5)(prepared(advantages, entropy_bt=entropies))[:, 0]
     back = VarianceSubset(fraction=0.5)(prepared(advantages[::-1], entropy_bt=entropies[::-1]))[:, 0]

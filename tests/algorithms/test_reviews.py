@@ -269,7 +269,7 @@ def test_positive_advantages_are_amplified_and_perfect_ones_are_one() -> None:
     near(AmplifyPositive(factor=1.0, perfect=None)(adv_bt, batch), adv_bt)
 
 
-def test_a_group_of_perfect_answers_goes_on_learning() -> None:
+def test_a_group_of_perfect_completions_goes_on_learning() -> None:
     batch = small([1, 1], [2, 1])
     near(AmplifyPositive()(torch.zeros(2, 2).double(), batch), [[1.0, 1.0], [1.0, 0.0]])
 

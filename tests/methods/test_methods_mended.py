@@ -90,7 +90,7 @@ def test_a_guarded_token_is_pulled_up_however_far_it_fell():
     near(gradient(method, batch, batch.old_bt - f64([[50.0], [0.0]]))[:1], [[-0.2 / 2]], atol=1e-6)
 
 
-def test_a_right_answer_that_was_lost_still_learns_by_its_likelihood():
+def test_a_right_completion_that_was_lost_still_learns_by_its_likelihood():
     """NFT's loss of a right token is -log ρ (times its prompt's weight): its slope does not depend on ρ < e^10."""
     batch = small([1.0, 0.0], correct_b=[True, False])
     method = grouprl.method("nft")
@@ -304,7 +304,7 @@ def test_progress_is_read_where_the_turn_ends():
     assert grouprl.method("spa_rl", progress_at="answer").pretrain[0]._read(mask_t, 1) == 4
 
 
-def test_a_natural_steps_length_comes_from_all_answers():
+def test_a_natural_steps_length_comes_from_all_completions():
     """Half of the data sees no curvature along the second axis: g = (1, 1), F_thin = diag(1, 0.01), F = diag(1, 1).
 
     x = (1, 100); the length by F_thin is √(2δ/101), by F √(2δ/10001): ten times less.

@@ -194,7 +194,7 @@ def test_skywork_r1v2_trains_replayed_completions_on_the_advantage_they_had() ->
     near(grad_bt[:, 0], [-a / 3, -b / 3, -0.7 * math.exp(0.1) / 3])
 
 
-def test_skywork_r1v2_stores_what_has_an_advantage_and_draws_by_its_size() -> None:
+def test_skywork_r1v2_stores_what_has_an_advantage_and_samples_by_its_size() -> None:
     """No completion of A = 0 is stored; over many steps draws are in proportion to |A|."""
     part = grouprl.method("skywork_r1v2").buffer
     assert part is not None

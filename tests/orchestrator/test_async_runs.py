@@ -102,7 +102,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     assert found == expected
 
 
-def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
+def test_completions_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
     found, rows = slow.records, slow.rows
     assert [r["step"] for r in found] == list(range(1, STEPS + 1))
     aged = [r for r in found if "staleness_max" in r]
@@ -117,7 +117,7 @@ def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
         assert 0 <= row["step"] - 1 - min(row["version"]) <= 2
 
 
-def test_answers_span_versions(slow: Run) -> None:
+def test_completions_span_versions(slow: Run) -> None:
     used = [row for row in slow.rows if row["used"]]
     spans = {
         step: [len(set(row["version"])) > 1 for row in used if row["step"] == step] for step in range(1, STEPS + 1)
@@ -153,7 +153,7 @@ def _laid_out(rows: list[list[float]], fill: float) -> torch.Tensor:
     return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
 
 
-def test_old_log_probs_of_older_answers_are_computed_anew(slow: Run) -> None:
+def test_old_log_probs_of_older_completions_are_computed_anew(slow: Run) -> None:
     older = [r for r in slow.records if r.get("staleness_max")]
     assert all("kl_behavior" in r for r in older)
     assert all(r["kl_old"] < 1e-9 for r in older), "the ratio to the policy at the start of the update is 1"
@@ -168,7 +168,7 @@ def test_failing_rewards_are_counted_as_in_other_runs(slow: Run) -> None:
     assert all("none below c" in problem for problem in problems)
 
 
-def test_several_samplers_draw_the_same_questions_in_the_same_order(
+def test_several_samplers_draw_the_same_prompts_in_the_same_order(
     tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm(monkeypatch)

@@ -101,7 +101,7 @@ def step(
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-def test_questions_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None:
+def test_prompts_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None:
     context, source, _, _ = begun(bound)
     for number in range(STEPS):
         requested = min((number + 1 + bound) * PROMPTS, STEPS * PROMPTS)
@@ -137,7 +137,7 @@ def test_groups_that_are_too_old_are_left_out_whole() -> None:
     assert kept.valid_b.tolist() == [False] * GROUP + [True] * GROUP * (PROMPTS - 1)
 
 
-def test_refill_takes_from_what_was_drawn_ahead() -> None:
+def test_refill_takes_from_what_was_sampled_ahead() -> None:
     context, source, _, _ = begun(1)
 
     def odd(rows: ScoredSamples) -> np.ndarray:
@@ -153,7 +153,7 @@ def test_refill_takes_from_what_was_drawn_ahead() -> None:
         assert (counts == GROUP).all(), "groups are taken whole"
 
 
-def test_a_question_that_always_fails_starves_and_is_named() -> None:
+def test_a_prompt_that_always_fails_starves_and_is_named() -> None:
     context, source, sampler, said = begun(0)
     context.step = 0
     sampler.broken = frozenset({8})

@@ -139,7 +139,7 @@ def samples(completions: int = 3, **config: Any) -> ScoredSamples:
     return collector.sample(requests)
 
 
-def test_groups_are_of_question_and_agent() -> None:
+def test_groups_are_of_prompt_and_agent() -> None:
     rows = samples()
     assert set(rows.ordinal_b.tolist()) == {4, 7}
     np.testing.assert_array_equal(rows.group_b, rows.ordinal_b * 2 + rows.extras["agent_b"])
@@ -231,7 +231,7 @@ def test_evaluation_counts_episodes() -> None:
     assert found.samples[0].completion.startswith("boss> ")
 
 
-def test_demonstrations_may_have_more_rows_than_questions() -> None:
+def test_demonstrations_may_have_more_rows_than_prompts() -> None:
     task = toy_envs.TeamTask()
     numbered_examples = [(i, task.example("train", i)) for i in range(12)]
     batch = demonstration_batch(policy(), task, numbered_examples, 0)

@@ -58,7 +58,7 @@ def test_the_whole_lead_gives_the_episode_again() -> None:
         torch.testing.assert_close(again.rollout.entropy_bt[0], rows.rollout.entropy_bt[row, :width], atol=2e-6, rtol=0)
 
 
-def test_what_follows_a_lead_is_drawn_anew_and_alone_trained() -> None:
+def test_what_follows_a_lead_is_sampled_anew_and_alone_trained() -> None:
     made, rows = sampled(LuckyTask())
     request = replace(led(rows, 2, 1), completions=16)
     assert request.first == 6

@@ -333,7 +333,9 @@ def run_with(folder: Path, config: Config, engine: Any) -> Path:
     ],
     ids=["single completions", "episodes", "a temperature rule", "a greedy baseline", "asynchronous"],
 )
-def test_a_run_draws_nothing_past_its_sampler(config: dict[str, Any], rows_sampled: list[int], tmp_path: Path) -> None:
+def test_a_run_samples_nothing_past_its_sampler(
+    config: dict[str, Any], rows_sampled: list[int], tmp_path: Path
+) -> None:
     run_with(tmp_path / "run", small(**config), Counting)
     assert sum(rows_sampled) == Counting.passed > 0
 
@@ -348,7 +350,7 @@ def noting(sample: Any, passed: list[int]) -> Any:
     return noted
 
 
-def test_the_sampler_process_draws_nothing_past_its_sampler(rows_sampled: list[int], monkeypatch: Any) -> None:
+def test_the_sampler_process_samples_nothing_past_its_sampler(rows_sampled: list[int], monkeypatch: Any) -> None:
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
     for task in ("addition", "guess"):
         config = small(task, run={"threads": 1, "async_steps": 1})
@@ -368,7 +370,7 @@ def test_the_sampler_process_draws_nothing_past_its_sampler(rows_sampled: list[i
         assert set(np.unique(sampled.extras["version_bt"])) <= {-1, 0}
 
 
-def test_an_evaluation_draws_nothing_past_its_sampler(rows_sampled: list[int]) -> None:
+def test_an_evaluation_samples_nothing_past_its_sampler(rows_sampled: list[int]) -> None:
     for task in (load_task("addition", 0), load_task("guess", 0)):
         policy = tiny_policy(task.alphabet)
         before, passed = sum(rows_sampled), Counting.passed
@@ -378,7 +380,7 @@ def test_an_evaluation_draws_nothing_past_its_sampler(rows_sampled: list[int]) -
         assert found == evaluate(policy, task, prompts=3, samples=2, max_new_tokens=6)
 
 
-def test_a_server_draws_nothing_past_its_sampler(rows_sampled: list[int]) -> None:
+def test_a_server_samples_nothing_past_its_sampler(rows_sampled: list[int]) -> None:
     policy = chatting()
     drawing = BatchedSampling(policy, 8, Counting(policy))
     completions = [drawing.sample(SampleJob(tuple(policy.encode("Hello")), 50, seed)) for seed in range(3)]
