@@ -245,7 +245,7 @@ class ProcessEndpoint:
 
     @classmethod
     def here(cls) -> ProcessEndpoint:
-        """Return this process's desk; it is opened when it is first needed."""
+        """Return this process's endpoint; it is opened when it is first needed."""
         with cls._lock:
             if cls._here is None or cls._here.pid != os.getpid():
                 cls._here = ProcessEndpoint()
