@@ -62,19 +62,19 @@ class Placement:
     def waits_for(self) -> str:
         """The part of a step that is worth a change first."""
         parts = {
-            f"decoding ({self.sampling.bound})": self.sampling.decode,
+            f"decoding: {self.sampling.bound}": self.sampling.decode,
             "prefill": self.sampling.prefill,
-            "training's products": self.training.compute,
+            "training: products": self.training.compute,
             "scoring": self.training.scoring,
-            "gradients and weights on the network": self.training.exposed,
-            "new weights for the samplers": self.sync,
+            "network: gradients and weights of training": self.training.exposed,
+            "sync: new weights for the samplers": self.sync,
         }
         return max(parts, key=lambda name: parts[name])
 
 
-def placements(work: Workload, cluster: Cluster, speed: Efficiency, asynchronous: bool = True) -> list[Placement]:
+def placements(work: Workload, cluster: Cluster, speed: Efficiency) -> list[Placement]:
     """Return the quickest placement of every kind and split, the quickest first; [] where the run has no room."""
-    found = [*_colocated(work, cluster, speed), *_separate(work, cluster, speed, asynchronous)]
+    found = [*_colocated(work, cluster, speed), *_separate(work, cluster, speed)]
     return sorted(found, key=lambda each: (each.seconds, each.kind, each.samplers))
 
 
@@ -106,7 +106,7 @@ def learned_share(work: Workload, cluster: Cluster, learned: Training) -> float:
     return min(1.0, states / (cluster.accelerator.memory * USABLE))
 
 
-def _separate(work: Workload, cluster: Cluster, speed: Efficiency, asynchronous: bool) -> Iterator[Placement]:
+def _separate(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[Placement]:
     for samplers in splits(cluster):
         learners = cluster.count - samplers
         learned = _best_training(work, cluster, learners, speed)
@@ -114,12 +114,12 @@ def _separate(work: Workload, cluster: Cluster, speed: Efficiency, asynchronous:
         if learned is None or drawn is None:
             continue
         sync = syncing(work, cluster, learners, samplers, speed)
-        for kind in ("separate", "asynchronous") if asynchronous else ("separate",):
-            yield Placement(kind, drawn, learned, sync, samplers, learners)  # type: ignore[arg-type]
+        yield Placement("separate", drawn, learned, sync, samplers, learners)
+        yield Placement("asynchronous", drawn, learned, sync, samplers, learners)
 
 
 def splits(cluster: Cluster) -> list[int]:
-    """Return how many accelerators may sample: parts of a node where there are few, whole nodes where there are many."""
+    """Return how many accelerators may sample: parts of a node where nodes are few, else whole ones."""
     unit = 1 if cluster.nodes <= 2 else cluster.per_node
     units = cluster.count // unit
     stride = max(1, units // 64)

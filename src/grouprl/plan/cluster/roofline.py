@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -139,26 +139,27 @@ def sampling(
 def _decode(work: Workload, cluster: Cluster, ranks: int, rows: int, slots: int, speed: Efficiency) -> float:
     """Return the seconds in which a copy decodes its rows, `slots` at once; a free slot is taken by the next row."""
 
-    def tick(active: int, age: float) -> float:
-        costs = token_seconds(work, cluster, ranks, active, work.prompt_tokens + age, speed)
-        return max(costs["memory"], costs["products"], costs["launches"]) + costs["links"]
-
-    return decoded(work.lengths(rows).tolist(), slots, lambda active: tick(active, work.completion_tokens / 2))
+    return decoded(work.lengths(rows).tolist(), slots, lambda active: tick(work, cluster, ranks, active, speed))
 
 
-def decoded(lengths: Sequence[float], slots: int, tick: object) -> float:
+def tick(work: Workload, cluster: Cluster, ranks: int, active: float, speed: Efficiency) -> float:
+    """Return the seconds of one more token of `active` sequences, half-way through their completions."""
+    costs = token_seconds(work, cluster, ranks, active, work.prompt_tokens + work.completion_tokens / 2, speed)
+    return max(costs["memory"], costs["products"], costs["launches"]) + costs["links"]
+
+
+def decoded(lengths: Sequence[float], slots: int, tick: Callable[[int], float]) -> float:
     """Return the seconds until sequences of these lengths are decoded, `slots` at once.
 
     `tick(active)` is the time of a token of so many sequences.
     """
-    assert callable(tick)
     waiting = iter(lengths)
     ends = [length for _, length in zip(range(slots), waiting, strict=False)]
     heapq.heapify(ends)
     now = seconds = 0.0
     while ends:
         end = ends[0]
-        seconds += (end - now) * float(tick(len(ends)))
+        seconds += (end - now) * tick(len(ends))
         now = end
         while ends and ends[0] <= now:
             heapq.heappop(ends)
@@ -184,7 +185,7 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     per_update = work.tokens * work.passes / work.updates / ranks
     passes = max(1, math.ceil(per_update / most))
     backward = 4 if work.trainable == work.parameters else 2
-    ratio = (2 + backward + 2) / 2  # forward, backward, and forward once more
+    ratio = (2 + backward + 2 * work.recomputed) / 2
     compute = ratio * forward_flops(work) * work.passes / (ranks * kind.flops * speed.training)
     sent = _sent(work, cluster, ranks, shard, speed, passes)
     exposed = max(0.0, sent - compute / work.updates)

@@ -1,7 +1,7 @@
 """A run in simulated time: samplers with free slots, learners, weights on their way, event by event.
 
-The roofline says how long each thing takes; the simulation adds what averages hide: lengths of completions at random, the
-last completion of a step, learners that wait for it, samplers that wait for their bound of staleness.
+The roofline says how long each thing takes; the simulation adds what averages hide: lengths of completions at random,
+the last completion of a step, learners that wait for it, samplers that wait for their bound of staleness.
 """
 
 from __future__ import annotations
@@ -50,7 +50,14 @@ class Simulation:
     """Samplers and learners of a placement."""
 
     def __init__(
-        self, work: Workload, cluster: Cluster, placement: Placement, speed: Efficiency, *, staleness: int, seed: int = 0
+        self,
+        work: Workload,
+        cluster: Cluster,
+        placement: Placement,
+        speed: Efficiency,
+        *,
+        staleness: int,
+        seed: int = 0,
     ) -> None:
         """Prepare; `staleness` is how many steps samplers may run ahead of the learners (0: in turn)."""
         self.work, self.placement, self.staleness = work, placement, staleness

@@ -42,6 +42,8 @@ class Workload:
     weight_bytes: float = 2
     """Of a weight as products read it."""
     reference: bool = False
+    recomputed: bool = True
+    """Whether activations are computed anew for the backward pass."""
 
     @property
     def rows(self) -> int:
@@ -80,7 +82,9 @@ class Workload:
 
     def lengths(self, count: int) -> np.ndarray:
         """Return [count] lengths of completions: quantiles of a log-normal with the mean, cut at the bound, mixed."""
-        places = (np.arange(count) * 0.6180339887498949 + 0.5) % 1.0  # neighbours are far apart, so that no part is long
+        places = (
+            np.arange(count) * 0.6180339887498949 + 0.5
+        ) % 1.0  # neighbours are far apart, so that no part is long
         normal = NormalDist()
         scale = np.exp(SPREAD * np.array([normal.inv_cdf(min(max(p, 1e-6), 1 - 1e-6)) for p in places]) - SPREAD**2 / 2)
         return np.clip(np.rint(self.completion_tokens * scale), 1, self.longest)
