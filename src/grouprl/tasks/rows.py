@@ -85,14 +85,14 @@ class RowTask(OptionTask):
         held_out_prompts = self._check(held_out, content) if held_out else _lowest(prompts, self.eval_fraction)
         self._content = content.hexdigest()[:16]
         self._tables = {"train": train, "eval": held_out or train}
-        kept = _positions(prompts, set(held_out_prompts), inside=False)
-        if held_out and len(kept) < len(prompts) and not self.drop_overlap:
+        training = _positions(prompts, set(held_out_prompts), inside=False)
+        if held_out and len(training) < len(prompts) and not self.drop_overlap:
             raise _overlap(train, held_out, prompts, held_out_prompts)
         chosen = (
             list(range(len(held_out.rows))) if held_out else _positions(prompts, set(held_out_prompts), inside=True)
         )
-        self._positions = {"train": kept, "eval": chosen}
-        if not kept:
+        self._positions = {"train": training, "eval": chosen}
+        if not training:
             raise InputError(
                 f"No prompt of {train.name} is left to train on",
                 "prompts that are held out are not trained on",
