@@ -1,6 +1,7 @@
 """Model-written Python, contained: no network, no files but its own, limited time, memory, processes and output."""
 
 from grouprl.sandbox.box import Sandbox
+from grouprl.sandbox.folder import Folder, FolderEntry
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
 from grouprl.sandbox.settings import SandboxSettings
@@ -8,6 +9,8 @@ from grouprl.sandbox.shared import active, run
 
 __all__ = [
     "LEVELS",
+    "Folder",
+    "FolderEntry",
     "Level",
     "LevelName",
     "Limits",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from grouprl.sandbox import filter, kernel, leftovers
+from grouprl.sandbox.folder import EPOCH
 
 INSIDE = 1000
 """The user's number inside namespaces."""
@@ -243,6 +244,7 @@ def _new_root(shown: Mapping[str, str], own: Sequence[str]) -> None:
     kernel.pivot_root(".", ".")
     kernel.unmount(".")
     os.chdir("/")
+    os.utime("/", (EPOCH, EPOCH))  # what `ls` says of the parent of a run's folder is the same in every process
     kernel.mount("", "/", kernel.REMOUNT | kernel.READ_ONLY | kernel.NO_SUID)
 
 
