@@ -5,7 +5,7 @@ from grouprl.sandbox.folder import Folder, FolderEntry
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
 from grouprl.sandbox.settings import SandboxSettings
-from grouprl.sandbox.shared import active, run
+from grouprl.sandbox.shared import active, execute, run
 
 __all__ = [
     "LEVELS",
@@ -19,5 +19,6 @@ __all__ = [
     "SandboxSettings",
     "Why",
     "active",
+    "execute",
     "run",
 ]

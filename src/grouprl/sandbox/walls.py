@@ -24,6 +24,8 @@ SHARED = "/tmp"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/lib32", "/libx32", "/sbin")
 LINKER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld-musl-x86_64.path")
+NAMES = ("/etc/alternatives",)
+"""Links by which Debian's systems find programs of several makes, awk among them."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def readable(packages: tuple[str, ...]) -> list[str]:
     Raises:
         OSError: if one of them is the whole disk.
     """
-    wanted = [*SYSTEM, *LINKER, sys.base_prefix, sys.base_exec_prefix, *packages]
+    wanted = [*SYSTEM, *LINKER, *NAMES, sys.base_prefix, sys.base_exec_prefix, *packages]
     places = {os.path.abspath(path) for path in wanted if os.path.exists(path)} - {
         p for p in SYSTEM if os.path.islink(p)
     }

@@ -45,6 +45,7 @@ from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
+from grouprl.tasks.terminal import TerminalTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tool_choice import Choose
@@ -114,6 +115,7 @@ __all__ = [
     "Task",
     "TaskDescription",
     "TeamTask",
+    "TerminalTask",
     "TextArena",
     "TicTacToeTask",
     "ToolCall",
