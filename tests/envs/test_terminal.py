@@ -1,5 +1,6 @@
 """The terminal: commands of an episode in one folder, and tests that cannot be fooled."""
 
+import json
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from grouprl.runtimes import SandboxRuntime
 from grouprl.tasks import load_task
 from grouprl.tasks.terminal_kinds import KINDS
 from grouprl.testing import check_environment
+from grouprl.tools.shell import ShellTools
 
 TESTS = [{"file": "answer.txt", "content": "42"}]
 
@@ -164,4 +166,46 @@ def test_luck_of_the_demonstrator_comes_from_its_generator():
     env = task.environment()
     env.reset(example, 0)
     assert env.demonstrate(random.Random(1)) == env.demonstrate(random.Random(1))
+    env.close()
+
+
+def test_the_same_jobs_with_tools():
+    task = load_task({"name": "terminal", "actions": "tools", "kinds": ["count", "replace"]})
+    for number in range(3):
+        example = task.example("train", number)
+        assert total_reward(task.environment(), example, task.solve(example).splitlines()) == 1
+        assert total_reward(task.environment(), example, ["The answer is 5."]) == 0
+        assert total_reward(task.environment(), example, task.solve(example).splitlines()[:1] * 3) in (0, 1)
+
+
+def called(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def test_the_tools_of_a_terminal():
+    env = ShellTools(SandboxRuntime, 8)
+    first = env.reset(Example("t", f"Do it{PROMPT}", {"files": {"a": "hi\n"}, "tests": TESTS}), 0)
+    assert [tool["function"]["name"] for tool in first.tools] == ["shell", "write_file", "read_file"]
+    assert first.messages[-1]["content"] == "Do it"
+    said = [
+        (called("shell", command="cat a; exit 2"), "hi\n[exit status 2]", True),
+        (called("read_file", path="a"), "hi\n", True),
+        (called("read_file", path="../x"), "error: The path '../x' is not inside the working folder", True),
+        (called("shell", command=" "), "error: there is no command", True),
+        (called("write_file", path="answer.txt", content="42"), "written", True),
+        (called("shell"), "shell: command: Field required", False),
+    ]
+    for action, expected, valid in said:
+        step = env.step(action)
+        assert (step.observation.messages[0]["content"], step.valid) == (expected, valid)
+    last = env.step("done")
+    assert (last.reward, last.terminated, env.score()["correct"]) == (1, True, 1)
+    env.close()
+
+
+def test_tools_are_judged_at_the_last_turn_too():
+    env = ShellTools(SandboxRuntime, 1)
+    env.reset(Example("t", f"Do it{PROMPT}", {"files": {}, "tests": TESTS}), 0)
+    step = env.step(called("write_file", path="answer.txt", content="42"))
+    assert (step.reward, step.truncated, step.terminated) == (1, True, False)
     env.close()

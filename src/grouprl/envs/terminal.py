@@ -142,19 +142,8 @@ class Shell(Game):
         self.followed += self.followed < len(solution) and command == solution[self.followed]
         found = self.runtime.run([*BOTH, command], seconds=self.seconds)
         self.commands, self.failed = self.commands + 1, self.failed + (not found.ok)
-        self.printed = self._told(found)
+        self.printed = shown_of(found, self.shown, self.ascii_only)
         return f"{self.printed}{PROMPT}" if self.printed else PROMPT.lstrip("\n"), True
-
-    def _told(self, found: CommandOutcome) -> str:
-        text = "".join(
-            char if char in SHOWN or (not self.ascii_only and char.isprintable()) else "?"
-            for char in (found.stdout + found.stderr).replace("\r\n", "\n")
-        )
-        notes = [f"[stopped: {found.stopped}]"] if found.stopped else []
-        if found.exit_code:
-            notes.append(f"[exit status {found.exit_code}]")
-        notes += [f"[{found.what}]"] if found.what else []
-        return "\n".join(filter(None, (cut_in_the_middle(text.rstrip("\n"), self.shown), *notes)))
 
     def _judge(self) -> bool:
         """Return whether all tests pass on what the commands left; nothing that they started is there any more."""
@@ -163,6 +152,20 @@ class Shell(Game):
         self.runtime.stop()
         self.runtime = None
         return all(passed(self.checks, folder, self.make))
+
+
+def shown_of(found: CommandOutcome, most: int, ascii_only: bool = False) -> str:
+    """Return what an agent is shown of a command: at most `most` characters that it printed, and how it ended."""
+    printed = (found.stdout + found.stderr).replace("\r\n", "\n").rstrip("\n")
+    text = "".join(char if _can_be_shown(char, ascii_only) else "?" for char in printed)
+    notes = [f"[stopped: {found.stopped}]"] if found.stopped else []
+    notes += [f"[exit status {found.exit_code}]"] if found.exit_code else []
+    notes += [f"[{found.what}]"] if found.what else []
+    return "\n".join(filter(None, (cut_in_the_middle(text, most), *notes)))
+
+
+def _can_be_shown(char: str, ascii_only: bool) -> bool:
+    return char in SHOWN or (not ascii_only and char.isprintable())
 
 
 def command_of(action: str) -> str:

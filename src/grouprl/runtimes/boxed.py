@@ -78,7 +78,7 @@ class SandboxRuntime:
         found = self._found(before, argv, as_bytes(stdin), self.settings.model_copy(update=update))
         self._commands += 1
         if found.why in ("refused", "starved") or found.lost:
-            raise RuntimeLost(f"The sandbox could not run a command ({found.why})", found.what)
+            raise RuntimeLost(f"The sandbox could not run a command ({found.why}): {found.what}")
         if found.folder is not None:
             self._folder = dict(found.folder)
         return _told(found)

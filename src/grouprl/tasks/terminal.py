@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import string
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.core.errors import suggest
 from grouprl.envs.terminal import PROMPT, SYSTEM, Shell
 from grouprl.records.examples import Example
@@ -18,6 +19,7 @@ from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.terminal_kinds import KINDS
+from grouprl.tools.shell import ShellTools
 
 EASY = ("count", "match", "select", "permission", "column", "replace")
 
@@ -48,6 +50,10 @@ class TerminalTask(EnvironmentTask):
     turns: int = Field(3, ge=1, description="most turns; 'done' is one, too")
     tokens: int = Field(72, ge=1, description="token budget of a command, its end included")
     shown: int = Field(600, ge=40, description="characters of what a command printed that are shown")
+    actions: Literal["commands", "tools"] = Field(
+        "commands", description="a command a turn, or calls of the tools shell, write_file and read_file"
+    )
+    form: str = Field("auto", description="how calls of tools are written; see the task 'tools'")
     system: str = Field(SYSTEM, description="what a policy with a chat template is told first")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
     sandbox: SandboxSettings = Field(
@@ -82,16 +88,12 @@ class TerminalTask(EnvironmentTask):
         """Whether commands may take long: then episodes wait in workers, side by side."""
         return False
 
-    def environment(self) -> Shell:
+    def environment(self) -> Shell | ShellTools:
         """Return a fresh episode."""
-        return Shell(
-            self._runtime,
-            self.turns,
-            seconds=self.sandbox.seconds,
-            shown=self.shown,
-            system=self.system,
-            noise=self.noise,
-        )
+        settings: dict[str, Any] = {"seconds": self.sandbox.seconds, "shown": self.shown, "noise": self.noise}
+        if self.actions == "tools":
+            return ShellTools(self._runtime, self.turns, form=self.form, **settings)
+        return Shell(self._runtime, self.turns, system=self.system, **settings)
 
     def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a job of one of the kinds."""
@@ -99,8 +101,12 @@ class TerminalTask(EnvironmentTask):
         return f"{job.words}{PROMPT}", job.columns()
 
     def solve(self, example: Example) -> str:
-        """Return the commands, one per line, and 'done'."""
-        return "\n".join([*example.columns["solution"], "done"][: self.turns])
+        """Return the commands, or the calls, one per line, and 'done'."""
+        commands = example.columns["solution"]
+        if self.actions == "tools":
+            form = JSON if self.form == AUTO else form_named(self.form)
+            commands = [form.write("shell", {"command": command}) for command in commands]
+        return "\n".join([*commands, "done"][: self.turns])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return the solutions of a few prompts, and having done nothing."""
