@@ -28,6 +28,7 @@ from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
 from grouprl.tasks.reflection import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
+from grouprl.tasks.repositories import RepositoriesTask
 from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
 from grouprl.tasks.rollouts import Rollouts
@@ -92,6 +93,7 @@ __all__ = [
     "ReasoningGym",
     "Recall",
     "Reflect",
+    "RepositoriesTask",
     "Retell",
     "Reverse",
     "Rollouts",

@@ -24,29 +24,12 @@ from grouprl.tools.shell import ShellTools
 EASY = ("count", "match", "select", "permission", "column", "replace")
 
 
-@register_task("terminal")
-class TerminalTask(EnvironmentTask):
-    """Do small jobs in a shell: count, find, rename, extract, write a script; tests look at the files that are left.
+class ShellTask(EnvironmentTask):
+    """A generated task whose prompts are jobs for a shell.
 
-    The prompt is "Write the number of lines of plum.md to out.txt", an action one bash command,
-    "wc -l < plum.md > out.txt". `done` ends the episode, as does the last turn; then the tests are run. They are never
-    where the commands run.
+    A subclass writes `generate`, with the columns of `grouprl.envs.Shell`: `files`, `tests`, `solution`, `slips`.
     """
 
-    levels = tuple(
-        {"kinds": kinds, "lines": lines}
-        for kinds, lines in (
-            (("count",), 3),
-            (("count", "match", "permission"), 4),
-            (EASY, 5),
-            ((*EASY, "order", "find"), 6),
-            (tuple(KINDS), 8),
-            (("find", "rename", "total", "script"), 12),
-        )
-    )
-
-    kinds: tuple[str, ...] = Field(EASY, min_length=1, description=f"kinds of jobs: {', '.join(KINDS)}")
-    lines: int = Field(5, ge=2, le=200, description="about how many lines a file has")
     turns: int = Field(3, ge=1, description="most turns; 'done' is one, too")
     tokens: int = Field(72, ge=1, description="token budget of a command, its end included")
     shown: int = Field(600, ge=40, description="characters of what a command printed that are shown")
@@ -59,14 +42,6 @@ class TerminalTask(EnvironmentTask):
     sandbox: SandboxSettings = Field(
         SandboxSettings(seconds=5), description="limits of a command, and the lowest level that will do"
     )
-
-    @field_validator("kinds")
-    @classmethod
-    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        for kind in kinds:
-            if kind not in KINDS:
-                raise ValueError(f"there is no kind '{kind}'. {suggest(kind, KINDS)}")
-        return kinds
 
     @property
     def max_turns(self) -> int:
@@ -95,11 +70,6 @@ class TerminalTask(EnvironmentTask):
             return ShellTools(self._runtime, self.turns, form=self.form, **settings)
         return Shell(self._runtime, self.turns, system=self.system, **settings)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a job of one of the kinds."""
-        job = KINDS[rng.choice(self.kinds)](rng, self.lines)
-        return f"{job.words}{PROMPT}", job.columns()
-
     def solve(self, example: Example) -> str:
         """Return the commands, or the calls, one per line, and 'done'."""
         commands = example.columns["solution"]
@@ -123,3 +93,41 @@ class TerminalTask(EnvironmentTask):
 
     def _runtime(self) -> SandboxRuntime:
         return SandboxRuntime(self.sandbox)
+
+
+@register_task("terminal")
+class TerminalTask(ShellTask):
+    """Do small jobs in a shell: count, find, rename, extract, write a script; tests look at the files that are left.
+
+    The prompt is "Write the number of lines of plum.md to out.txt", an action one bash command,
+    "wc -l < plum.md > out.txt". `done` ends the episode, as does the last turn; then the tests are run. They are never
+    where the commands run.
+    """
+
+    levels = tuple(
+        {"kinds": kinds, "lines": lines}
+        for kinds, lines in (
+            (("count",), 3),
+            (("count", "match", "permission"), 4),
+            (EASY, 5),
+            ((*EASY, "order", "find"), 6),
+            (tuple(KINDS), 8),
+            (("find", "rename", "total", "script"), 12),
+        )
+    )
+
+    kinds: tuple[str, ...] = Field(EASY, min_length=1, description=f"kinds of jobs: {', '.join(KINDS)}")
+    lines: int = Field(5, ge=2, le=200, description="about how many lines a file has")
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        for kind in kinds:
+            if kind not in KINDS:
+                raise ValueError(f"there is no kind '{kind}'. {suggest(kind, KINDS)}")
+        return kinds
+
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a job of one of the kinds."""
+        job = KINDS[rng.choice(self.kinds)](rng, self.lines)
+        return f"{job.words}{PROMPT}", job.columns()
