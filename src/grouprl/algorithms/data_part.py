@@ -127,7 +127,7 @@ class DataPart(Part):
     """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
     teaches: ClassVar[bool] = False
     """Whether the part has `lessons`."""
-    ahead: ClassVar[bool] = False
+    async_safe: ClassVar[bool] = False
     """Whether the part may choose for a step while the results of the steps before it are still on their way
     (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
 

@@ -59,7 +59,11 @@ KINDS: dict[str, str] = {
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
 
-OLD_PARTS = {"question_advantage": "prompt_advantage", "initial_answers": "initial_completions"}
+OLD_PARTS = {
+    "question_advantage": "prompt_advantage",
+    "initial_answers": "initial_completions",
+    "kept_entropy_bonus": "top_entropy_bonus",
+}
 """What parts were called in the version before."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {
@@ -94,7 +98,7 @@ class RunFacts:
     """Turns of an episode at most."""
     agents: int = 1
     """How many agents act."""
-    ahead: int = 0
+    async_steps: int = 0
     """How many steps completions may be sampled ahead of their update; 0: every completion is the current policy's."""
     fresh_old: bool = True
     """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""

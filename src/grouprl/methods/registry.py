@@ -202,13 +202,13 @@ def _merged(
     entry: Entry, theirs: Mapping[str, inspect.Parameter], own: Mapping[str, inspect.Parameter]
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters of an entry with a base: the base's in their order, then those that are new."""
-    kept = _kept(entry, theirs)
+    inherited = _inherited(entry, theirs)
     new = {k: p for k, p in own.items() if p.default is not p.empty or k not in theirs}
-    chosen = {k: new.get(k, p) for k, p in theirs.items() if k in kept or k in own} | new
+    chosen = {k: new.get(k, p) for k, p in theirs.items() if k in inherited or k in own} | new
     return {k: p.replace(kind=p.KEYWORD_ONLY) for k, p in chosen.items()}
 
 
-def _kept(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
+def _inherited(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
     """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
     for name in entry.keeps or ():
         if name not in theirs:

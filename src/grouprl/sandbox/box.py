@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from grouprl.core.errors import InputError, RunError, suggest
-from grouprl.sandbox import fork_server as keeper
+from grouprl.sandbox import fork_server
 from grouprl.sandbox.fork_server import LENGTH
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
@@ -45,7 +45,7 @@ class _Server:
         request, self.requests = os.pipe()
         self.replies, reply = os.pipe()
         self.said = tempfile.TemporaryFile()  # noqa: SIM115
-        script = str(Path(keeper.__file__))
+        script = str(Path(fork_server.__file__))
         python = getattr(sys, "_base_executable", sys.executable)
         self.child = subprocess.Popen(
             [python, "-s", "-S", "-B", script, level, str(request), str(reply), *packages],

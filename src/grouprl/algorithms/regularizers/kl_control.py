@@ -53,7 +53,7 @@ class Controlled(DataPart):
     target: float
     horizon: int
 
-    ahead = True
+    async_safe = True
 
     def current(self, context: RunContext) -> float:
         """Return the weight of the present step."""

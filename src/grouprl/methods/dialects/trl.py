@@ -21,7 +21,7 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.stop_gradient import Capped
 from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
-from grouprl.algorithms.regularizers.top_entropy import KeptEntropyBonus
+from grouprl.algorithms.regularizers.top_entropy import TopEntropyBonus
 from grouprl.algorithms.rewards.shaping import KLInReward, RewardClip
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, Share
@@ -119,7 +119,7 @@ def switches(
         estimator="weighted_k3" if use_bias_correction_kl else "k3",
         ratio=importance_sampling_level if use_bias_correction_kl else "token",
     )
-    bonus = KeptEntropyBonus(coef=entropy_coef, share=top_entropy_quantile)
+    bonus = TopEntropyBonus(coef=entropy_coef, share=top_entropy_quantile)
     far = () if off_policy_mask_threshold is None else (LeftBehind(threshold=off_policy_mask_threshold),)
     flat = () if top_entropy_quantile == 1 else (TopEntropy(share=top_entropy_quantile),)
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
