@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
-from grouprl.policy.passes import PassSettings
+from grouprl.policy.passes import AUTO, PassSettings
 
 SIZES = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32}
 
@@ -24,7 +24,7 @@ class TinyBuilders:
     lora: tuple[tuple[str, object], ...] | None = None
     dtype: str = "float64"
     mixed: bool = False
-    passes: PassSettings = PassSettings()
+    passes: PassSettings = AUTO
     token_budget: int = 64
     alphabet: str = "0123456789"
 
