@@ -418,6 +418,14 @@ class SpreadPolicy(Policy, Protocol):
         """Scale the gradient to a norm of at most `limit`; return its norm before."""
         ...
 
+    def save_parts(self, folder: Path, /) -> None:
+        """Write weights and optimiser state from wherever they lie; OSError where that failed."""
+        ...
+
+    def load_parts(self, folder: Path, /) -> None:
+        """Go on with what `save_parts` wrote, from whatever number of processes."""
+        ...
+
     def snapshot(self) -> Scorer:
         """Return the policy as it is now, frozen."""
         ...

@@ -289,6 +289,18 @@ class ShardedPolicy(Trainable):
         self.ranks.call(work.load, [state, *[None] * (self.ranks.count - 1)])
         self._stale = True
 
+    def save_parts(self, folder: Path) -> None:
+        """Write weights and optimiser state from all ranks; raises OSError where one of them could not."""
+        from grouprl.policy.rank_checkpoint import save_parts
+
+        save_parts(self, folder)
+
+    def load_parts(self, folder: Path) -> None:
+        """Go on with what `save_parts` wrote, on whatever number of ranks; RunError or InputError if it cannot be."""
+        from grouprl.policy.rank_checkpoint import load_parts
+
+        load_parts(self, folder)
+
     def changed(self) -> None:
         """Say that weights have changed: the whole copies are no longer what the policy is."""
         self._stale = True
