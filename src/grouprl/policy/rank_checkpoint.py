@@ -28,10 +28,8 @@ def save_parts(policy: ShardedPolicy, folder: Path) -> None:
 
 def load_parts(policy: ShardedPolicy, folder: Path) -> None:
     """Read weights and optimiser state on all ranks; raises RunError or InputError where they do not fit."""
-    shapes = names_and_shapes(folder)
-    stored = {
-        n.removeprefix(WEIGHTS): torch.empty(s, device="meta") for n, (s, _) in shapes.items() if n[:8] == WEIGHTS
-    }
+    shapes = {name: shape for name, (shape, _) in names_and_shapes(folder).items() if name.startswith(WEIGHTS)}
+    stored = {name.removeprefix(WEIGHTS): torch.empty(shape, device="meta") for name, shape in shapes.items()}
     check_state(dict(policy.named_parameters()), stored)
     policy.ranks.each(_load, folder)
     policy.changed()
