@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from ranks import start_ranks
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from grouprl.policy.tiny import char_tokenizer
+from ranks import start_ranks
 
 TIMING = ("seconds", "tokens_per_second", "memory_mb", "tokens_per")
 REWARD = """def digits(completion, **_):
@@ -47,7 +49,8 @@ def write_config(folder: Path, **more: Any) -> Path:
         "warmup": {"steps": 3, "batch": 8},
         "batch": {"prompts": 6, "group_size": 4, "minibatches": 2, "tokens_per_microbatch": 128},
         "eval": {"every": 0, "prompts": 8, "final_prompts": 8},
-        "run": {"checkpoint_every": 2},
+        "run": {"checkpoint_every": 2, "rank_timeout": 60},
+        "plugins": [str(Path(__file__).with_name("rank_killer.py"))],
         **more,
     }
     path = folder / "run.yaml"
@@ -70,6 +73,27 @@ def train_on(ranks: int, config: Path, folder: Path, *more: str, timeout: float 
     codes = [process.returncode for process in started]
     assert codes == [0] * ranks, (codes, *(out[-2000:] + error[-2000:] for out, error in said))
     return said[0][0]
+
+
+def launch(ranks: int, config: Path, folder: Path, *more: str, fault: str = "") -> tuple[int, str]:
+    """Run `grouprl launch` with a fault of `rank_killer`; return its exit code and all that it said."""
+    line = [*command(config, folder, *more)]
+    line[3:3] = ["launch", "-n", str(ranks)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "RANK_FAULT": fault}
+    found = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=400)
+    return found.returncode, found.stdout + found.stderr
+
+
+def evidence(folder: Path) -> dict[str, object]:
+    """Everything a run leaves that must not depend on interruptions."""
+    rollouts = {path.name: path.read_bytes() for path in sorted((folder / "rollouts").iterdir())}
+    model = [path.read_bytes() for path in sorted((folder / "model").rglob("*.safetensors"))]
+    assert model
+    assert rollouts
+    samples = (folder / "samples.json").read_text()
+    last = max((folder / "checkpoints").glob("step-*")) / "shards"
+    parts = {path.name: path.read_bytes() for path in sorted(last.glob("*.distcp"))}
+    return {"metrics": metrics(folder), "rollouts": rollouts, "model": model, "samples": samples, "parts": parts}
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.config.sections import Optim
 from grouprl.core.leading import own_rank
 from grouprl.policy.optimizers import build_optimizer
+from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.ranks import Ranks, follow, leading
 from grouprl.policy.sharded import ShardedPolicy
 from grouprl.policy.sharded_optimizer import ShardedOptimizer
@@ -48,7 +49,8 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> di
             (sharded, ShardedOptimizer(sharded, make, optim.name)),
         )
     ]
-    start = one.trainable_state()
+    start = {name: tensor + 0.01 for name, tensor in one.trainable_state().items()}  # adapters begin at zero
+    one.load_trainable_state(start)
     sharded.load_trainable_state(start)
     apart = {"metrics": 0.0}
     for seed in range(STEPS):
@@ -70,7 +72,7 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> di
 
 
 def main(names: list[str]) -> None:
-    """Print, as JSON, how far apart each `method`, `method+lora` or `method:optimiser` ends."""
+    """Print, as JSON, how far apart each `method`, `method+lora`, `method+anew` or `method:optimiser` ends."""
     if own_rank():
         return follow()
     with leading() as ranks:
@@ -78,8 +80,9 @@ def main(names: list[str]) -> None:
         found = {}
         for name in names:
             plain, _, optimiser = name.partition(":")
-            plain, lora, _ = plain.partition("+lora")
-            builders = TinyBuilders(lora=(("r", 4),) if lora else None)
+            plain, _, more = plain.partition("+")
+            anew = PassSettings(checkpointing="on") if more == "anew" else AUTO
+            builders = TinyBuilders(lora=(("r", 4),) if more == "lora" else None, passes=anew)
             found[name] = compare(ranks, plain, Optim(name=optimiser or "adamw"), builders)
         print(json.dumps({"ranks": ranks.count, "found": found}))
     return None

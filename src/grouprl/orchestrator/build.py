@@ -18,6 +18,7 @@ from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
+from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.team import TeamPolicy
@@ -94,17 +95,20 @@ def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
 def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
     """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay.
 
-    Raises InputError for one that cannot step a policy that lies on several ranks.
+    Weights in half precision are stepped in float32 (`MasterWeights`). Raises InputError for one that cannot step a policy that lies on several ranks.
     """
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
+    make = partial(build_optimizer, optim, lr=rate, weight_decay=decay)
     if current_ranks() is None:
-        return build_optimizer(optim, policy.parameters(), lr=rate, weight_decay=decay)
+        parameters = policy.parameters()
+        half = any(parameter.dtype in HALF for parameter in parameters)
+        return MasterWeights(parameters, make) if half else make(parameters)
     from grouprl.policy.sharded import ShardedPolicy
     from grouprl.policy.sharded_optimizer import ShardedOptimizer
 
     assert isinstance(policy, ShardedPolicy)
-    return ShardedOptimizer(policy, partial(build_optimizer, optim, lr=rate, weight_decay=decay), optim.name)
+    return ShardedOptimizer(policy, make, optim.name)
 
 
 def pass_settings(model: Model) -> PassSettings:
