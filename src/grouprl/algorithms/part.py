@@ -117,6 +117,9 @@ class Part:
     """Whether the formula needs the policy's current entropies, with gradient."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    reads_gradients: ClassVar[bool] = False
+    """Whether an update part reads or changes `.grad` itself, so that the policy cannot lie in parts on several
+    ranks."""
     also: ClassVar[Mapping[str, str]] = {}
     """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
     renamed: ClassVar[Mapping[str, str]] = {}
