@@ -239,7 +239,9 @@ def draw(records: Sequence[Record], path: Path) -> None:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes of the folder real, or runs such as sums-lora-s1.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Recipes of the folder real, or runs such as sums-lora-s1.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
     minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting of all runs, key=value.")] = None,
