@@ -239,7 +239,9 @@ def draw(records: Sequence[Record], path: Path) -> None:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes of the folder real; all if none is named.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Recipes of the folder real, or runs such as sums-lora-s1.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
     minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting of all runs, key=value.")] = None,
@@ -251,7 +253,7 @@ def main(
     model, source = fetch(RUNS / "model")
     for trial in trials(seeds):
         known = {(r["recipe"], r["mode"], r["seed"]): r["version"] for r in records}
-        wanted = not names or trial.recipe in names
+        wanted = not names or trial.recipe in names or trial.name in names
         if not wanted or known.get((trial.recipe, trial.mode, trial.seed)) == trial.version:
             continue
         if time.monotonic() - begun > 60 * minutes:

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-import numpy as np
-
-from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import Part, RunFacts
-from grouprl.core.batch import Batch
-from grouprl.protocols import EntropyScaling
-from grouprl.records.examples import Example, Prompt
-from grouprl.records.prompt_history import PromptHistory
-from grouprl.records.requests import RolloutRequest
-from grouprl.records.rollout import Rollout
-from grouprl.records.samples import ScoredSamples
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from grouprl.algorithms.lessons import Lesson, Shown
+    from grouprl.core.batch import Batch
+    from grouprl.protocols import EntropyScaling
+    from grouprl.records.examples import Example, Prompt
+    from grouprl.records.prompt_history import PromptHistory
+    from grouprl.records.requests import RolloutRequest
+    from grouprl.records.rollout import Rollout
+    from grouprl.records.samples import ScoredSamples
     from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]

@@ -205,13 +205,16 @@ def memory(
     per token; measured within a tenth of this for both engines when prompts are not shared.
     """
     size, train = model.bytes_each, model.trainable
+    wide = max(size, 4)  # the optimiser computes in float32 or better
     per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
     chunk = CHUNK_ELEMENTS.get(model.device.partition(":")[0], CHUNK_ELEMENTS["cuda"])
     costs = [
         Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
         Cost("gradients", train * size, f"{train:,} trainable × {size} bytes"),
-        Cost("Adam moments", 2 * train * size, f"2 × {train:,} × {size} bytes"),
+        Cost("Adam moments", 2 * train * wide, f"2 × {train:,} × {wide} bytes"),
     ]
+    if wide > size:
+        costs.append(Cost("float32 copies", train * wide, f"{train:,} × {wide} bytes: what the optimiser steps"))
     if reference:
         costs.append(Cost("reference copy", model.parameters * size, f"{model.parameters:,} × {size} bytes"))
     if second_models:

@@ -19,12 +19,14 @@ from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
+from grouprl.orchestrator.rank_build import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import (
     PromptEncoder,
@@ -226,6 +228,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
+            *(rank_refusals(run) if current_ranks() is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stages import one_of
-from grouprl.config.rates import learning_rate, update_ratio
+from grouprl.config.rates import learning_rate, ratio_of_squares, update_ratio, update_squares
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -37,6 +37,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import StepRollout, collect_rollout, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
+from grouprl.protocols import SpreadPolicy
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.sampler import MakeEngine
@@ -326,7 +327,13 @@ def _update(
 def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
     """How far the last optimiser step went, where there was one."""
     assert session.optimizer is not None
-    ratio = update_ratio(session.optimizer) if metrics["grad_norm"] > 0 else None
+    if not metrics["grad_norm"] > 0:
+        return {}
+    if isinstance(session.policy, SpreadPolicy):
+        pieces = [each for each in session.optimizer.measured(update_squares) if each is not None]
+        ratio = ratio_of_squares(pieces) if pieces else None
+    else:
+        ratio = update_ratio(session.optimizer)
     return {} if ratio is None else {"update_ratio": ratio}
 
 
