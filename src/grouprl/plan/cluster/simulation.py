@@ -41,6 +41,7 @@ class _Replica:
     tokens: float = 0.0
     """Tokens that each sequence of this copy has had since the beginning."""
     since: float = 0.0
+    """Until when `tokens` counts; later than now while new weights arrive."""
     busy: float = 0.0
     version: int = 0
     """Grows with every change, so that an event that was foreseen before it is known to be stale."""
@@ -83,7 +84,9 @@ class Simulation:
         self._admit(steps)
         while self.trained < steps:
             self.now, number, what, version = heapq.heappop(self._events)
-            if what == "trained":
+            if what == "updated":
+                self._send()
+            elif what == "trained":
                 self.trained += 1
                 self.ended.append(self.now)
                 self._admit(steps)
@@ -132,17 +135,18 @@ class Simulation:
 
     def _advance(self, replica: _Replica) -> None:
         """Let a copy decode until now."""
+        passed = max(0.0, self.now - replica.since)  # it may stand still until later
         if replica.ends:
-            replica.tokens += (self.now - replica.since) / self._seconds[len(replica.ends)]
-            replica.busy += self.now - replica.since
-        replica.since = self.now
+            replica.tokens += passed / self._seconds[len(replica.ends)]
+            replica.busy += passed
+        replica.since = max(replica.since, self.now)
 
     def _foresee(self, number: int) -> None:
         replica = self.replicas[number]
         replica.version += 1
         if replica.ends:
             left = max(0.0, replica.ends[0][0] - replica.tokens)
-            at = self.now + left * self._seconds[len(replica.ends)]
+            at = replica.since + left * self._seconds[len(replica.ends)]
             heapq.heappush(self._events, (at, number, "sampled", replica.version))
 
     def _finish(self, number: int) -> None:
@@ -166,7 +170,15 @@ class Simulation:
         self._learning += seconds
         self.stale.append(self.trained - self._started[step])
         self._free_at = self.now + seconds + self.placement.sync
-        heapq.heappush(self._events, (self._free_at, -1, "trained", 0))
+        heapq.heappush(self._events, (self.now + seconds, -1, "updated", 0))
+
+    def _send(self) -> None:
+        """Send new weights: learners and samplers stand still meanwhile."""
+        for number, replica in enumerate(self.replicas):
+            self._advance(replica)
+            replica.since = self.now + self.placement.sync
+            self._foresee(number)
+        heapq.heappush(self._events, (self.now + self.placement.sync, -1, "trained", 0))
 
 
 def simulate(
