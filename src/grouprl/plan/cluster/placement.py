@@ -11,8 +11,8 @@ from grouprl.plan.cluster.hardware import Cluster
 from grouprl.plan.cluster.roofline import (
     USABLE,
     Efficiency,
-    Sampling,
-    Training,
+    SamplingTime,
+    TrainingTime,
     sampling,
     syncing,
     training,
@@ -32,8 +32,8 @@ class Placement:
     """One way to place a run; seconds are of a step."""
 
     kind: Kind
-    sampling: Sampling
-    training: Training
+    sampling: SamplingTime
+    training: TrainingTime
     sync: float
     samplers: int
     learners: int
@@ -100,7 +100,7 @@ def _colocated(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[
         yield Placement("colocated", drawn, learned, sync, cluster.count, cluster.count)
 
 
-def learned_share(work: Workload, cluster: Cluster, learned: Training) -> float:
+def learned_share(work: Workload, cluster: Cluster, learned: TrainingTime) -> float:
     """Return the share of a rank's memory that weights and moments keep while it samples."""
     states = (4 * work.parameters + 12 * work.trainable) / learned.shard
     return min(1.0, states / (cluster.accelerator.memory * USABLE))
@@ -128,12 +128,12 @@ def splits(cluster: Cluster) -> list[int]:
 
 def _best_sampling(
     work: Workload, cluster: Cluster, count: int, speed: Efficiency, share: float = 1.0
-) -> Sampling | None:
+) -> SamplingTime | None:
     found = [sampling(work, cluster, count, ranks, speed, share) for ranks in _powers(min(count, cluster.per_node))]
     return min((each for each in found if each is not None), key=lambda each: each.seconds, default=None)
 
 
-def _best_training(work: Workload, cluster: Cluster, ranks: int, speed: Efficiency) -> Training | None:
+def _best_training(work: Workload, cluster: Cluster, ranks: int, speed: Efficiency) -> TrainingTime | None:
     shards = {ranks, *(each for each in _powers(min(ranks, cluster.per_node)) if ranks % each == 0)}
     found = [training(work, cluster, ranks, shard, speed) for shard in sorted(shards)]
     return min((each for each in found if each is not None), key=lambda each: each.seconds, default=None)

@@ -41,7 +41,7 @@ class Efficiency:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingTime:
     """A rollout on `replicas` copies of the model, each over `ranks` accelerators."""
 
     seconds: float
@@ -56,7 +56,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingTime:
     """The optimiser steps on a rollout, and what is scored before."""
 
     seconds: float
@@ -113,7 +113,7 @@ def token_seconds(
 
 def sampling(
     work: Workload, cluster: Cluster, count: int, ranks: int, speed: Efficiency, share: float = 1.0
-) -> Sampling | None:
+) -> SamplingTime | None:
     """Return the time of a rollout on `count` accelerators, copies over `ranks` each; None where the model has no room.
 
     Every copy gets its share of the completions, the longest among them; prompts are computed once per group.
@@ -130,7 +130,7 @@ def sampling(
     decode = _decode(work, cluster, ranks, rows, min(at_once, rows), speed)
     busy = min(at_once, rows)
     costs = token_seconds(work, cluster, ranks, busy, work.prompt_tokens + work.completion_tokens / 2, speed)
-    return Sampling(
+    return SamplingTime(
         prefill + decode, prefill, decode, replicas, ranks, at_once, max(costs, key=lambda name: costs[name])
     )
 
@@ -168,7 +168,7 @@ def decoded(lengths: Sequence[float], slots: int, tick: Callable[[int], float]) 
     return seconds
 
 
-def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency) -> Training | None:
+def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency) -> TrainingTime | None:
     """Return the time of the optimiser steps on `ranks` accelerators, weights spread over `shard` of them each.
 
     Weights and moments are float32, gathered in bfloat16 for each pass, gradients summed in float32 (as FSDP2 with
@@ -191,7 +191,7 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     exposed = max(0.0, sent - compute / work.updates)
     scoring = work.scorings * forward_flops(work) / (ranks * kind.flops * speed.scoring)
     optimiser = 7 * 4 * work.trainable / shard / (kind.bandwidth * speed.bandwidth)
-    return Training(
+    return TrainingTime(
         seconds=compute + scoring + work.updates * (exposed + optimiser),
         compute=compute,
         scoring=scoring,
