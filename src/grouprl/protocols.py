@@ -222,7 +222,7 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
     """
 
     @property
-    def ahead(self) -> bool:
+    def asynchronous(self) -> bool:
         """Whether samples may be older than the weights they are trained on."""
 
     def begin(self, say: Callable[[str], None]) -> None:

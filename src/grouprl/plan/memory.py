@@ -20,13 +20,13 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.fit import check_config, check_files, check_state
 from grouprl.policy.gguf import as_folder
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
 from grouprl.policy.lora import adapts, check_targets
+from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 
@@ -222,10 +222,10 @@ def memory(
         copies = each if samplers == 1 else f"{samplers} × {each}"
         costs.append(Cost(SAMPLER, samplers * model.parameters * size, copies))
         costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
-    kept = activations(model, batch)
+    activation_bytes = activations(model, batch)
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
     if anew:
-        kept = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
+        activation_bytes = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
         how = (
             f"{batch.tokens_per_pass:,} tokens × ({model.layers} layers × {model.hidden} + {per_token:,}) numbers × "
             f"{size} bytes"
@@ -238,7 +238,7 @@ def memory(
     )
     return (
         *costs,
-        Cost("activations of a pass", kept, how),
+        Cost("activations of a pass", activation_bytes, how),
         Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, whatever the vocabulary"),
         Cost("rollout cache", max(1, samplers) * cache, cached),
     )

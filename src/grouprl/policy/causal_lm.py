@@ -21,7 +21,14 @@ from grouprl.policy.frozen import FrozenPolicy
 from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
-from grouprl.policy.passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
+from grouprl.policy.passes import (
+    AUTO,
+    PassSettings,
+    bytes_per_token,
+    cached_tokens,
+    checkpointing_threshold,
+    free_bytes,
+)
 from grouprl.policy.precision import Precision
 from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from grouprl.policy.trainable import Trainable, check_cotangents
@@ -73,8 +80,8 @@ class CausalPolicy(Trainable):
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
         self._cached_tokens = cached_tokens(text, self.device)
-        kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: ModelEngine = choose_engine(model, engine, passes, kept, precision)
+        checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
+        self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
         self.value_head = self._build_value_head() if value_head else None
 
     @property

@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.fit import check_config, check_files, check_state
 from grouprl.policy.gguf import as_folder
 from grouprl.policy.hub import check_on_hub
 from grouprl.policy.lora import add_lora
+from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.storage.pickles import refusal

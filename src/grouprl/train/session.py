@@ -25,8 +25,8 @@ from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
 from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import Health
-from grouprl.orchestrator.asynchronous.ahead import Ahead, runs_ahead
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
+from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
 from grouprl.orchestrator.build import build_policy, make_optimizer
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
@@ -161,7 +161,7 @@ class Session:
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
-        self.context.rounds.close()
+        self.context.sample_source.close()
         close_reward(self.reward)
         self.collector.close()
 
@@ -420,8 +420,8 @@ def assemble(
         health=Health(_health_facts(config, method, budget, sampler.exact, policy), run.read_metrics()),
         phase="train",
     )
-    if runs_ahead(config):
-        context.rounds = Ahead(context, policy)
+    if is_asynchronous(config):
+        context.sample_source = AsyncSource(context, policy)
     return session
 
 
@@ -440,7 +440,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         completions=config.batch.prompts * config.batch.group_size,
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
-        ahead=config.run.async_steps,
+        async_steps=config.run.async_steps,
         grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
         waits=method.update.start if isinstance(method.update, LateStart) else 0,
         clips="old_bt" in method.objective.needs(),
