@@ -63,7 +63,7 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 real: $(READY)  ## let a pretrained model learn four tasks, three seeds each, and record it (goes on where it stopped)
 	$(BIN)/python scripts/real.py $(REAL)
 
-fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, kills and other faults, a real model
+fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, kills and other faults
 	$(BIN)/python scripts/fsdp.py $(FSDP)
 
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
