@@ -182,7 +182,7 @@ def distributed(whole: Tensor, like: DTensor) -> DTensor:
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's piece of a distributed tensor, which shares its memory."""
     assert isinstance(tensor, DTensor)
-    return tensor.detach().to_local()
+    return tensor.to_local().detach()
 
 
 def _pass_of_nothing(policy: RankPolicy, wanted: Wanted) -> None:
