@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real kills soak parity clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 
 real: $(READY)  ## let a pretrained model learn six tasks, three seeds each, and record it (goes on where it stopped)
 	$(BIN)/python scripts/real.py $(REAL)
+
+fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, kills and other faults
+	$(BIN)/python scripts/fsdp.py $(FSDP)
 
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
 	$(BIN)/python scripts/kills.py

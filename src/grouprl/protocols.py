@@ -432,6 +432,15 @@ class SpreadPolicy(Policy, Protocol):
 
 
 @runtime_checkable
+class SpreadOptimizer(Protocol):
+    """The optimiser of a spread policy, in as many pieces."""
+
+    def measured(self, measure: Callable[[torch.optim.Optimizer], Any], /) -> list[Any]:
+        """Return what `measure`, which can be pickled by name, finds of the optimiser of each piece."""
+        ...
+
+
+@runtime_checkable
 class PolicyStatistics(Protocol):
     """A policy that can say more of the distributions it sampled from than their log-probs."""
 
@@ -592,6 +601,7 @@ __all__ = [
     "SamplingSession",
     "Scorer",
     "Spaces",
+    "SpreadOptimizer",
     "SpreadPolicy",
     "StoredRow",
     "StoredRows",

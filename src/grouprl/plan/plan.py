@@ -19,7 +19,7 @@ from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
-from grouprl.core.leading import current_ranks
+from grouprl.core.leading import current_ranks, ranks_here
 from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
@@ -47,6 +47,7 @@ from grouprl.plan.memory import (
     human,
     memory,
     memory_of_kind,
+    memory_on_ranks,
     peak,
     read_model,
 )
@@ -203,6 +204,9 @@ def plan(run: Config | ResolvedRun) -> Plan:
         if model is not None
         else memory_of_kind(run)
     )
+    if (ranks := current_ranks()) is not None:
+        here = ranks_here() if resolve_device(config.model.device).type == "cpu" else 1
+        costs = memory_on_ranks(costs, ranks.count, here)
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
