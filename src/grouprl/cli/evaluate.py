@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.options import Checkpoint, ModelDevice, RunOrModel
+from grouprl.cli.options import CheckpointStep, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -63,7 +63,7 @@ def eval_command(
     greedy: GreedyOrSampled = None,
     temperature: EvalTemperature = None,
     max_new_tokens: NewTokens = None,
-    checkpoint: Checkpoint = None,
+    checkpoint: CheckpointStep = None,
     reward: RewardFunction = None,
     seed: EvalSeed = None,
     device: ModelDevice = "auto",

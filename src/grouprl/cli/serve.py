@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from grouprl.cli.options import Checkpoint, ModelDevice, RunOrModel
+from grouprl.cli.options import CheckpointStep, ModelDevice, RunOrModel
 from grouprl.core.errors import InputError
 
-Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")]
+HostAddress = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")]
+PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")]
 ServedName = Annotated[str | None, typer.Option(help="The model's name for clients (default: the source's name).")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of a completion, where a request sets no limit.")]
 AtOnce = Annotated[int, typer.Option(min=1, help="Completions sampled at the same time.")]
@@ -46,9 +46,9 @@ CallSyntaxName = Annotated[
 
 def serve_command(
     source: RunOrModel,
-    checkpoint: Checkpoint = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
+    checkpoint: CheckpointStep = None,
+    host: HostAddress = "127.0.0.1",
+    port: PortNumber = 8000,
     name: ServedName = None,
     max_tokens: MaxTokens = 1024,
     at_once: AtOnce = 64,
