@@ -70,14 +70,18 @@ def test_rows_are_what_the_policy_sampled(function):
 
 
 def test_a_refused_request_is_reported_as_what_it_was():
-    with pytest.raises(InputError, match=r"without asking the model: BadRequestError(?s:.*)not held to a form"):
+    with pytest.raises(
+        InputError,
+        match=r"without a request to the model: BadRequestError(?s:.*)not "
+        r"constrained to a format",
+    ):
         begun("wants_json")
     with pytest.raises(InputError, match=r"its last request was refused: There is no POST /v1/embeddings; there is"):
         begun("hides_refusals")
     environment, _ = begun("asks_then_hides")
     last = environment.step("7")
     assert last.terminated
-    assert "not held to a form" in last.info["refused"][0]
+    assert "not constrained to a format" in last.info["refused"][0]
     environment.close()
     environment, _ = begun("sulks", timeout=0.8)
     with pytest.raises(TimeoutError, match=r"within 0\.8 seconds; its last request was refused: response_format"):
@@ -101,8 +105,8 @@ COMMAND = """
 @pytest.mark.parametrize(
     ("then", "error", "message"),
     [
-        ("pass", InputError, "ended without asking the model: it printed: planning\nno answer: 400"),
-        ("sys.exit(3)", InputError, "ended without asking the model: exit code 3: planning\nno answer: 400"),
+        ("pass", InputError, "ended without a request to the model: it printed: planning\nno answer: 400"),
+        ("sys.exit(3)", InputError, "ended without a request to the model: exit code 3: planning\nno answer: 400"),
         ("sys.exit('odd')", InputError, "exit code 1: odd"),
         ("time.sleep(60)", TimeoutError, "within 3 seconds: exit code -9: planning\nno answer: 400"),
     ],

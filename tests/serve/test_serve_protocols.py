@@ -384,13 +384,17 @@ def test_variables_of_the_template():
 
 JSON_SCHEMA = {"type": "json_schema", "name": "x", "schema": {}}
 REFUSED = [
-    ("chat/completions", {"response_format": {"type": "json_object"}}, "sampling is not held to a form"),
-    ("responses", {"text": {"format": JSON_SCHEMA}}, "text.format = 'json_schema': sampling is not held to a form"),
+    ("chat/completions", {"response_format": {"type": "json_object"}}, "sampling is not constrained to a format"),
+    (
+        "responses",
+        {"text": {"format": JSON_SCHEMA}},
+        "text.format = 'json_schema': sampling is not constrained to a format",
+    ),
     ("messages", {"output_config": {"format": JSON_SCHEMA}}, "output_config.format = 'json_schema'"),
     ("chat/completions", {"top_logprobs": 3}, "with logprobs: true only"),
     ("chat/completions", {"top_logprobs": 21, "logprobs": True}, "top_logprobs = 21; at most 20"),
     ("responses", {"previous_response_id": "resp_1"}, "send the whole conversation as input"),
-    ("responses", {"background": True}, "an answer comes with its request"),
+    ("responses", {"background": True}, "an answer is returned with its request"),
     ("responses", {"max_output_tokens": 0}, "max_output_tokens = 0"),
     ("responses", {"input": None}, "'input' is missing"),
     ("responses", {"input": []}, "it is a text, or a list of 1 to"),
@@ -407,7 +411,7 @@ REFUSED = [
     ("messages", {"messages": "Hello"}, "they are a list"),
     ("messages", {"messages": [{"role": "tool", "content": "x"}]}, "role is user, assistant or system"),
     ("messages", {"messages": [*HELLO, {"role": "assistant", "content": "Sure"}]}, "cannot be continued"),
-    ("messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "here stands text"),
+    ("messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text is accepted here"),
     ("messages", {"stop_sequences": "x" * 300}, "stop_sequences"),
     ("messages", {"stop_sequences": 7}, "stop_sequences = 7"),
     ("messages", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "chat_template_kwargs"),

@@ -115,7 +115,7 @@ def read_request(given: Mapping[str, Any]) -> ChatRequest:
         rule = f"at least {COOLEST:g}, or 0 for the most probable token each time"
         raise Refusal(f"temperature = {request.temperature:g}; {rule}", "temperature")
     if request.top_logprobs and not request.logprobs:
-        raise Refusal("top_logprobs are told with logprobs: true only", "top_logprobs")
+        raise Refusal("top_logprobs are returned with logprobs: true only", "top_logprobs")
     for tool in request.tools:
         _check_tool(tool)
     return request.model_copy(update={"messages": tuple(normal(message) for message in request.messages)})
@@ -125,9 +125,9 @@ def check_format(given: Any) -> None:
     """Raise Refusal for a form of answer other than text: nothing here holds a policy to a grammar while it writes."""
     kind = given.get("type") if isinstance(given, dict) else given
     if kind not in (None, "text"):
-        remedy = "Describe the form in the messages and check the reply, or announce a tool whose arguments have it"
+        remedy = "Describe the format in the messages and check the reply, or declare a tool whose arguments have it"
         what = shortened(kind, 40)
-        raise Refusal(f"response_format = {what}: sampling is not held to a form. {remedy}", "response_format")
+        raise Refusal(f"response_format = {what}: sampling is not constrained to a format. {remedy}", "response_format")
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from grouprl.cli.listing import catalogue, names, selected
 from grouprl.core.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
-Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Name = Annotated[
     str, typer.Argument(help="A method's name, or yours: FILE.py:FUNCTION, MODULE:FUNCTION.", autocompletion=names)
 ]

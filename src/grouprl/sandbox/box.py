@@ -221,7 +221,7 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
     files = {name: server.read(length, deadline) for name, length in head["files"]}
     why, what = _why(head, err, limits), head["what"]
     if why == "refused":
-        what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
+        what = (err.strip().splitlines() or ["it could not be confined"])[-1]
     return ProgramOutcome(
         why,
         out,

@@ -122,7 +122,11 @@ def g_ra(
                 "grpo", ["one_turn"], settings={"target": "none"}, why="a completion without calls keeps its reward"
             ),
         ],
-        needs=[TURNS, TWO, "prompts that come again, for the fewest calls to be remembered (data.prompts)"],
+        needs=[
+            TURNS,
+            TWO,
+            "prompts that are sampled more than once, for the fewest calls to be remembered (data.prompts)",
+        ],
         source="a re-implementation and a review of the paper that agree, as noted in the dossier",
         golden=[
             Golden(

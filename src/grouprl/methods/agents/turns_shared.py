@@ -212,7 +212,7 @@ def salt(
                 2025,
             )
         ],
-        summary="Confident turns learn more, uncertain ones less; leading to a confident next turn is paid.",
+        summary="Confident turns learn more, uncertain ones less; leading to a confident next turn is rewarded.",
         formula=(
             LOSS + ",  A_k = A_i·g_k + ζ f_{k+1} - mean,  g = e^{-k1 H}/mean e^{-k1 H},  f = e^{-k2 H},  "
             "H the turn's mean entropy, scaled to [0, 1] over the batch"

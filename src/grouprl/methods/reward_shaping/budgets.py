@@ -252,7 +252,7 @@ def brpo(
             "A budget has a floor.",
             "The loss is GRPO's as published, with the mean of completions' means.",
         ],
-        needs=[TWO, "which completions were cut off", "prompts that come again (data.prompts)"],
+        needs=[TWO, "which completions were cut off", "prompts that are sampled more than once (data.prompts)"],
         confidence="partly",
         uncertain="Whether a completion over budget is cut off or only earns nothing.",
         source="notes on the paper and its reviews",

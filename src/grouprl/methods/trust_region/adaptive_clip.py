@@ -59,7 +59,7 @@ Ratio = Annotated[float, Field(gt=1)]
             ),
             Reduction("gspo", ["on_policy"], settings={"smooth": False}, scale=None, why="the sum is B times the mean"),
         ],
-        needs=["at least two completions per prompt", "prompts that come again, or smooth never acts"],
+        needs=["at least two completions per prompt", "prompts that are sampled more than once, or smooth never acts"],
         source=(
             "lime-RL/DCPO verl/trainer/ppo/core_algos.py (get_clip_low_high, get_mean_std, "
             "compute_dcpo_outcome_advantage, compute_policy_loss_dcpo)"
