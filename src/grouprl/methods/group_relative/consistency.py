@@ -160,7 +160,7 @@ def copo(
             ),
         ],
         notes=[
-            "A completion without a final completion is a cluster of its own.",
+            "A completion without a final answer is a cluster of its own.",
             "f is one factor for the whole group.",
         ],
     ),

@@ -31,7 +31,7 @@ from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, kl_terms
             "clip_high": "the authors' script: 0.2",
             "kl_coef": "the authors' script: 0.001",
         },
-        differs=["Without the variant that gives the tokens of the final completion their own weight (MA)."],
+        differs=["Without the variant that gives the tokens of the final answer their own weight (MA)."],
         reduces=[
             Reduction("grpo", ["on_policy", "equal_lengths"], settings={"kl_coef": 0.0}, why="nothing has fallen yet"),
             Reduction("grpo", ["equal_lengths"], settings={"kl_coef": 0.0, "coef": 0.0}, why="without the regulariser"),
