@@ -125,7 +125,7 @@ def arpo_replay(
             "Overlong, repetitive and unreadable completions stay, and so do all groups; the authors' Dr.BoT "
             "drops such "
             "completions and the quarter of the groups that vary least.",
-            "The bonus counts turns that got a completion; the authors count tool calls.",
+            "The bonus counts turns that got an answer; the authors count tool calls.",
             "Advantages of stored completions are computed from rewards without the bonus.",
             "Changed after 0.1: the percentile was the lower of the two middle values, and with a scale stored "
             "advantages were not divided.",

@@ -290,5 +290,5 @@ def promed(
 def duration_aware(
     base: Method,
 ) -> Method:
-    """Take PPO with the loss of each turn weighed by its action's duration."""
+    """Take PPO with the loss of each turn weighted by its action's duration."""
     return base.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))

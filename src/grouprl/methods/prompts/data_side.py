@@ -208,7 +208,7 @@ def vade(
         },
         differs=[
             "The pass rate is smoothed, so that no prompt counts as hopeless for ever; smoothing=0 takes it as it "
-            "was. A prompt not asked yet counts as half solved.",
+            "was. A prompt not sampled yet counts as half solved.",
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],

@@ -142,7 +142,7 @@ def hbpo(
             "summary_tokens": "the release: 118, which is 128 less what is put in",
             "end": "the task's: </think> as of the paper's models, unless a task says another sign",
             "ellipsis": "the task's: three dots as in the release, unless a task says another",
-            "header": "none; the release puts the words of a final answer behind the thought",
+            "header": "none; the release puts the words that introduce a final answer behind the thought",
             "prior": "the paper's uniform prior over budgets; linear and base are its others",
             "baseline": "the paper: both; the release also has v1only, v2only and none",
             "clip_low": CLIP,
