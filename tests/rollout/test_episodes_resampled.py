@@ -92,7 +92,7 @@ def gradient(own: CausalPolicy, method: Method, prepared: Batch, cuts: list[torc
     for parameter in own.parameters():
         parameter.grad = None
     optimizer = torch.optim.SGD(own.parameters(), lr=0.0)
-    weighed = next(Learner(own, optimizer, method).steps(prepared))
+    weighted = next(Learner(own, optimizer, method).steps(prepared))
     for rows in cuts:
         part = weighted.rows(rows)
         logp_bt = own.logp(part.inputs).logp_bt.requires_grad_()
