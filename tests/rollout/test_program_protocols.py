@@ -70,18 +70,14 @@ def test_rows_are_what_the_policy_sampled(function):
 
 
 def test_a_refused_request_is_reported_as_what_it_was():
-    with pytest.raises(
-        InputError,
-        match=r"without a request to the model: BadRequestError(?s:.*)not "
-        r"constrained to a format",
-    ):
+    with pytest.raises(InputError, match=r"without a request to the model: BadRequestError(?s:.*)not held to a form"):
         begun("wants_json")
     with pytest.raises(InputError, match=r"its last request was refused: There is no POST /v1/embeddings; there is"):
         begun("hides_refusals")
     environment, _ = begun("asks_then_hides")
     last = environment.step("7")
     assert last.terminated
-    assert "not constrained to a format" in last.info["refused"][0]
+    assert "not held to a form" in last.info["refused"][0]
     environment.close()
     environment, _ = begun("sulks", timeout=0.8)
     with pytest.raises(TimeoutError, match=r"within 0\.8 seconds; its last request was refused: response_format"):

@@ -384,12 +384,8 @@ def test_variables_of_the_template():
 
 JSON_SCHEMA = {"type": "json_schema", "name": "x", "schema": {}}
 REFUSED = [
-    ("chat/completions", {"response_format": {"type": "json_object"}}, "sampling is not constrained to a format"),
-    (
-        "responses",
-        {"text": {"format": JSON_SCHEMA}},
-        "text.format = 'json_schema': sampling is not constrained to a format",
-    ),
+    ("chat/completions", {"response_format": {"type": "json_object"}}, "sampling is not held to a form"),
+    ("responses", {"text": {"format": JSON_SCHEMA}}, "text.format = 'json_schema': sampling is not held to a form"),
     ("messages", {"output_config": {"format": JSON_SCHEMA}}, "output_config.format = 'json_schema'"),
     ("chat/completions", {"top_logprobs": 3}, "with logprobs: true only"),
     ("chat/completions", {"top_logprobs": 21, "logprobs": True}, "top_logprobs = 21; at most 20"),

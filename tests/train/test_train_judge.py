@@ -124,7 +124,7 @@ def test_a_policy_of_ours_may_be_the_judge():
             TrajectoryJudge(client, tokens=8, rubric="Right ones.").judge(group)
         with pytest.raises(NoAnswer, match=r"answered 400.*the model has room for 2048"):
             TrajectoryJudge(client, tokens=4096).judge(group)
-        with pytest.raises(NoAnswer, match=r"answered 400.*not constrained to a format"):
+        with pytest.raises(NoAnswer, match=r"answered 400.*not held to a form"):
             TrajectoryJudge(client, schema=True).judge(group)
         with pytest.raises(NoAnswer, match=r"answered 404.*There is no model 'big'"):
             TrajectoryJudge(JudgeClient(endpoint.url, "big", "", 60.0, 1)).judge(group)

@@ -125,9 +125,9 @@ def check_format(given: Any) -> None:
     """Raise Refusal for a form of answer other than text: nothing here holds a policy to a grammar while it writes."""
     kind = given.get("type") if isinstance(given, dict) else given
     if kind not in (None, "text"):
-        remedy = "Describe the format in the messages and check the reply, or declare a tool whose arguments have it"
+        remedy = "Describe the form in the messages and check the reply, or announce a tool whose arguments have it"
         what = shortened(kind, 40)
-        raise Refusal(f"response_format = {what}: sampling is not constrained to a format. {remedy}", "response_format")
+        raise Refusal(f"response_format = {what}: sampling is not held to a form. {remedy}", "response_format")
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:

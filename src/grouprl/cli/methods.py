@@ -109,7 +109,9 @@ def check(name: Name, as_json: Json = False) -> None:
 
     findings = check_method(entry_of(_plain(name)))
     if as_json:
-        rows = [{"rule": each.rule, "passed": each.passed, "words": each.words} for each in findings]
+        rows = [
+            {"rule": each.rule, "passed": each.passed, "kept": each.passed, "words": each.words} for each in findings
+        ]
         print(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
     else:
         for each in findings:
