@@ -105,6 +105,12 @@ class RunFacts:
     kinds: Mapping[str, int] = field(default_factory=dict)
     """How many different values 'level' and each column of the prompts have, among a few prompts of the run."""
 
+    @property
+    def ahead(self) -> int:
+        """Old name of `async_steps`, with a note."""
+        note_renamed("RunFacts.ahead", "RunFacts.async_steps")
+        return self.async_steps
+
 
 class Part:
     """Base of all parts: settings are its fields, the formula is `__call__`."""

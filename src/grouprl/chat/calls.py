@@ -156,7 +156,7 @@ def read_json(text: str) -> Any | Malformed:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT])
+        return Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT])
 
 
 def call_of(found: Any) -> Call | Malformed:
@@ -166,7 +166,7 @@ def call_of(found: Any) -> Call | Malformed:
     if isinstance(found, dict) and isinstance(found.get("function"), dict):
         found = found["function"]
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        return Malformed('the call is no object with a "name"')
+        return Malformed('the call is not an object with a "name"')
     key = "arguments" if "arguments" in found or "parameters" not in found else "parameters"
     arguments = found.get(key, {})
     if isinstance(arguments, str):  # as OpenAI's protocol nests them
@@ -197,7 +197,7 @@ def objects(text: str) -> Iterator[tuple[Any | Malformed, int]]:
         try:
             found, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            yield Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT]), at
+            yield Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT]), at
             return
         yield found, at
         rest = text[at:].lstrip(" \t\r\n;,")

@@ -66,7 +66,7 @@ def bare_text(value: Any, quote: str) -> str:
 
 def _call(node: ast.expr) -> Call | Malformed:
     if not isinstance(node, ast.Call):
-        return Malformed(f"{ast.unparse(node)[:80]!r} is no call name(argument=value)")
+        return Malformed(f"{ast.unparse(node)[:80]!r} is not a call name(argument=value)")
     name = ast.unparse(node.func)
     if node.args or any(each.arg is None for each in node.keywords):
         return Malformed(f"{name}: every argument is given by its name")
@@ -84,7 +84,7 @@ def _value(node: ast.expr) -> Any:
         return {str(key): _value(each) for key, each in zip(keys, node.values, strict=True)}
     found = ast.literal_eval(node)
     if not isinstance(found, str | int | float | bool | None):
-        raise ValueError(f"{ast.unparse(node)[:80]} is no text, number, list or object")
+        raise ValueError(f"{ast.unparse(node)[:80]} is not text, a number, a list or an object")
     return found
 
 

@@ -121,7 +121,7 @@ def _text(content: Any, param: str) -> str:
     blocks = _blocks(content, param)
     for block in blocks:
         if block.get("type") != "text" or not isinstance(block.get("text"), str):
-            raise Refusal(f"A block is {shortened(dict(block))}; here stands text", param)
+            raise Refusal(f"A block is {shortened(dict(block))}; only text is accepted here", param)
     return "".join(block["text"] for block in blocks)
 
 

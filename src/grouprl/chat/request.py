@@ -115,7 +115,7 @@ def read_request(given: Mapping[str, Any]) -> ChatRequest:
         rule = f"at least {COOLEST:g}, or 0 for the most probable token each time"
         raise Refusal(f"temperature = {request.temperature:g}; {rule}", "temperature")
     if request.top_logprobs and not request.logprobs:
-        raise Refusal("top_logprobs are told with logprobs: true only", "top_logprobs")
+        raise Refusal("top_logprobs are returned with logprobs: true only", "top_logprobs")
     for tool in request.tools:
         _check_tool(tool)
     return request.model_copy(update={"messages": tuple(normal(message) for message in request.messages)})

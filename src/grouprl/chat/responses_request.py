@@ -11,7 +11,7 @@ from grouprl.core.errors import shortened
 
 UNSTORED = "nothing is stored here; send the whole conversation as input"
 UNABLE = {
-    "background": "an answer comes with its request",
+    "background": "an answer is returned with its request",
     "conversation": UNSTORED,
     "max_tool_calls": "tools are called by the client, which counts them",
     "previous_response_id": UNSTORED,

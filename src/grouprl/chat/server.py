@@ -160,7 +160,7 @@ async def _while_connected(answer: Coroutine[Any, Any, Completion], receive: Any
         if task in done:
             return task.result()
         if gone in done:
-            raise Refusal("The client went away", status=499)
+            raise Refusal("The client has disconnected", status=499)
         raise _too_slow(seconds)
     finally:
         task.cancel()

@@ -22,8 +22,8 @@ BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 QUIET = ("-q", "--quiet")
 
 NO_MEMORY = (
-    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
-    "or begin one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "out of memory. What a run has written is intact: continue it with --resume where there is more memory, "
+    "or start one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
     "grouprl plan says what a run needs."
 )
 EPILOG = (

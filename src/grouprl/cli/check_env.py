@@ -38,8 +38,8 @@ def check_env_command(
     action: Annotated[
         list[str] | None, typer.Option(help="An action to try, where no legal ones are listed (may be repeated).")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time that one call may take.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds that one call may take.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Examine an environment: play it in many ways and report which rules it breaks.
 

@@ -31,7 +31,7 @@ def laws_command(
         Literal["tokens", "steps", "seconds"], typer.Option(help="What the sigmoid law counts as compute.")
     ] = "tokens",
     skip: Annotated[float, typer.Option(min=0, help="Leave points below this compute out of the sigmoid law.")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Fit the entropy law and the sigmoid law to runs, with 95 % intervals.
 

@@ -25,7 +25,8 @@ def serve_command(
     ] = 1024,
     at_once: Annotated[int, typer.Option(min=1, help="Completions sampled at the same time.")] = 64,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per completion.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Append one line per completion: its exact tokens and log-probs."),
     ] = None,
     api_key: Annotated[
         list[str] | None,
@@ -35,17 +36,19 @@ def serve_command(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that this machine goes by, besides its addresses and localhost."),
+        typer.Option(
+            metavar="NAME", help="A host name of this machine besides its addresses and localhost; can be repeated."
+        ),
     ] = None,
     answer_seconds: Annotated[
-        float, typer.Option(min=1, help="Seconds for a completion, the waiting included.")
+        float, typer.Option(min=1, help="Seconds that a completion may take, waiting included.")
     ] = 600.0,
     body_mb: Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")] = 4.0,
     prompt_chars: Annotated[
         int | None,
         typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
     ] = None,
-    keep_minutes: Annotated[float, typer.Option(min=0, help="Rows are kept so long after their last use.")] = 60.0,
+    keep_minutes: Annotated[float, typer.Option(min=0, help="Minutes that rows are kept after their last use.")] = 60.0,
     keep_mb: Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")] = 256.0,
     tool_calls: Annotated[
         str | None,

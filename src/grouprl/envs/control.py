@@ -37,7 +37,7 @@ class ControlEnvironment:
         if self._used:
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._used, self._playing = self._make(), True, True

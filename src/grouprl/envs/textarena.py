@@ -63,7 +63,7 @@ class TextArenaEnvironment:
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the game begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the game begins")
         begin = int(example.columns["seed"])
         self._luck, self._phase = random.Random(begin).getstate(), "playing"
         with self._own_luck():

@@ -34,7 +34,7 @@ def stands_still(past: History, facts: HealthFacts) -> Finding | None:
     ratio = past.peak("update_ratio")
     size = f" (largest optimiser step: {ratio:.1g} of the weights)" if ratio else ""
     remedy = "Raise optim.lr: grouprl plan names the usual one for this kind of model. Or train for more steps."
-    return Finding("stands_still", "warning", f"{words}: the policy stands still{size}.", remedy)
+    return Finding("stands_still", "warning", f"{words}: the policy hardly moves{size}.", remedy)
 
 
 def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:

@@ -40,7 +40,7 @@ def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[Any, 
         except InputError as error:
             close_reward(scorer)
             rule = error.rule or "a reward is tested on completions whose reward is known before it is trusted"
-            remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
+            remedy = error.remedy or "Fix the reward or its examples; reward.self_test=false skips the test."
             raise InputError(error.what, rule, remedy) from error
     return scorer, [note] if note else []
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.renamed import note_renamed
 from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
@@ -50,6 +51,12 @@ class ScoredSamples:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    @property
+    def kept_b(self) -> np.ndarray:
+        """Old name of `valid_b`, with a note."""
+        note_renamed("ScoredSamples.kept_b", "ScoredSamples.valid_b")
+        return self.valid_b
 
     @property
     def tokens(self) -> Tokens:

@@ -37,7 +37,7 @@ def json_match(completion: str, answer: str, pairs: float = 0.6, length: float =
     """
     wanted = read_object(answer)
     if wanted is None:
-        raise ValueError(f"the column 'answer' is no JSON object: {answer!r}")
+        raise ValueError(f"the column 'answer' is not a JSON object: {answer!r}")
     found = read_object(completion)
     if found is None:
         return {"pairs": 0.0, "length": 0.0, "format": 0.0, "correct": 0.0}
@@ -152,7 +152,7 @@ def strict_json(text: str) -> Any:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name[:20]} is no finite number")
+    raise ValueError(f"{name[:20]} is not a finite number")
 
 
 def _finite(text: str) -> float:
@@ -162,7 +162,7 @@ def _finite(text: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key appears twice")
     return found
 
 

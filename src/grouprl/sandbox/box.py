@@ -269,7 +269,7 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
     folder = None if heads is None else rebuilt(heads, [server.read(each[-1], deadline) for each in heads])
     why, what = _why(head, err, limits), head["what"]
     if why == "refused":
-        what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
+        what = (err.strip().splitlines() or ["it could not be confined"])[-1]
     return ProgramOutcome(
         why,
         out,

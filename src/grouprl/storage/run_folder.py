@@ -247,7 +247,7 @@ def free_folder(path: Path) -> Path:
 
 
 def _in_words(code: int | None, error: Exception, path: Path) -> RunError:
-    safe = "Everything written before is whole"
+    safe = "Everything written before is intact"
     if code in FULL:
         return RunError(
             f"the disk is full: {path} could not be written ({error}). {safe}; free some space and continue with "

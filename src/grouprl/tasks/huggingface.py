@@ -34,7 +34,7 @@ class HuggingFace(RowTask):
     @property
     def description(self) -> str:
         """Where the prompts come from."""
-        return f"Questions from the Hugging Face dataset {self.dataset}."
+        return f"Prompts from the Hugging Face dataset {self.dataset}."
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the splits' rows."""

@@ -30,7 +30,7 @@ class Jsonl(RowTask):
     @property
     def description(self) -> str:
         """Where the prompts come from."""
-        return f"Questions from the file {self.path}."
+        return f"Prompts from the file {self.path}."
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the files' lines."""

@@ -120,7 +120,7 @@ class HostTask(EnvironmentTask):
 
     length: int = Field(2, ge=1, le=8, description="roles that a job takes")
     roles: int = Field(8, ge=2, le=8, description="roles to choose from")
-    spare: int = Field(3, ge=0, description="turns beside those that are needed")
+    spare: int = Field(3, ge=0, description="turns beyond those that are needed")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
     def model_post_init(self, context: Any) -> None:

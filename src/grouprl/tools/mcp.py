@@ -165,7 +165,7 @@ class _Connection:
         """Return the last line that a started server wrote to its standard error; '' for none."""
         self._said.seek(0)
         lines = str(self._said.read()).strip().splitlines()
-        return f"its last words were: {lines[-1][:400]}" if lines else ""
+        return f"its last output was: {lines[-1][:400]}" if lines else ""
 
     @property
     def alive(self) -> bool:

@@ -164,7 +164,7 @@ def ar_lopti(
 ) -> Method:
     """Compose GRPO with Advantage Reweighting and Lopti.
 
-    As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighed.
+    As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighted.
     """
     return base.with_parts(
         token_weight=(ProbabilityWeight(alpha=alpha),),

@@ -25,7 +25,7 @@ SPEAK_SECONDS = 60.0
 """After so many seconds of waiting the run says what it waits for, and again each time they have doubled."""
 SHOWN_OUTPUT = 2000
 """Bytes of a dead sampler's last output that are shown."""
-REMEDY = "What is on disk is whole: continue with --resume"
+REMEDY = "What is on disk is intact: continue with --resume"
 
 
 class SamplerProcess:

@@ -11,7 +11,7 @@ from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.rollout.engines import LOCAL
 
 SETTINGS = ("partial", "proximal", "samplers")
-_IN_THE_MAKING = "completions in the making go on with new weights"
+_IN_THE_MAKING = "completions under way continue with new weights"
 ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
@@ -28,7 +28,8 @@ def async_refusals(config: Config, method: Method) -> Iterator[str]:
         return
     if method.on_policy and "behavior_bt" not in method.needs():
         yield (
-            f"{method.name} is only right when every completion is the current policy's, but run.async_steps is "
+            f"{method.name} is only correct when every completion comes from the current policy, but "
+            f"run.async_steps is "
             f"{config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
         )
     for part in data_parts(method.parts()):
@@ -49,8 +50,11 @@ def _why_not(part: DataPart) -> str:
     if part.kind == "buffer":
         return "brings in rows of earlier steps; how old a completion may be would not be bounded by run.async_steps"
     if isinstance(part, SamplingRule):
-        return "samples by the results of the step before, which are not known yet when completions are sampled ahead"
-    return "chooses by the results of the step before, or samples to choose; ahead of them it would be another method"
+        return "samples by the results of the step before, which are not yet known when completions are sampled ahead"
+    return (
+        "chooses by the results of the step before, or samples in order to choose; sampled ahead, it "
+        "would be another method"
+    )
 
 
 def async_idle(config: Config, method: Method) -> Iterator[str]:

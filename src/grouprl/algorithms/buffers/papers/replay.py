@@ -139,7 +139,7 @@ class RolloutReplay(GroupReplay):
         what = "that had right and wrong completions" if self.mixed_only else "asked"
         return (
             f"{self.fresh_share:.0%} of each step's prompts are sampled anew; the other groups come from the last "
-            f"{self.capacity} prompts {what}, weighed by the log-probs they were sampled with"
+            f"{self.capacity} prompts {what}, weighted by the log-probs they were sampled with"
         )
 
     def idle(self, run: RunFacts) -> list[str]:

@@ -92,7 +92,7 @@ def read(path: Path) -> Any:
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or begin both runs anew") from error
+        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or start both runs anew") from error
 
 
 def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
@@ -171,7 +171,7 @@ class SendCalled(Augmentation):
             raise InputError(
                 f"{exchange.folder} holds rows of another run",
                 "each run exchanges rows through a folder of its own",
-                "Name another folder, or remove it and begin both runs anew",
+                "Name another folder, or remove it and start both runs anew",
             )
         return exchange
 
@@ -269,7 +269,7 @@ class TakeCalled(Replay):
             if known not in ("", name):
                 raise InputError(
                     f"{exchange.folder} holds rows of another run than the one that this trainer began with",
-                    remedy="Restore the folder, or begin both runs anew",
+                    remedy="Restore the folder, or start both runs anew",
                 )
         return exchange
 

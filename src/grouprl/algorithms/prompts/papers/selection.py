@@ -54,7 +54,7 @@ class RewardSelection(Chooser):
             raise RunError(
                 f"{self.name} has nothing to choose from: not one completion to the {pool_size(context)} prompts "
                 "could be "
-                "scored before the first step. Mend the reward, or leave the part out"
+                "scored before the first step. Fix the reward, or leave the part out"
             )
         order = sorted(mean, key=lambda index: (mean[index], index))
         found = selected(order, self.keep, self.which)
