@@ -12,6 +12,7 @@ from grouprl.algorithms.data_part import DataPart
 from grouprl.algorithms.prompts.papers.bandit import ThompsonSampling
 from grouprl.algorithms.rewards.papers.turn_rewards import ProactiveRewards
 from grouprl.core.renamed import RenamedWarning
+from grouprl.orchestrator.asynchronous.restrictions import _async_safe
 
 
 def test_a_part_of_its_own_reads_the_old_names_of_the_run() -> None:
@@ -24,14 +25,12 @@ def test_a_part_of_its_own_reads_the_old_names_of_the_run() -> None:
 
 
 def test_a_data_part_says_by_the_old_name_that_it_may_run_asynchronously() -> None:
-    assert not DataPart.async_safe
-    with pytest.warns(RenamedWarning, match="is now called 'Mine.async_safe'"):
+    class Mine(DataPart):
+        ahead: ClassVar[bool] = True
 
-        class Mine(DataPart):
-            ahead: ClassVar[bool] = True
-
-    assert Mine.async_safe
-    assert not DataPart.async_safe
+    with pytest.warns(RenamedWarning, match=r"is now called 'Mine\.async_safe'"):
+        assert _async_safe(Mine())
+    assert not _async_safe(DataPart())
 
 
 def test_old_settings_of_parts_and_methods() -> None:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from grouprl.algorithms.part import Part, RunFacts
-from grouprl.core.renamed import note_renamed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,13 +130,6 @@ class DataPart(Part):
     async_safe: ClassVar[bool] = False
     """Whether the part may choose for a step while the results of the steps before it are still on their way
     (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        """Understand `ahead`, the old name of `async_safe`, with a note."""
-        super().__init_subclass__(**kwargs)
-        if "ahead" in vars(cls):
-            note_renamed(f"{cls.__name__}.ahead", f"{cls.__name__}.async_safe")
-            cls.async_safe = vars(cls)["ahead"]
 
     def supplies(self) -> tuple[str, ...]:
         """Return the names of the Batch fields that rows have because of these settings: `fills`, filled in."""
