@@ -15,7 +15,7 @@ from grouprl.chat.said import Call, Malformed, Said
 Calls = list[Call | Malformed]
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 

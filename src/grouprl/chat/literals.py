@@ -41,7 +41,7 @@ def python_call(call: Call) -> str:
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
-def bare_object(text: str, quote: str) -> Any | Malformed:
+def bare_object(text: str, quote: str) -> object | Malformed:
     """Return an object `{key:value}` whose keys stand bare and whose strings stand between two of `quote`."""
     parts = text.split(quote)
     if len(parts) % 2 == 0:
@@ -53,7 +53,7 @@ def bare_object(text: str, quote: str) -> Any | Malformed:
         return Malformed(f"the arguments are not read as {{name:value}}: {error}"[:200])
 
 
-def bare_text(value: Any, quote: str) -> str:
+def bare_text(value: object, quote: str) -> str:
     """Return a value with bare keys, its strings between two of `quote`."""
     if isinstance(value, str):
         return quote + value + quote

@@ -152,7 +152,9 @@ class _Work:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
 
-async def _while_connected(answer: Coroutine[Any, Any, Completion], receive: Any, seconds: float | None) -> Completion:
+async def _while_connected(
+    answer: Coroutine[object, object, Completion], receive: object, seconds: float | None
+) -> Completion:
     """Wait for an answer, but no longer than the client does or the limit says."""
     task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
     try:

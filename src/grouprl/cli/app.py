@@ -68,7 +68,7 @@ class Commands(TyperGroup):
         """List commands in the order in which a new user needs them."""
         return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Run the command; print an error of this package in one red line."""
         try:
             return super().invoke(ctx)

@@ -185,7 +185,7 @@ def _show_episode(episode: CheckedEpisode, console: Console) -> None:
     console.print(Text(f"score {episode.score}   total {episode.total:g}"))
 
 
-def _show_facts(facts: dict[str, Any], console: Console) -> None:
+def _show_facts(facts: dict[str, object], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("actions", "episodes", "turns", "return", "correct", "valid"):
         table.add_column(column, justify="left" if column == "actions" else "right")

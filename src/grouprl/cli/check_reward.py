@@ -127,7 +127,7 @@ def _cases(reward: Any, task: Task, examples: int) -> list[Case]:
     return cases
 
 
-def _own_cases(reward: Any, name: str) -> list[Case]:
+def _own_cases(reward: object, name: str) -> list[Case]:
     from grouprl.rewards.attacks import Case
 
     examples = [each for each in getattr(reward, "examples", ()) if each.correct]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich import box
@@ -76,7 +76,7 @@ def _laws(points: Curve, skip: float) -> list[Fitted | str]:
     return found
 
 
-def _data(run: Path, found: Fitted | str) -> dict[str, Any]:
+def _data(run: Path, found: Fitted | str) -> dict[str, object]:
     return {"run": str(run), **({"error": found} if isinstance(found, str) else asdict(found))}
 
 

@@ -71,7 +71,7 @@ class OpenEnvEnvironment:
         *,
         max_turns: int,
         instructions: str = "",
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         success: float | None = None,
         invalid: float = 0.0,
         timeout: float = 30.0,

@@ -246,7 +246,7 @@ def _without_empty_turns(batch: Batch) -> Batch:
     return batch.replace(turn_bt=turn_bt, state_bs=torch.where(there_bs, batch.state_bs, -1))
 
 
-def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Batch fields made of extra columns: dotted names go into their mapping, token columns are cut to T."""
     fields: dict[str, Any] = {}
     for name, values in extras.items():

@@ -90,7 +90,7 @@ def shown(group: Sequence[JudgedTrajectory], rubric: str, seed: int, longest: in
     return ShownGroup((system, {"role": "user", "content": content}), names)
 
 
-def quoted(value: Any) -> str:
+def quoted(value: object) -> str:
     """Return a value as JSON in ASCII, in which no text can pass for a mark of a chat template."""
     return MARKS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value))
 
@@ -119,7 +119,7 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
     return tuple(scores[name] for name in names)
 
 
-def _entry(entry: Any) -> tuple[Hashable, float]:
+def _entry(entry: object) -> tuple[Hashable, float]:
     if not isinstance(entry, dict) or not {"id", "score"} <= set(entry) <= {"id", "why", "score"}:
         raise NoAnswer("a score in the judge's reply is not an object with id, why and score")
     name, score, why = entry["id"], entry["score"], entry.get("why", "")
@@ -131,7 +131,7 @@ def _entry(entry: Any) -> tuple[Hashable, float]:
     return name, float(score)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("an object holds a key twice")
     return dict(pairs)

@@ -248,7 +248,7 @@ class Sandbox:
             raise
         return server, bool(head["filter"])
 
-    def _ask(self, request: dict[str, Any], limits: Limits) -> ProgramOutcome:
+    def _ask(self, request: dict[str, object], limits: Limits) -> ProgramOutcome:
         if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork, or a loss
             try:
                 self._server, _ = self._start(self.level.name)

@@ -90,7 +90,7 @@ def _is_path(path: Path) -> bool:
     return True
 
 
-def _as_text(path: Path) -> dict[str, Any]:
+def _as_text(path: Path) -> dict[str, object]:
     """Options for a CSV file whose columns stay as they are written: 007 does not become 7, nor NA nothing.
 
     Raises:

@@ -60,7 +60,7 @@ class Program(OptionTask):
     _judge: Callable[..., Any] = PrivateAttr()
     _expert: Callable[..., str] | None = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Load the prompts' task, the program, and its reward.
 
         Raises:

@@ -57,7 +57,7 @@ class ToolTask(OptionTask):
     _expert: Expert | None = PrivateAttr()
     _form: Form = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Import the tools and load the task of the prompts.
 
         Raises:
@@ -220,7 +220,7 @@ class PythonToolTask(EnvironmentTask):
 
     _toolbox: Toolbox = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Make the tool."""
         self._toolbox = Toolbox([PythonTool(self.sandbox, "p")], longest=6 * self.digits, alphabet=self.alphabet)
 

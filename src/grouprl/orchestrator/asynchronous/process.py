@@ -34,7 +34,7 @@ class SamplerProcess:
     `listen` hears every message but failures, which are raised.
     """
 
-    def __init__(self, hello: dict[str, Any], fd: int) -> None:
+    def __init__(self, hello: dict[str, object], fd: int) -> None:
         self._wire, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the process

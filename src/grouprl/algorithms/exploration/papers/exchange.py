@@ -30,6 +30,7 @@ from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
     from grouprl.policy.team import TeamPolicy
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -231,7 +232,7 @@ class TakeCalled(Replay):
         store["taken"], store["steps"] = taken + 1, data["steps"]
         return None if data["rows"] is None else unpack(data["rows"], context.task).with_source("replay")
 
-    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Leave the weights for the caller."""
         self._publish(self._open(context), context, context.state_of(self)["taken"])
 

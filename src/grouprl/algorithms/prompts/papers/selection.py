@@ -77,7 +77,7 @@ class RewardSelection(Chooser):
         return []
 
 
-def selected(order: Sequence[Any], keep: int, which: Which) -> list[Any]:
+def selected(order: Sequence[object], keep: int, which: Which) -> list[Any]:
     """Return `keep` of prompts that are ordered by rising reward: the first, the last, or those in the middle."""
     left = max(0, len(order) - keep)
     start = {"hard": 0, "medium": left // 2, "easy": left}[which]
