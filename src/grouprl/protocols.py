@@ -482,7 +482,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
     actions numbers or vectors, `Environment[np.ndarray, int]` or `Environment[np.ndarray, np.ndarray]`.
     """
 
-    def reset(self, example: Any, seed: int, /) -> Observed_co:
+    def reset(self, example: object, seed: int, /) -> Observed_co:
         """Begin the episode that (prompt, seed) determine; returns the first observation."""
         ...
 
@@ -552,7 +552,7 @@ class StoredRows(Protocol):
     Nothing is sampled for it: the rows of a prompt are its group.
     """
 
-    def stored_rows(self, example: Any, /) -> Sequence[StoredRow]:
+    def stored_rows(self, example: object, /) -> Sequence[StoredRow]:
         """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
         ...
 

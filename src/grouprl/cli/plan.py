@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -185,7 +185,7 @@ def _table(settings: Iterable[Setting]) -> Table:
     return table
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """Write a value as it is written in YAML."""
     if isinstance(value, tuple | list | dict):
         plain = list(value) if isinstance(value, tuple) else value

@@ -216,7 +216,7 @@ def _folder(path: Path) -> list[Path] | None:
         return None
 
 
-def _apply(data: dict[str, Any], change: str) -> None:
+def _apply(data: dict[str, object], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key:
         raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")

@@ -16,7 +16,7 @@ WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 """Numbers such as 1e-3, which YAML 1.1 reads as text."""
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """Refuse true and false, which Python treats as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError(f"{str(value).lower()} stands where a number is expected")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-LEADING: list[Any] = []
+LEADING: list[object] = []
 """The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
 
 

@@ -93,7 +93,7 @@ class Cost:
     how: str
 
 
-def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
+def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
 
     (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
@@ -303,7 +303,7 @@ def human(count: float, unit: str = "B") -> str:
     return f"{count / base**power:.3g} {names[power]}{unit}".strip()
 
 
-def _read_pretrained(name: str) -> tuple[Any, Any] | None:
+def _read_pretrained(name: str) -> tuple[object, object] | None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(as_folder(name)).expanduser()

@@ -18,7 +18,7 @@ from grouprl.rollout.sampler import LocalSampler
 
 LOCAL = "local"
 """The name of the engine of this process."""
-ENGINES: dict[str, Callable[..., Engine[Any, Any]]] = {}
+ENGINES: dict[str, Callable[..., Engine[object, object]]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
 M = TypeVar("M", bound=Callable[..., Any])
@@ -69,7 +69,7 @@ class ChosenEngine:
         """Whether it is known beforehand that its log-probs are the trainer's: its class says `exact = True`."""
         return getattr(self.make, "exact", False) is True
 
-    def __call__(self, policy: Any) -> Engine[Any, Any]:
+    def __call__(self, policy: object) -> Engine[Any, Any]:
         """Return the engine for `policy`.
 
         Raises:
@@ -94,7 +94,7 @@ class ChosenEngine:
         return made
 
 
-def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
+def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
     """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
 
     Raises:
@@ -115,7 +115,7 @@ def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
     return ChosenEngine(name, make, settings)
 
 
-def _check_settings(name: str, make: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+def _check_settings(name: str, make: Callable[..., object], settings: Mapping[str, object]) -> None:
     try:
         inspect.signature(make).bind(None, **settings)
     except TypeError as error:

@@ -79,7 +79,7 @@ class RankSession:
 
     def __init__(self, sampler: RankSampler, number: int) -> None:
         self.number, self._sampler = number, sampler
-        self._rank_of: dict[Any, int] = {}
+        self._rank_of: dict[object, int] = {}
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
         """Sample what `requests` ask for; what is known of their names is not read again."""

@@ -199,7 +199,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     lock, ours = FolderLock(run), False
     try:
         if run.config.is_file():
-            raise InputError(f"the run folder {folder} was begun by another process just now")
+            raise InputError(f"the run folder {folder} has just been started by another process")
         ours = True
         settings = config.dump()
         facts = {
