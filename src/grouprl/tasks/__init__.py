@@ -49,6 +49,7 @@ from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tool_choice import Choose
 from grouprl.tasks.tools import PythonToolTask, ToolTask
+from grouprl.tasks.verifiers import Verifiers
 from grouprl.tasks.wordle import WordleTask
 
 __all__ = [
@@ -118,6 +119,7 @@ __all__ = [
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "Verifiers",
     "WordleTask",
     "describe_tasks",
     "load_task",
