@@ -9,7 +9,9 @@ WORDS = ["ab", "ba", "abb", "bab", "aab", "bba", "aba", "baa", "abab", "baba"]
 
 
 def rows(words):
-    return Dataset.from_list([{"question": f"Copy {word}", "answer": word, "info": {"size": len(word)}} for word in words])
+    return Dataset.from_list(
+        [{"question": f"Copy {word}", "answer": word, "info": {"size": len(word)}} for word in words]
+    )
 
 
 def exact(completion, answer):
@@ -99,7 +101,7 @@ class Owned(vf.StatefulToolEnv):
 
 
 def load_environment(kind="single", held_out=True, words=None):
-    given = dict(dataset=rows(words or WORDS), system_prompt="Say letters.")
+    given = {"dataset": rows(words or WORDS), "system_prompt": "Say letters."}
     if held_out:
         given["eval_dataset"] = rows(["aabb", "bbaa"])
     parser = vf.Parser()
