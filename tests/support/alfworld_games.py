@@ -42,12 +42,18 @@ def problem(thing, goal):
     start[thing] = PLACES[(PLACES.index(goal) + 1) % 3]
     facts = ["(atLocation agent1 loc_bar_9)", "(= (total-cost) 0)"]
     for place in PLACES:
-        facts += [f"(receptacleAtLocation {where[place]} loc_bar_{place})", f"(receptacleType {where[place]} {place}Type)"]
+        facts += [
+            f"(receptacleAtLocation {where[place]} loc_bar_{place})",
+            f"(receptacleType {where[place]} {place}Type)",
+        ]
         facts += [f"(canContain {place}Type {each}Type)" for each in THINGS]
     facts.append(f"(openable {where['drawer']})")
     for each in THINGS:
         facts += [f"(objectType {where[each]} {each}Type)", f"(pickupable {where[each]})"]
-        facts += [f"(inReceptacle {where[each]} {where[start[each]]})", f"(objectAtLocation {where[each]} loc_bar_{start[each]})"]
+        facts += [
+            f"(inReceptacle {where[each]} {where[start[each]]})",
+            f"(objectAtLocation {where[each]} loc_bar_{start[each]})",
+        ]
     listed = "\n".join(facts)
     places, things = " ".join(where[each] for each in PLACES), " ".join(where[each] for each in THINGS)
     locations = " ".join(f"loc_bar_{each}" for each in (*PLACES, "9"))

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from grouprl.chat.limits import ChatLimits
 from grouprl.chat.reply import Choice, Completion
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingRequest:
     """A request of the program, waiting for its answer."""
 
     request: ChatRequest
     reply: Future[str]
 
 
-Event = Asked | Finished | Crashed
+Event = PendingRequest | Finished | Crashed
 LAST_WORDS_SECONDS = 1.0
 """A program that was stopped has so long to be heard of."""
 MOST_REFUSED = 1000
@@ -76,7 +76,7 @@ class ProgramEnvironment:
         self._key = uuid.uuid4().hex
         self._stop: Callable[[], None] | None = None
         self._begun = False
-        self._asked: Asked | None = None
+        self._pending: PendingRequest | None = None
         self._conversations = Conversations(self._agents)
         self._end: Finished | Crashed | None = None
         self._refused: list[Refusal] = []
@@ -133,10 +133,10 @@ class ProgramEnvironment:
         ProcessEndpoint.here().sessions.pop(self._key, None)
         if self._stop is not None:
             self._stop()
-        while self._asked is not None or not self._events.empty():
-            waiting = self._asked or self._events.get()
-            self._asked = None
-            if isinstance(waiting, Asked) and not waiting.reply.done():
+        while self._pending is not None or not self._events.empty():
+            waiting = self._pending or self._events.get()
+            self._pending = None
+            if isinstance(waiting, PendingRequest) and not waiting.reply.done():
                 waiting.reply.set_exception(over())
 
     def _start(self, example: Example) -> None:
@@ -148,11 +148,11 @@ class ProgramEnvironment:
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
-        if self._asked is None:
+        if self._pending is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
         self._conversations.answered(action)
-        self._asked.reply.set_result(action)
-        self._asked = None
+        self._pending.reply.set_result(action)
+        self._pending = None
 
     def _wait(self) -> Observation | None:
         """Return the next request as an observation; None where the program has ended."""
@@ -162,10 +162,10 @@ class ProgramEnvironment:
             self._end = self._last_words()
             what = f"the program neither sent a request nor ended within {self._timeout:g} seconds"
             raise TimeoutError(self._account(what)) from None
-        if not isinstance(event, Asked):
+        if not isinstance(event, PendingRequest):
             self._end = event
             return None
-        self._asked = event
+        self._pending = event
         return self._conversations.observe(event.request)
 
     def _account(self, what: str) -> str:
@@ -186,17 +186,25 @@ class ProgramEnvironment:
         with contextlib.suppress(queue.Empty):
             while True:
                 event = self._events.get(timeout=LAST_WORDS_SECONDS)
-                if not isinstance(event, Asked):
+                if not isinstance(event, PendingRequest):
                     return event
                 event.reply.set_exception(over())
         return None
+
+
+class Inbox(Protocol):
+    """Takes what happens to a program, from any thread."""
+
+    def put(self, item: Event, /) -> None:
+        """Take an event."""
+        ...
 
 
 @dataclass(frozen=True)
 class Session:
     """Where the requests of an episode go, whom they may name, and which were refused."""
 
-    events: queue.Queue[Event]
+    events: Inbox
     agents: tuple[str, ...]
     refused: list[Refusal]
 
@@ -210,8 +218,8 @@ class DemonstratedProgram(ProgramEnvironment):
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return the expert's answer to the request that waits."""
-        assert self._asked is not None
-        return self._expert(self._asked.request.messages, rng, **self._columns)
+        assert self._pending is not None
+        return self._expert(self._pending.request.messages, rng, **self._columns)
 
 
 class ProcessEndpoint:
@@ -227,7 +235,7 @@ class ProcessEndpoint:
 
     @classmethod
     def here(cls) -> ProcessEndpoint:
-        """Return this process's desk; it is opened when it is first needed."""
+        """Return this process's endpoint; it is opened when it is first needed."""
         with cls._lock:
             if cls._here is None or cls._here.pid != os.getpid():
                 cls._here = ProcessEndpoint()
@@ -262,7 +270,7 @@ class ProcessEndpoint:
             if getattr(request, name):
                 raise Refusal(f"{name} are the trainer's while the policy is trained", name)
         reply: Future[str] = Future()
-        session.events.put(Asked(request, reply))
+        session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not
         shown, stop = before_stop(text, request.stop)
         return Completion((Choice(shown, "stop", stop=stop),))

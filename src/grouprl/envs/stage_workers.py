@@ -401,7 +401,7 @@ def open_stage(
     """
     if workers not in (0, "auto") and getattr(task, "scores_groups", False):
         raise InputError(
-            f"environment.workers is {workers}, and rewards of the task '{task.name}' compare the episodes of a group",
+            f"Environments act in workers, and rewards of the task '{task.name}' compare the episodes of a group",
             "its environments act in one process, where a group is together",
             "Leave environment.workers out, or set it to 0",
         )

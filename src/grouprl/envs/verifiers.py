@@ -19,7 +19,7 @@ from grouprl.core.errors import InputError, raised
 from grouprl.envs.conversation import Conversations
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.launch import LONGEST_COMPLAINT
-from grouprl.envs.program import Asked, Event, ProcessEndpoint, Session, over
+from grouprl.envs.program import Event, PendingRequest, ProcessEndpoint, Session, over
 
 if TYPE_CHECKING:
     import random
@@ -39,6 +39,8 @@ class Played:
     """Components of the reward, `correct`, and counts."""
     truncated: bool = False
     """Whether a limit of the environment's own cut it off."""
+    valid: bool = True
+    """Whether the library could make something of the last answer."""
     state: Any = field(default=None, compare=False)
     """The library's state of the rollout, where a group of them is scored together."""
 
@@ -94,7 +96,7 @@ class VerifiersEnvironment:
         self._load, self._timeout = load, timeout
         self._key, self._conversations = uuid.uuid4().hex, Conversations()
         self._task: asyncio.Task[None] | None = None
-        self._asked: Asked | None = None
+        self._pending: PendingRequest | None = None
         self._parts: dict[str, float] = {"correct": 0.0}
         self._refused: list[Refusal] = []
         self._columns: Mapping[str, Any] = {}
@@ -128,17 +130,18 @@ class VerifiersEnvironment:
             RuntimeError: if the environment, or a function of its rubric, fails.
             TimeoutError: if it takes too long.
         """
-        if self._asked is None:
+        if self._pending is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
         for variable, value in contextvars.copy_context().items():
             self._context.run(variable.set, value)  # the rollout goes on for this call: a worker notes which one it is
         self._conversations.answered(action)
-        self._asked.reply.set_result(action)
-        self._asked = None
+        self._pending.reply.set_result(action)
+        self._pending = None
         found = await self._next(self._load())
         if isinstance(found, Observation):
             return Step(found)
-        return Step(Observation(""), terminated=not found.truncated, truncated=found.truncated)
+        late = found.truncated
+        return Step(Observation(""), terminated=not late, truncated=late, valid=found.valid)
 
     def score(self) -> dict[str, float]:
         """Return what the rubric says, its weighted functions by name, those without weight as counts."""
@@ -149,9 +152,9 @@ class VerifiersEnvironment:
         if self._task is None:
             return
         ProcessEndpoint.here().sessions.pop(self._key, None)
-        if self._asked is not None:
-            self._asked.reply.set_exception(over())
-            self._asked = None
+        if self._pending is not None:
+            self._pending.reply.set_exception(over())
+            self._pending = None
         self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSING_SECONDS)
 
@@ -175,7 +178,7 @@ class VerifiersEnvironment:
             if event.played.state is not None:
                 game.keep(self._name, event.played.state)
             return event.played
-        self._asked = event
+        self._pending = event
         return self._conversations.observe(event.request)
 
     def _with_refusal(self, what: str) -> str:
@@ -192,5 +195,5 @@ class DemonstratedVerifiers(VerifiersEnvironment):
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return the expert's answer to the request that waits."""
-        assert self._asked is not None
-        return self._expert(self._asked.request.messages, rng, **self._columns)
+        assert self._pending is not None
+        return self._expert(self._pending.request.messages, rng, **self._columns)

@@ -22,6 +22,8 @@ KEPT_STATES = 65_536
 PASS = 0.5
 """Reward from which the library counts a rollout as passed, where an environment says nothing else."""
 COUNT = "#"
+BLUNDERS = ("EmptyModelResponseError", "InvalidModelResponseError", "ToolError")
+"""Errors by which the library ends a rollout for what the policy wrote."""
 RESERVED = ("reward", "correct")
 _complaints: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("complaints", default=None)
 
@@ -62,11 +64,15 @@ class ClassicRollouts:
     async def play(self, row: Mapping[str, Any], url: str, key: str) -> Played:
         """Run a rollout against the endpoint at `url`, and score it, unless its group is scored together.
 
+        One that the library ends for what the policy wrote, such as an empty answer, has earned nothing.
+
         Raises:
             RuntimeError: if the environment, or a function of its rubric, fails.
         """
         state = await self.env.rollout(dict(row), self._client(url, key), MODEL, {})
         if (error := state.get("error")) is not None:
+            if not {each.__name__ for each in type(error).__mro__}.isdisjoint(BLUNDERS):
+                return Played({"correct": 0.0}, valid=False)
             raise RuntimeError(_chain(error))
         late = state.get("stop_condition") in ("max_turns_reached", "timeout_reached") and self.turns != 1
         if self.grouped:

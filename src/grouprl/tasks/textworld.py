@@ -139,9 +139,7 @@ class TextWorld(TextGameTask):
         known = {GENERATED, *kinds()}
         if self.game in known:
             if self.settings and self.game == GENERATED:
-                raise InputError(
-                    "Generated games have no settings", "they have rooms, objects and quests"
-                )
+                raise InputError("Generated games have no settings", "they have rooms, objects and quests")
             self.file("train", 0)
             return
         if not any(sign in self.game for sign in (os.sep, ".")) and not Path(self.game).exists():
