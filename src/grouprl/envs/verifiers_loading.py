@@ -142,18 +142,15 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    try:
-        from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-    except ImportError:
-        yield
-        return
-    shown = not are_progress_bars_disabled()
-    disable_progress_bars()
+    bars = importlib.import_module("datasets") if importlib.util.find_spec("datasets") else None
+    shown = bars is not None and not bars.are_progress_bars_disabled()
+    if bars is not None:
+        bars.disable_progress_bars()
     try:
         yield
     finally:
-        if shown:
-            enable_progress_bars()
+        if bars is not None and shown:
+            bars.enable_progress_bars()
 
 
 def _module(name: str) -> ModuleType:
@@ -224,7 +221,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     current: BaseException | None = error
     while current is not None:
         yield current
-        current = current.__cause__ or current.__context__
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
 def _kind(error: BaseException) -> tuple[str, str] | None:

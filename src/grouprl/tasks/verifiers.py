@@ -93,6 +93,8 @@ class Verifiers(OptionTask):
                 f"The environment '{self.id}' has no data to train on", "it has a data set beside that for evaluation"
             )
         prompts = [_content(row) for row in train]
+        if len(set(prompts)) == 1:  # the environment begins alike for every row, as a game does: rows differ by number
+            prompts = [f"{prompt}#{number}" for number, prompt in enumerate(prompts)]
         apart = set(lowest(prompts, self.eval_fraction)) if held_out is None else set(map(_content, held_out))
         kept = [row for row, prompt in zip(train, prompts, strict=True) if prompt not in apart]
         rest = [row for row, prompt in zip(train, prompts, strict=True) if prompt in apart]
