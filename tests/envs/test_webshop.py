@@ -1,4 +1,4 @@
-"""WebShop's adapter against an imitation of its interface: no proof that it runs against WebShop, which needs its data."""
+"""WebShop's adapter against an imitation of its interface: no proof that it runs against WebShop itself."""
 
 from __future__ import annotations
 
