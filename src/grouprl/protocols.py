@@ -557,6 +557,22 @@ class StoredRows(Protocol):
         ...
 
 
+@runtime_checkable
+class GroupScored(Protocol):
+    """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
+
+    scores_groups: bool
+    """Whether they do; the environments then act in the trainer's process."""
+
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[Any]:
+        """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
+
+        In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not
+        reach its end.
+        """
+        ...
+
+
 class PromptSource(Protocol):
     """Deals out a task's training prompts, and continues from a checkpoint."""
 
@@ -588,6 +604,7 @@ __all__ = [
     "Engine",
     "EntropyScaling",
     "Environment",
+    "GroupScored",
     "Policy",
     "PolicyInputs",
     "PolicyOutput",
