@@ -142,9 +142,12 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 @pytest.fixture
 def task(request: pytest.FixtureRequest, specs: Callable[[str], Any]) -> Task:
     try:
-        return load_task(specs(request.param), seed=3)
+        made = load_task(specs(request.param), seed=3)
+        if made.environment() is not None:
+            made.environment().close()
     except MissingExtra as error:
         pytest.skip(str(error))
+    return made
 
 
 EVERY = pytest.mark.parametrize("task", [*PLAIN, *sorted(KINDS)], indirect=True)

@@ -3,6 +3,7 @@
 from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.browser import BrowserTask
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
@@ -56,6 +57,7 @@ from grouprl.tasks.wordle import WordleTask
 __all__ = [
     "Addition",
     "AdventureTask",
+    "BrowserTask",
     "CalculatorTask",
     "Chain",
     "Chart",
