@@ -51,6 +51,8 @@ class ModelFacts:
     device: str
     lean: str = ""
     """Why the lean engine does not compute this model; "" where it does."""
+    tied: bool = True
+    """Whether the output layer is the embedding."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
         bytes_each=dtype.itemsize,
         device=str(resolve_device(config.model.device)),
         lean=why_not_lean(model) or "",
+        tied=bool(getattr(text, "tie_word_embeddings", True)),
     )
     return facts, tokenizer
 
