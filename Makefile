@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -100,6 +100,10 @@ worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environm
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(PEER) pytest hypothesis pydantic PyYAML typer rich docstring-parser
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
+
+browser: $(READY)  ## run the tests that drive a real browser (Chromium must be installed)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py
 
 clean:  ## remove the environments and caches (runs stay)
 	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .pytest_cache .mypy_cache .ruff_cache .hypothesis
