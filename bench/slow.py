@@ -35,9 +35,9 @@ Measured by `bench/slow.py`: {episodes} episodes at once, in groups of {each}, a
 In `one slow prompt` every step of one of the prompts takes {slow:g} s and those of the others nothing, {turns} turns
 each; in `log-normal` each step takes a time of its own (σ = 1, median as named), {long} turns each. The bound is
 the largest of: the processor time of decoding, measured beside each row; the longest episode's own steps; all steps
-over the number of workers, where one worker does one at a time. `turn by turn` is what the slowest step of each turn adds up to, with decoding: the
-least that is possible where all wait for each other. Medians of {rounds} rounds after those in which workers are
-started, until their number stays.
+over the number of workers, where one worker does one at a time. `turn by turn` is what the slowest step of each turn
+adds up to, with decoding: the least that is possible where all wait for each other. Medians of {rounds} rounds after
+those in which workers are started, until their number stays.
 Results are those of environments that take no time, to the bit, except for `free` episodes, as asynchronous runs play
 them.
 {facts}
@@ -47,8 +47,8 @@ them.
 Coroutines (`async def step`) all wait in one worker. Plain classes wait one at a time in each worker; where they wait
 instead of computing there are up to {most} workers, as many as episodes if memory allows; new ones start one per core
 at a time, so the first rounds of a run are played with fewer. The load of the machine, the processes that wanted its
-{cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what decoding
-takes then.
+{cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what
+decoding takes then.
 """
 
 

@@ -56,7 +56,7 @@ def complete(service: Service, messages: list[dict[str, Any]], *tools: Any) -> d
 @pytest.mark.parametrize("name", [name for name in CHAT_FAMILIES if name not in ("mistral nemo", "gemma 3", "phi 4")])
 def test_a_served_policy_is_told_of_tools_and_of_what_they_returned(name: str) -> None:
     service = Scripted(name)
-    form = service.recorded.between.form
+    form = service.recorded.turn_text.form
     service.texts = [form.think("hm") + form.write("add", {"a": 1}), form.answer("three")]
     messages: list[dict[str, Any]] = [{"role": "system", "content": "sys1"}, {"role": "user", "content": "use1"}]
     first = complete(service, messages, ADD)
@@ -80,7 +80,7 @@ def conversation(name: str, history: Any, odd: bool, tools: bool) -> tuple[Servi
     from grouprl.chat.refusal import Refusal
 
     service = Scripted(name, history=history)
-    form = service.recorded.between.form
+    form = service.recorded.turn_text.form
     first = form.write("add", {"a": 1}) if tools else form.answer("five")
     service.texts = [form.think("hm") + first if odd else first, "x"]
     messages: list[dict[str, Any]] = [{"role": "user", "content": "use1"}]

@@ -212,8 +212,8 @@ class Method:
         for gate_bt in gate_bts.values():
             policy_bt = policy_bt * gate_bt
         value = policy_bt.sum()
-        left_out = {f"gated/{name}": (gate_bt == 0).to(batch.dtype) for name, gate_bt in gate_bts.items()}
-        averages = _averages({**surrogate.metrics, **left_out}, batch)
+        gated = {f"gated/{name}": (gate_bt == 0).to(batch.dtype) for name, gate_bt in gate_bts.items()}
+        averages = _averages({**surrogate.metrics, **gated}, batch)
         metrics = {"policy_loss": value.detach(), **averages, **_drift(logp_bt, batch)}
         for term in self.regularize:
             extra = token_loss(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)
@@ -239,7 +239,7 @@ class Method:
         return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of a weighed step whose gradient is exactly zero whatever the log-probs are."""
+        """[B] bool: rows of a weighted step whose gradient is exactly zero whatever the log-probs are."""
         if self.critic is not None:
             return torch.zeros_like(batch.group_b, dtype=torch.bool)
         weight_bt = batch.need("weight_bt", "zero_rows")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import string
 import sys
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
-from grouprl.core.discovery import Discovered
+from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
 from grouprl.core.renamed import note_renamed, with_new_names
@@ -60,10 +59,17 @@ KINDS: dict[str, str] = {
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
 
-OLD_PARTS = {"question_advantage": "prompt_advantage", "initial_answers": "initial_completions"}
+OLD_PARTS = {
+    "question_advantage": "prompt_advantage",
+    "initial_answers": "initial_completions",
+    "kept_entropy_bonus": "top_entropy_bonus",
+}
 """What parts were called in the version before."""
 
-PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
+PARTS: dict[str, Discovered[type[Part]]] = {
+    kind: Discovered(lambda kind=kind: part_homes().get(kind, {}))  # type: ignore[misc]
+    for kind in KINDS
+}
 
 
 @dataclass(frozen=True)
@@ -92,12 +98,18 @@ class RunFacts:
     """Turns of an episode at most."""
     agents: int = 1
     """How many agents act."""
-    ahead: int = 0
+    async_steps: int = 0
     """How many steps completions may be sampled ahead of their update; 0: every completion is the current policy's."""
     fresh_old: bool = True
     """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """How many different values 'level' and each column of the prompts have, among a few prompts of the run."""
+
+    @property
+    def ahead(self) -> int:
+        """Old name of `async_steps`, with a note."""
+        note_renamed("RunFacts.ahead", "RunFacts.async_steps")
+        return self.async_steps
 
 
 class Part:
@@ -111,6 +123,9 @@ class Part:
     """Whether the formula needs the policy's current entropies, with gradient."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    reads_gradients: ClassVar[bool] = False
+    """Whether an update part reads or changes `.grad` itself, so that the policy cannot lie in parts on several
+    ranks."""
     also: ClassVar[Mapping[str, str]] = {}
     """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
     renamed: ClassVar[Mapping[str, str]] = {}
@@ -127,7 +142,7 @@ class Part:
     reads: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
         super().__init_subclass__(**kwargs)
         for attribute, method in TEMPLATES.items():
@@ -227,7 +242,9 @@ def _check_class(kind: str, cls: type) -> None:
 
 def _check_free(made: Any) -> None:
     """Refuse a name that another class has: a method must not change because something was imported."""
-    known = dict.get(PARTS[made.kind], made.name)  # what is registered so far; imports nothing
+    parts = PARTS[made.kind]
+    ours = made.__module__.startswith("grouprl.")  # then the names of our sources are not read: a test holds them apart
+    known = parts[made.name] if not ours and parts.home(made.name) else parts.loaded().get(made.name)
     if known is not None and _written(known) != _written(made):
         raise InputError(
             f"there are two {made.kind} parts '{made.name}': in {known.__module__} and in {made.__module__}",
@@ -265,12 +282,7 @@ def _check_templates(made: type[Part]) -> None:
                     raise InputError(where, "it must be one of the part's settings", suggest(name, known))
 
 
-def snake_case(name: str) -> str:
-    """`ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
-def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
+def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Any:
     """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
     if name not in PARTS[kind] and name in OLD_PARTS:
         note_renamed(name, OLD_PARTS[name])
@@ -281,7 +293,7 @@ def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
     return checked(cls, own_names(cls, settings, f"{kind}: {name}"), f"{kind}: {name}")
 
 
-def own_names(cls: type[Part], settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, Any]:
     """Return `settings` by the part's own names for them; InputError where one is given by two names."""
     made: dict[str, Any] = {}
     for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
@@ -307,7 +319,7 @@ def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) 
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
 
 
-def _parameters(build: Callable[..., Any]) -> list[str]:
+def _parameters(build: Callable[..., object]) -> list[str]:
     import inspect
 
     return list(inspect.signature(build).parameters)

@@ -95,11 +95,11 @@ class Form(ABC):
         """Return the observation that follows calls where results have no place of their own: each in tags."""
         return "".join(f"\n<tool_response>\n{result.text}\n</tool_response>" for result in results) + "\n"
 
-    def introduce(self, schemas: Sequence[Mapping[str, Any]], prompt: str) -> str:
+    def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:
         """Return the prompt of a model that is not told of tools otherwise: their schemas, how to call, the prompt."""
         return f"{self.announce(schemas)}\n\n{prompt}"
 
-    def announce(self, schemas: Sequence[Mapping[str, Any]]) -> str:
+    def announce(self, schemas: Sequence[Mapping[str, object]]) -> str:
         """Return the tools' schemas, and how a call is written."""
         listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
         how = self.write("NAME", {"ARGUMENT": "VALUE"})
@@ -120,7 +120,7 @@ class JsonForm(Form):
         written = (json.dumps({"name": call.name, "arguments": named(call)}, ensure_ascii=False) for call in calls)
         return "\n".join(f"{OPEN}{each}{CLOSE}" for each in written)
 
-    def announce(self, schemas: Sequence[Mapping[str, Any]]) -> str:
+    def announce(self, schemas: Sequence[Mapping[str, object]]) -> str:
         """Return the tools' schemas, and how a call is written."""
         listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
         how = f'{OPEN}{{"name": <tool>, "arguments": {{<argument>: <value>}}}}{CLOSE}'
@@ -160,7 +160,7 @@ class CompactForm(Form):
         """Return the text behind the sign."""
         return ANSWER + text
 
-    def introduce(self, schemas: Sequence[Mapping[str, Any]], prompt: str) -> str:
+    def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:
         """Return the prompt: a tiny model learns what tools there are by using them."""
         return prompt
 
@@ -170,22 +170,22 @@ def named(call: Call) -> dict[str, Any]:
     return dict(call.arguments) if not isinstance(call.arguments, str) else {"0": call.arguments}
 
 
-def read_json(text: str) -> Any | Malformed:
+def read_json(text: str) -> object | Malformed:
     """Return what a text says as JSON, or what is wrong with it."""
     found, end = value_at(text, 0)
     if not isinstance(found, Malformed) and after_space(text, end) < len(text):
-        return Malformed("the call is no JSON: something stands behind it")
+        return Malformed("the call is not JSON: something stands behind it")
     return found
 
 
-def call_of(found: Any) -> Call | Malformed:
+def call_of(found: object) -> Call | Malformed:
     """Return the call that an object with a name and arguments (or parameters) is, or what is wrong with it."""
     if isinstance(found, Malformed):
         return found
     if isinstance(found, dict) and isinstance(found.get("function"), dict):
         found = found["function"]
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        return Malformed('the call is no object with a "name"')
+        return Malformed('the call is not an object with a "name"')
     key = "arguments" if "arguments" in found or "parameters" not in found else "parameters"
     arguments = found.get(key, {})
     if isinstance(arguments, str):  # as OpenAI's protocol nests them
@@ -197,7 +197,7 @@ def call_of(found: Any) -> Call | Malformed:
     return Call(found["name"], arguments, id=found["id"] if isinstance(found.get("id"), str) else "")
 
 
-def calls_of(found: Any) -> list[Call | Malformed]:
+def calls_of(found: object) -> list[Call | Malformed]:
     """Return the calls that a list of objects is, in order, or a single one."""
     if isinstance(found, list):
         return [call_of(each) for each in found] or [Malformed("the list of calls is empty")]
@@ -212,4 +212,6 @@ def _tagged(text: str, at: int) -> Found:
         return [call_of(value)], behind
     if unclosed(text, at, TAG, CLOSE):
         return [Malformed(f"{OPEN} without {CLOSE}")], at
-    return [value if isinstance(value, Malformed) else Malformed("the call is no JSON: something stands behind it")], at
+    return [
+        value if isinstance(value, Malformed) else Malformed("the call is not JSON: something stands behind it")
+    ], at

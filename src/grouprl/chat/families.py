@@ -19,7 +19,7 @@ MOST_TRIES = 16
 """Signs that may end a call, which are tried where earlier ones stand inside of its texts."""
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -34,7 +34,7 @@ class LlamaForm(Form):
         found = self.begins.search(text)
         head = text if found is None else text[: found.start()]
         if found is None:
-            flaw = Malformed(f'no object with a "name" behind {self.tag}')
+            flaw = Malformed(f'no object with a "name" after {self.tag}')
             return ([flaw], text.partition(self.tag)[0]) if self.tag in text else ([], text)
         read = list(objects(text, found.start()))
         calls = [call_of(value) for value, _ in read]
@@ -66,7 +66,7 @@ class ListForm(Form):
 
     def _list(self, text: str, at: int) -> Found:
         if after_space(text, at) == len(text):
-            return [Malformed(f"nothing stands behind {self.sign}")], at
+            return [Malformed(f"nothing follows {self.sign}")], at
         value, end = value_at(text, at)
         return calls_of(value), end
 
@@ -106,7 +106,7 @@ class MistralForm(Form):
             return calls_of(value), end
         head = self.head.match(text, at)
         if head is None:
-            return [Malformed(f"behind {self.sign} stands neither a list of calls nor name{self.arguments}{{…}}")], at
+            return [Malformed(f"{self.sign} is followed by neither a list of calls nor name{self.arguments}{{…}}")], at
         value, end = value_at(text, head.end())
         return [_named(head[1], value)], end
 
@@ -436,7 +436,7 @@ class HarmonyForm(Form):
             and after_space(text, end) < len(text)
             and not self.end.match(text, after_space(text, end))
         ):
-            value = Malformed("the call is no JSON: something stands behind it")
+            value = Malformed("the call is not JSON: something stands behind it")
         return _named(name, value), self._next(text, end)
 
 
@@ -451,7 +451,7 @@ def _ended(call: Call | Malformed, text: str, at: int, end: str) -> Found:
     """Return a call that has to be followed by `end`."""
     behind = -1 if isinstance(call, Malformed) else closed(text, at, end) if at >= 0 else -1
     if behind < 0 and isinstance(call, Call):
-        call = Malformed("the call is no JSON: something stands behind it")
+        call = Malformed("the call is not JSON: something stands behind it")
     return [call], max(behind, 0)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 from pydantic import Field
@@ -17,6 +17,9 @@ from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
 
+if TYPE_CHECKING:
+    from grouprl.algorithms.part import Part
+
 MOST_COMPLETIONS = 64
 MOST_TOKENS = 2**20
 MOST_MESSAGES = 4096
@@ -24,7 +27,7 @@ MOST_ALTERNATIVES = 20
 COOLEST, HOTTEST = 1e-4, 100.0
 """Temperatures above 0: below, logits divided by it are no numbers any more."""
 
-NEUTRAL: dict[str, Any] = {
+NEUTRAL: dict[str, object] = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
     "logit_bias": {},
@@ -70,7 +73,7 @@ class ChatRequest(pydantic.BaseModel):
     """Likeliest tokens told with each sampled one."""
     return_token_ids: bool = Field(False, strict=True)
     """Whether the ids of the prompt's tokens and of those sampled are told."""
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    chat_template_kwargs: dict[str, object] = Field(default_factory=dict, max_length=64)
     """Variables of the chat template, such as `enable_thinking`."""
     response_format: dict[str, Any] | None = None
     """The JSON schema that the answer is to follow; None: any text."""
@@ -90,7 +93,7 @@ class ChatRequest(pydantic.BaseModel):
         return hashlib.blake2b(self.told.encode(), digest_size=9).hexdigest()
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def read_object(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body. Raises Refusal for anything else."""
     given = read_json(body)
     if not isinstance(given, dict):
@@ -98,7 +101,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def read_request(given: Mapping[str, Any]) -> ChatRequest:
+def read_request(given: Mapping[str, object]) -> ChatRequest:
     """Return the request in an object. Raises Refusal, naming the parameter and what it may be."""
     wanted = {name: value for name, value in given.items() if value is not None and name not in (*IGNORED, *WISHES)}
     for name, neutral in NEUTRAL.items():
@@ -120,7 +123,7 @@ def read_request(given: Mapping[str, Any]) -> ChatRequest:
         rule = f"at least {COOLEST:g}, or 0 for the most probable token each time"
         raise Refusal(f"temperature = {request.temperature:g}; {rule}", "temperature")
     if request.top_logprobs and not request.logprobs:
-        raise Refusal("top_logprobs are told with logprobs: true only", "top_logprobs")
+        raise Refusal("top_logprobs are returned with logprobs: true only", "top_logprobs")
     for tool in request.tools:
         _check_tool(tool)
     choice = read_choice(given.get("tool_choice"), given.get("parallel_tool_calls"), request.tools)
@@ -140,7 +143,7 @@ def not_held(request: ChatRequest, why: str) -> Refusal | None:
     return None
 
 
-def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
     """Raise Refusal for a parameter that is not known, with the nearest one that is."""
     for name in given:
         if name not in known:
@@ -175,12 +178,12 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return _essence(one) == _essence(other)
 
 
-def continues(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]]) -> bool:
+def continues(earlier: Sequence[Mapping[str, object]], later: Sequence[Mapping[str, object]]) -> bool:
     """Whether a conversation begins with all of an earlier one, and continues."""
     return len(later) > len(earlier) and all(map(same, earlier, later))
 
 
-def _essence(message: Mapping[str, Any]) -> tuple[Any, ...]:
+def _essence(message: Mapping[str, Any]) -> tuple[object, ...]:
     calls = [call["function"] for call in message.get("tool_calls", ())]
     return message["role"], message["content"].strip(), [(call["name"], call["arguments"]) for call in calls]
 
@@ -196,7 +199,7 @@ def _text(message: Mapping[str, Any]) -> str:
     raise Refusal("The content of a message is a text, or a list of parts of type 'text'", "messages")
 
 
-def _is_text(part: Any) -> bool:
+def _is_text(part: Part) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
@@ -219,7 +222,7 @@ def _call(call: Any) -> dict[str, Any]:
     return {"id": number, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _check_tool(tool: Mapping[str, Any]) -> None:
+def _check_tool(tool: Mapping[str, object]) -> None:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refusal(f"A tool is of type 'function' and has a function with a name: {shortened(tool)}", "tools")

@@ -34,7 +34,7 @@ def value_at(text: str, at: int) -> tuple[Any | Malformed, int]:
     try:
         found, end = _DECODER.raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
-        return Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT]), begin
+        return Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT]), begin
     return sound(found) or found, end
 
 

@@ -56,20 +56,20 @@ def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
     return (found.beside if calls else str(text)), calls
 
 
-def typed(call: Call, properties: dict[str, Any]) -> dict[str, Any]:
+def typed(call: Call, properties: dict[str, object]) -> dict[str, object]:
     """Return the arguments of an untyped call in the types that a tool's schema names: a text stays a text there."""
     given = dict(call.arguments) if not isinstance(call.arguments, str) else {}
     return {name: _typed(value, properties.get(name, {})) for name, value in given.items()}
 
 
-def _typed(value: Any, schema: Any) -> Any:
+def _typed(value: object, schema: object) -> object:
     if not isinstance(value, str) or _takes_text(schema):
         return value
     found, end = value_at(value, 0)
     return value if isinstance(found, Malformed) or after_space(value, end) < len(value) else found
 
 
-def _takes_text(schema: Any) -> bool:
+def _takes_text(schema: object) -> bool:
     """Whether an argument may be a text, by its JSON schema."""
     if not isinstance(schema, dict):
         return True

@@ -18,7 +18,7 @@ def show_command(
     prompt: Annotated[str | None, typer.Option(help="Id of a prompt, as --list shows it.")] = None,
     sample: Annotated[int | None, typer.Option(help="Number of the completion to it.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List what the step holds instead.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list: print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON for other programs.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Marks instead of colours; always so in a pipe.")] = False,
 ) -> None:
     """Show a completion or an episode: turns, agents, observations, rewards, advantages per turn.

@@ -216,7 +216,7 @@ def _folder(path: Path) -> list[Path] | None:
         return None
 
 
-def _apply(data: dict[str, Any], change: str) -> None:
+def _apply(data: dict[str, object], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key:
         raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")
@@ -273,8 +273,8 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     if first["type"] == "value_error":
         rule = str(first["msg"]).removeprefix("Value error, ")
         return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
-    ways = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
-    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(ways))
+    messages = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
+    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages))
 
 
 def _path(error: Any) -> list[str]:

@@ -16,7 +16,7 @@ WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 """Numbers such as 1e-3, which YAML 1.1 reads as text."""
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """Refuse true and false, which Python treats as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError(f"{str(value).lower()} stands where a number is expected")
@@ -366,3 +366,6 @@ class Run(Section):
     """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:
     from the policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were sampled
     with."""
+    rank_timeout: WrittenPositive = 1800.0
+    """Seconds that the processes of `grouprl launch` or torchrun wait for one that is slow, before it counts as
+    hung."""

@@ -38,7 +38,7 @@ class _Stop(Exception):
 
 
 def check_environment(
-    make: Callable[[], Any],
+    make: Callable[[], object],
     example: Callable[[int], Example],
     *,
     episodes: int = 64,
@@ -68,8 +68,8 @@ def check_environment(
     examiner = _Examiner(make, max_turns, actions, seconds, agents)
     played: list[CheckedEpisode] = []
     for number in range(episodes):
-        asked = example(number // PER_PROMPT)
-        episode = examiner.examine(asked, seed_of(asked, number), number)
+        example_now = example(number // PER_PROMPT)
+        episode = examiner.examine(example_now, seed_of(example_now, number), number)
         if episode is not None:
             played.append(episode)
         elif not played and number + 1 >= HOPELESS:
@@ -84,7 +84,7 @@ def check_environment(
 
 class _Examiner:
     def __init__(
-        self, make: Callable[[], Any], max_turns: int, actions: Sequence[str], seconds: float, agents: Sequence[str]
+        self, make: Callable[[], object], max_turns: int, actions: Sequence[str], seconds: float, agents: Sequence[str]
     ) -> None:
         self.agents = tuple(agents)
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds

@@ -98,7 +98,7 @@ class Keys(Game):
         """Move along a shortest way, or with a certain chance anywhere."""
         return rng.choice(self.legal) if rng.random() < self.noise else self.way()[0]
 
-    def leads_on(self, action: str) -> bool:
+    def is_on_path(self, action: str) -> bool:
         """Whether an action is the next move of a shortest way."""
         if action not in self.legal:
             return False
@@ -115,7 +115,7 @@ class Keys(Game):
 
     def _follow(self, action: str) -> Outcome:
         """Make the move if it leads on, else the expert's."""
-        matched = self.leads_on(action)
+        matched = self.is_on_path(action)
         self.patched += not matched
         self._move(action if matched else self.way()[0])
         return Outcome(f"{'' if matched else '!'}{self.state}>", matched / self.whole, self._arrived, matched)
@@ -148,7 +148,7 @@ class Keys(Game):
         return 0 <= cell[0] < self.size and 0 <= cell[1] < self.size and cell not in self.walls
 
 
-def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
+def critique(completion: str, **columns: object) -> dict[str, list[str]]:
     """Name the moves of an episode that lead on, and those that do not: feedback for Text2Grad.
 
     `completion` is what was said and seen after the prompt, "r@01>d!@01>"; a part that is named is a move with what was
@@ -159,7 +159,7 @@ def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
     grid.begin(columns, random.Random(0))
     named: dict[str, list[str]] = {"good": [], "poor": []}
     for action, seen in made:
-        named["good" if grid.leads_on(action.strip()) else "poor"].append(action + seen)
+        named["good" if grid.is_on_path(action.strip()) else "poor"].append(action + seen)
         grid.act(action.strip())
     return {side: list(dict.fromkeys(parts)) for side, parts in named.items()}
 

@@ -42,9 +42,10 @@ class Described:
         return asdict(self)
 
 
-def described() -> list[Described]:
-    """Return every registered part, kind by kind, by name."""
-    return [describe_part(PARTS[kind][name]) for kind in KINDS for name in sorted(PARTS[kind])]
+def described(kind: str = "", name: str = "") -> list[Described]:
+    """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
+    kinds = [each for each in KINDS if kind in ("", each)]
+    return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
 
 
 def describe_part(part: type[Part]) -> Described:
@@ -84,7 +85,7 @@ def _settings(part: type[Part]) -> list[dict[str, Any]]:
     return rows
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     if field.default is not dataclasses.MISSING:
         return field.default
     return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()

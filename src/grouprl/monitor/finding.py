@@ -30,7 +30,7 @@ class Finding:
     persists: bool = True
     """Whether it still holds at the last record."""
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, object]:
         """Return the finding as a JSON-ready dictionary (the rows of `health.json`)."""
         return asdict(self)
 
@@ -51,7 +51,7 @@ class HealthFacts:
     """Optimiser steps taken on one rollout batch."""
     exact_sampler: bool = True
     """Whether the sampler runs the trainer's own weights in the trainer's precision."""
-    ahead: int = 0
+    async_steps: int = 0
     """How many steps completions may be sampled ahead of their update."""
     grouped: bool = True
     """Whether completions of a prompt are compared with each other, so that equal rewards leave nothing to learn."""

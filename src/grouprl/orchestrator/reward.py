@@ -47,7 +47,7 @@ def open_reward(
         except InputError as error:
             close_reward(scorer)
             rule = error.rule or "a reward is tested on completions whose reward is known before it is trusted"
-            remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
+            remedy = error.remedy or "Fix the reward or its examples; reward.self_test=false skips the test."
             raise InputError(error.what, rule, remedy) from error
     return scorer, [note] if note else []
 
@@ -100,7 +100,7 @@ def _check_first(reward: Any, task: Task) -> None:
                         raise missing_column(name, example.columns, function, f"prompt {example.id}")
 
 
-def close_reward(reward: Any) -> None:
+def close_reward(reward: object) -> None:
     """End the worker processes of a reward, if it has any."""
     if isinstance(reward, RewardWorkers):
         reward.close()

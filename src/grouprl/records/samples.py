@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.renamed import note_renamed
 from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
@@ -21,7 +22,7 @@ from grouprl.records.turns import Record
 
 @dataclass(frozen=True)
 class ScoredSamples:
-    """B scored rows; `kept_b` says which may be trained on."""
+    """B scored rows; `valid_b` says which may be trained on."""
 
     examples: tuple[Example, ...]
     """[B] the prompt of each row."""
@@ -37,7 +38,7 @@ class ScoredSamples:
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
-    kept_b: np.ndarray
+    valid_b: np.ndarray
     source_b: np.ndarray
     """[B] int64 code of `grouprl.core.batch.SOURCES`."""
     foreign_b: np.ndarray
@@ -50,6 +51,12 @@ class ScoredSamples:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    @property
+    def kept_b(self) -> np.ndarray:
+        """Old name of `valid_b`, with a note."""
+        note_renamed("ScoredSamples.kept_b", "ScoredSamples.valid_b")
+        return self.valid_b
 
     @property
     def tokens(self) -> Tokens:
@@ -123,7 +130,7 @@ def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
         rollout=_join_rollouts([part.rollout for part in parts]),
         texts=tuple(text for part in parts for text in part.texts),
         scores=join_scores(scores),
-        kept_b=np.concatenate([part.kept_b for part in parts]),
+        valid_b=np.concatenate([part.valid_b for part in parts]),
         source_b=np.concatenate([part.source_b for part in parts]),
         foreign_b=np.concatenate([part.foreign_b for part in parts]),
         greedy_reward_b=None
@@ -158,7 +165,7 @@ def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
         ),
         texts=tuple(samples.texts[i] for i in index),
         scores=subset_scores(scores, index),
-        kept_b=samples.kept_b[index],
+        valid_b=samples.valid_b[index],
         source_b=samples.source_b[index],
         foreign_b=samples.foreign_b[index],
         greedy_reward_b=None if samples.greedy_reward_b is None else samples.greedy_reward_b[index],
@@ -239,7 +246,7 @@ def _without_empty_turns(batch: Batch) -> Batch:
     return batch.replace(turn_bt=turn_bt, state_bs=torch.where(there_bs, batch.state_bs, -1))
 
 
-def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Batch fields made of extra columns: dotted names go into their mapping, token columns are cut to T."""
     fields: dict[str, Any] = {}
     for name, values in extras.items():

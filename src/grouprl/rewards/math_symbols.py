@@ -134,17 +134,17 @@ def unfinished(said: str, gold: str) -> bool:
         return True
     if any(names.count(name) > max(1, wanted.count(name)) for name in (r"\pi", r"\infty")):
         return True
-    roots, kept_roots = re.findall(ROOT, said), re.findall(ROOT, gold)
+    roots, gold_roots = re.findall(ROOT, said), re.findall(ROOT, gold)
     if names.count(r"\sqrt") > wanted.count(r"\sqrt") + 1:
         return True
-    if any(roots.count(root) > max(1, kept_roots.count(root)) for root in roots):
+    if any(roots.count(root) > max(1, gold_roots.count(root)) for root in roots):
         return True
     undone = [found.replace(" ", "") for found in (*UNDONE.findall(said), *PRODUCT.findall(said))]
     if any(found not in gold.replace(" ", "") for found in undone):
         return True
     radicands = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", said)
-    kept = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", gold)
-    return any(_has_square(int(a or b)) for a, b in radicands if (a, b) not in kept) or _unreduced(said, gold)
+    roots = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", gold)
+    return any(_has_square(int(a or b)) for a, b in radicands if (a, b) not in roots) or _unreduced(said, gold)
 
 
 def _has_square(number: int) -> bool:
@@ -184,7 +184,7 @@ def _as_fraction(found: re.Match[str]) -> str:
     return rf"\frac{{{int((whole or '0') + behind)}}}{{{10 ** len(behind)}}}"
 
 
-def _same_relation(theirs: Any, ours: Any) -> bool:
+def _same_relation(theirs: object, ours: object) -> bool:
     if isinstance(theirs, sympy.Eq) and isinstance(ours, sympy.Eq):
         first, second = theirs.lhs - theirs.rhs, ours.lhs - ours.rhs
         if not (first.free_symbols and first.free_symbols == second.free_symbols):

@@ -9,14 +9,16 @@ from typing import Any, TypeVar
 
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
+from grouprl.core.leading import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.protocols import Engine
 from grouprl.rollout.array_sampler import ArraySampler
+from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.sampler import LocalSampler
 
 LOCAL = "local"
 """The name of the engine of this process."""
-ENGINES: dict[str, Callable[..., Engine[Any, Any]]] = {}
+ENGINES: dict[str, Callable[..., Engine[object, object]]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
 M = TypeVar("M", bound=Callable[..., Any])
@@ -49,6 +51,8 @@ def local_engine(policy: Any) -> Engine[Any, Any]:
     if callable(make := getattr(policy, "make_sampler", None)):
         found: Engine[Any, Any] = make()
         return found
+    if current_ranks() is not None:
+        return RankSampler(policy)
     return ArraySampler(policy) if isinstance(policy, ArrayPolicy) else LocalSampler(policy)
 
 
@@ -65,7 +69,7 @@ class ChosenEngine:
         """Whether it is known beforehand that its log-probs are the trainer's: its class says `exact = True`."""
         return getattr(self.make, "exact", False) is True
 
-    def __call__(self, policy: Any) -> Engine[Any, Any]:
+    def __call__(self, policy: object) -> Engine[Any, Any]:
         """Return the engine for `policy`.
 
         Raises:
@@ -90,7 +94,7 @@ class ChosenEngine:
         return made
 
 
-def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
+def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
     """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
 
     Raises:
@@ -111,7 +115,7 @@ def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
     return ChosenEngine(name, make, settings)
 
 
-def _check_settings(name: str, make: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+def _check_settings(name: str, make: Callable[..., object], settings: Mapping[str, object]) -> None:
     try:
         inspect.signature(make).bind(None, **settings)
     except TypeError as error:

@@ -339,7 +339,7 @@ class Episode:
         else:
             self._waiting[agent] = self._waiting.get(agent, 0.0) + reward
 
-    def _fits(self, value: Any, kind: type, what: str) -> bool:
+    def _fits(self, value: object, kind: type, what: str) -> bool:
         """Tell whether `value` is of the required kind, its texts included; else the episode is over."""
         if isinstance(value, Failure):
             self.fail_as(value)
@@ -354,7 +354,7 @@ class Episode:
             self._fail_unknown(value.agent)
         return self.failure is None
 
-    def _fail_unknown(self, agent: Any) -> None:
+    def _fail_unknown(self, agent: object) -> None:
         known = ", ".join(map(repr, self.agents))
         self.fail(f"it names the agent {agent!r}; the task's agents are {known}. Name it in the task's `agents`")
 

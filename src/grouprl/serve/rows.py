@@ -100,7 +100,7 @@ class ServedRows:
         Raises:
             InputError: an unknown `history`.
         """
-        self.policy, self.between, self.secret = policy, TurnText(policy, history), secret
+        self.policy, self.turn_text, self.secret = policy, TurnText(policy, history), secret
         self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
@@ -140,9 +140,9 @@ class ServedRows:
 
     def _begun(self, observation: Observation) -> Requested:
         """Return the request that begins a row."""
-        prompt = self.between.first(NOBODY, observation)
+        prompt = self.turn_text.first(NOBODY, observation)
         ids = self.policy.encode_prompt(prompt)
-        opened = self.between.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
+        opened = self.turn_text.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
         return Requested(None, 0, ids, [], opened, Context("", 0, -1, prompt, []))
 
     def _continued(self, going: Requested, talk: Context, new: Observation) -> Requested | None:
@@ -151,22 +151,22 @@ class ServedRows:
         Raises:
             InputError: the same, where that is to be refused.
         """
-        onward = self.between.onward(talk, new)
+        onward = self.turn_text.onward(talk, new)
         if onward.refused:
             what = onward.refused.partition(". Set sampling.history")[0]
             raise InputError(what, "a row holds what was sampled", "Serve with --history append (keep it) or split")
         if onward.text is None:
             return None
-        seen = self.between.encode([talk], [onward.text])[0]
+        seen = self.turn_text.encode([talk], [onward.text])[0]
         onward.keep(talk)
         talk.talk.append(shown_messages(new))
-        opened = self.between.chat and opens_thinking(onward.row or onward.text)
+        opened = self.turn_text.chat and opens_thinking(onward.row or onward.text)
         return replace(going, context=[*going.context, *seen], seen=seen, opened=opened, talk=talk)
 
     def add(
         self,
         key: str,
-        asked: Requested,
+        requested: Requested,
         sampled: ServedTurn,
         said: Messages,
         tools: Messages,
@@ -175,15 +175,15 @@ class ServedRows:
         """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
         gone."""
         with self._lock:
-            row, seen = asked.row, asked.seen
-            if row is None or row.turns != asked.turns or not self._shelves.holds(key, row):
-                row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(asked.context)), []
+            row, seen = requested.row, requested.seen
+            if row is None or row.turns != requested.turns or not self._shelves.holds(key, row):
+                row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(requested.context)), []
                 row.variables = variables
             row.ids += [*seen, *sampled.ids]
             row.mask += [False] * len(seen) + [True] * len(sampled.ids)
             row.logp += [0.0] * len(seen) + list(sampled.logp)
             row.said, row.turns, row.used = tuple(said), row.turns + 1, time.monotonic()
-            row.talk = self._spoken(asked.talk, sampled)
+            row.talk = self._spoken(requested.talk, sampled)
             row.cost = _cost(row)
             if key:
                 self._shelves.put(key, _marks(row.said, tools, variables)[-1], row)

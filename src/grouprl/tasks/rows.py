@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -19,6 +19,9 @@ from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import check_request, with_system
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
@@ -76,23 +79,23 @@ class RowTask(OptionTask):
     def read(self) -> tuple[Table, Table | None]:
         """Return the table to train on and, if there is one, the table to evaluate on."""
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: RunContext) -> None:
         """Read the rows, check every one, and hold some out."""
         self._reward = load_reward(self.reward_spec)
         train, held_out = self.read()
         content = hashlib.sha256()
         prompts = self._check(train, content)
-        held_out_prompts = self._check(held_out, content) if held_out else _lowest(prompts, self.eval_fraction)
+        held_out_prompts = self._check(held_out, content) if held_out else lowest(prompts, self.eval_fraction)
         self._content = content.hexdigest()[:16]
         self._tables = {"train": train, "eval": held_out or train}
-        kept = _positions(prompts, set(held_out_prompts), inside=False)
-        if held_out and len(kept) < len(prompts) and not self.drop_overlap:
+        training = _positions(prompts, set(held_out_prompts), inside=False)
+        if held_out and len(training) < len(prompts) and not self.drop_overlap:
             raise _overlap(train, held_out, prompts, held_out_prompts)
         chosen = (
             list(range(len(held_out.rows))) if held_out else _positions(prompts, set(held_out_prompts), inside=True)
         )
-        self._positions = {"train": kept, "eval": chosen}
-        if not kept:
+        self._positions = {"train": training, "eval": chosen}
+        if not training:
             raise InputError(
                 f"No prompt of {train.name} is left to train on",
                 "prompts that are held out are not trained on",
@@ -181,7 +184,7 @@ class RowTask(OptionTask):
             raise InputError(f"{table.name} holds no prompts", "a task has at least one prompt")
         return prompts
 
-    def _prompt(self, row: Mapping[str, Any], label: str) -> str | tuple[Message, ...]:
+    def _prompt(self, row: Mapping[str, object], label: str) -> str | tuple[Message, ...]:
         if self.prompt not in row:
             remedy = f"{suggest(self.prompt, row)} Set the option 'prompt'." if row else "It is empty."
             raise InputError(f"The prompt column '{self.prompt}' is missing in {label}", remedy=remedy)
@@ -203,11 +206,11 @@ class RowTask(OptionTask):
             f"The prompt in {label} is {prompt!r}", "a prompt is text or a list of chat messages, not empty"
         )
 
-    def _check_text(self, what: str, column: str | None, row: Mapping[str, Any], label: str) -> None:
+    def _check_text(self, what: str, column: str | None, row: Mapping[str, object], label: str) -> None:
         if column is not None and not isinstance(_cell(what, column, row, label), str | None):
             raise InputError(f"The {what} in {label} is {row[column]!r}", f"a {what} is text or null")
 
-    def _check_list(self, what: str, column: str | None, row: Mapping[str, Any], label: str, kind: Any) -> None:
+    def _check_list(self, what: str, column: str | None, row: Mapping[str, object], label: str, kind: Any) -> None:
         value = None if column is None else _cell(what, column, row, label)
         if value is None or (isinstance(value, list | tuple) and all(isinstance(x, kind) and x for x in value)):
             return
@@ -221,16 +224,8 @@ def _cell(what: str, column: str, row: Mapping[str, Any], label: str) -> Any:
     return row[column]
 
 
-def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Message, ...]:
-    messages = []
-    for message in prompt:
-        role, text = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None, None)
-        if role not in ROLES or not isinstance(text, str):
-            raise InputError(
-                f"A chat message in {label} is {message!r}",
-                f"a message has a text 'content' and a 'role' among {', '.join(ROLES)}",
-            )
-        messages.append(Message(role=role, content=text))
+def _messages(prompt: Sequence[object], system: str | None, label: str) -> tuple[Message, ...]:
+    messages = [_message(each, label) for each in prompt]
     if system is None:
         return tuple(messages)
     if messages[0]["role"] == "system":
@@ -240,7 +235,33 @@ def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Me
     return (Message(role="system", content=system), *messages)
 
 
-def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:
+def _message(given: Any, label: str) -> Message:
+    """Return a message of a row; nothing that it says is left out."""
+    said = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+    calls, text = said.get("tool_calls", ()), said.get("content", "" if said.get("tool_calls") else None)
+    if said.get("role") not in ROLES or not isinstance(text, str) or not _are_calls(calls):
+        raise InputError(
+            f"A chat message in {label} is {given!r}"[:400],
+            f"a message has a text 'content' and a 'role' among {', '.join(ROLES)}; calls of tools, 'tool_calls', are "
+            'a list of {"type": "function", "function": {"name": …, "arguments": {…}}}',
+        )
+    for key in said.keys() - Message.__annotations__.keys():
+        raise InputError(
+            f"A chat message in {label} has '{key}'",
+            f"known are {', '.join(Message.__annotations__)}",
+            suggest(key, Message.__annotations__),
+        )
+    return cast(Message, said | {"content": text})
+
+
+def _are_calls(calls: object) -> bool:
+    if not isinstance(calls, list | tuple):
+        return False
+    functions = [call.get("function") if isinstance(call, Mapping) else None for call in calls]
+    return all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in functions)
+
+
+def _check_columns(reward: Reward, row: Mapping[str, object], label: str) -> None:
     """Check that a row has every column that the reward needs."""
     for function in plain_rewards(reward):
         for name in inspect_reward(function).required:
@@ -248,7 +269,7 @@ def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:
                 raise missing_column(name, row, function, label)
 
 
-def _lowest(prompts: Sequence[str], fraction: float) -> list[str]:
+def lowest(prompts: Sequence[str], fraction: float) -> list[str]:
     """Return those different prompts whose content hash is lowest: a share of them, at least one if that is not 0."""
     different = sorted(set(prompts), key=content_number)
     return different[: max(round(fraction * len(different)), 1 if fraction > 0 else 0)]

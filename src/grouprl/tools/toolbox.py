@@ -57,14 +57,14 @@ class Toolbox:
         self.traces, self.longest, self.alphabet = traces, longest, frozenset(alphabet)
         self.hits = 0
         """How many results were remembered ones."""
-        self._kept: OrderedDict[str, Result] = OrderedDict()
+        self._cached: OrderedDict[str, Result] = OrderedDict()
         self._worker: Any = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (tuple(self.tools.values()), self.traces, self.longest, "".join(sorted(self.alphabet)))
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (tuple(self.tools.values()), self.traces, self.longest, "".join(sorted(self.alphabet)))
 
     @property
-    def schemas(self) -> tuple[dict[str, Any], ...]:
+    def schemas(self) -> tuple[dict[str, object], ...]:
         """The tools' descriptions for a model."""
         return tuple(each.schema for each in self.tools.values())
 
@@ -96,7 +96,7 @@ class Toolbox:
             arguments = found.check(typed(call, found.properties) if call.untyped else call.arguments)
         except ToolError as error:
             return Result(call.name, shortened(str(error), self.longest), "malformed")
-        return self._remembered(found, arguments) if found.pure else self._run(found, arguments)
+        return self._from_cache(found, arguments) if found.pure else self._run(found, arguments)
 
     def _readable(self, result: Result) -> Result:
         """Return the result, or a failed call where the model cannot read it; half a character stands escaped."""
@@ -115,17 +115,17 @@ class Toolbox:
             self._worker.close()
             self._worker = None
 
-    def _remembered(self, found: Tool, arguments: dict[str, Any]) -> Result:
+    def _from_cache(self, found: Tool, arguments: dict[str, object]) -> Result:
         key = json.dumps([found.name, arguments], sort_keys=True, default=repr)
-        if key in self._kept:
+        if key in self._cached:
             self.hits += 1
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            self._cached.move_to_end(key)
+            return self._cached[key]
         result = self._run(found, arguments)
         if result.status != "timeout":  # that may be the machine's fault
-            self._kept[key] = result
-            if len(self._kept) > REMEMBERED:
-                self._kept.popitem(last=False)
+            self._cached[key] = result
+            if len(self._cached) > REMEMBERED:
+                self._cached.popitem(last=False)
         return result
 
     def _run(self, found: Tool, arguments: dict[str, Any]) -> Result:
@@ -140,7 +140,7 @@ class Toolbox:
         return Result(found.name, text, status)
 
 
-def attempt(found: Tool, arguments: Mapping[str, Any], traces: bool, longest: int) -> tuple[Any, str]:
+def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Any, str]:
     """Call a tool and return (status, text): its result, or in words what went wrong."""
     try:
         return "ok", shortened(shown(found.function(**arguments)), longest)
@@ -186,7 +186,7 @@ def _plain(value: Any) -> Any:
     return _in_words(value)
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     text = str(value)
     if ADDRESS.search(text):
         raise ToolError(
@@ -201,7 +201,7 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _tool(given: Tool | Callable[..., Any]) -> Tool:
+def _tool(given: Tool | Callable[..., object]) -> Tool:
     return given if isinstance(given, Tool) else as_tool(given)
 
 
@@ -213,5 +213,5 @@ def _said(error: BaseException) -> str:
         return f"its message raised {type(another).__name__}"
 
 
-def _again(tools: Sequence[Tool], traces: bool, longest: int, alphabet: str) -> Toolbox:
+def _rebuilt(tools: Sequence[Tool], traces: bool, longest: int, alphabet: str) -> Toolbox:
     return Toolbox(tools, traces=traces, longest=longest, alphabet=alphabet)

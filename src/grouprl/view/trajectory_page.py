@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from grouprl.view.charts import number
 from grouprl.view.tokens import right_among, token_span, verdict
@@ -15,7 +14,7 @@ PROMPTS_SHOWN, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
 """Prompts of the page, episodes of a prompt, turns of an episode and characters of an observation."""
 
 
-def episode_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+def episode_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
     """Return the HTML of a few prompts with episodes: mixed ones first, of each its best and worst."""
     by_prompt: dict[str, list[Trajectory]] = {}
     for each in trajectories(rows, folder):
@@ -39,12 +38,12 @@ def _episode(each: Trajectory, strongest: float) -> str:
     turns = "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"
     facts = [f"episode {each.sample}", *_rewards(each), each.ended.replace("_", " "), turns]
     head = f'{verdict(each.rows[0].get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
-    left_out = len(each.turns) - TURNS
-    shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
+    omitted = len(each.turns) - TURNS
+    shown = each.turns if omitted <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
     parts = []
     for place, turn in enumerate(shown):
-        if left_out > 0 and place == TURNS // 2:
-            parts.append(f'<p class="gap"> … {left_out} turns left out … </p>')
+        if omitted > 0 and place == TURNS // 2:
+            parts.append(f'<p class="gap"> … {omitted} turns left out … </p>')
         follows = shown[place + 1] if place + 1 < len(shown) else None
         parts.append(_turn(turn, follows, len(each.rows) > 1, strongest))
     return f'<div class="completion episode"><p>{head}</p>{"".join(parts)}</div>'

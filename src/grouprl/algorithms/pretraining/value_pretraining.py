@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 
 @part("pretrain")
@@ -39,7 +42,7 @@ class ValuePretraining(Pretraining):
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
         """Sample a rollout of the run's size, foresee it, fit the head to it and all before."""
         rows = context.sample(context.take(context.prompts))
-        batch = context.batch(rows).rows(torch.from_numpy(rows.kept_b))
+        batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
         state_md, head = torch.cat(context.policy.hidden(batch.inputs)).double(), _head(context.policy)
@@ -82,7 +85,7 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: Any) -> Any:
+def _head(policy: CausalPolicy) -> Any:
     if policy.value_head is None:
         raise InputError(
             "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"

@@ -17,7 +17,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
 TWO = "at least two completions per prompt"
-COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
+COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {
@@ -159,11 +159,11 @@ def dump(
             )
         ],
         summary="GRPO on the prompts that a Beta posterior of their pass rate, sampled at random, calls informative.",
-        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per prompt, the largest p(1-p) are asked",
+        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per prompt, the largest p(1-p) are sampled",
         defaults={
             "prior": "uniform: Beta(1, 1)",
-            "decay": "not known: 0.999 a step for prompts that were not asked",
-            "asked_decay": "not known: 0.9 a step for prompts that were asked",
+            "decay": "not known: 0.999 a step for prompts that were not sampled",
+            "sampled_decay": "not known: 0.9 a step for prompts that were sampled",
             "gain": "not known: the variance p(1-p); 'information' is Knapsack RL's p(1-p)²",
             **DEFAULTS,
         },
@@ -177,16 +177,17 @@ def dump(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP),
+    renamed={"asked_decay": "sampled_decay"},
 )
 def vade(
     base: Method,
     prior: Positive = 1.0,
     decay: Share = 0.999,
-    asked_decay: Share = 0.9,
+    sampled_decay: Share = 0.9,
     gain: Literal["variance", "information"] = "variance",
 ) -> Method:
     """Compose VADE: GRPO; Thompson sampling chooses its prompts."""
-    thompson = ThompsonSampling(prior=prior, decay=decay, asked_decay=asked_decay, gain=gain)
+    thompson = ThompsonSampling(prior=prior, decay=decay, sampled_decay=sampled_decay, gain=gain)
     return base.with_parts(curriculum=thompson)
 
 
@@ -207,7 +208,7 @@ def vade(
         },
         differs=[
             "The pass rate is smoothed, so that no prompt counts as hopeless for ever; smoothing=0 takes it as it "
-            "was. A prompt not asked yet counts as half solved.",
+            "was. A prompt not sampled yet counts as half solved.",
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],

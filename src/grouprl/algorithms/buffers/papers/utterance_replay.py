@@ -43,7 +43,7 @@ class UtteranceReplay(Replay):
     """
 
     one_policy: ClassVar[bool] = True
-    takes: ClassVar[str] = "kept"
+    takes: ClassVar[str] = "buffered"
 
     gamma: Share = 0.95
     tau: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -84,7 +84,7 @@ class UtteranceReplay(Replay):
         zero_b = np.zeros(len(samples))
         return samples.with_extras(past__q=zero_b, past__v=zero_b)
 
-    def _build(self, store: dict[str, Any], held: dict[str, Any], context: RunContext, seed: int) -> None:
+    def _build(self, store: dict[str, Any], held: dict[str, object], context: RunContext, seed: int) -> None:
         """Build critic, target and optimiser, as they were stored where they were."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -97,7 +97,7 @@ class UtteranceReplay(Replay):
             optimizer.load_state_dict(store["optimizer"])
         held["critic"], held["target"], held["optimizer"] = critic, target, optimizer
 
-    def _teach(self, held: dict[str, Any], context: RunContext, rng: np.random.Generator) -> None:
+    def _teach(self, held: dict[str, object], context: RunContext, rng: np.random.Generator) -> None:
         """Take the critic's updates of a step."""
         turns = self._choose(self.pool or self.critic_steps * self.critic_batch, context, rng)
         fresh = self._fresh(turns, context, rng).response_ids
@@ -150,7 +150,7 @@ class UtteranceReplay(Replay):
             rollout=rollout,
             texts=tuple(context.decode(rollout.response_ids)),
             scores=Scores(q_n, {}, no_b, np.full(count, "ok"), []),
-            kept_b=~no_b,
+            valid_b=~no_b,
             source_b=np.full(count, SOURCES["extra"], dtype=np.int64),
             foreign_b=no_b,
             extras={"past.q": q_n, "past.v": v_n},

@@ -43,11 +43,11 @@ class SecondModel(Pretraining):
     epochs: int
     chosen: Chosen
 
-    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
         raise NotImplementedError
 
-    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
+    def learn(self, model: object, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of N pairs to the model's parameters; returns metrics.
 
         Rows are the N correct completions, then the N wrong ones.
@@ -92,7 +92,7 @@ class SecondModel(Pretraining):
         """Return correct completions, then the wrong ones they are paired with; None where no prompt has both."""
         right: list[int] = []
         wrong: list[int] = []
-        for own in groups(rows, rows.kept_b):
+        for own in groups(rows, rows.valid_b):
             good, bad = (own[rows.scores.correct_b[own] == truth] for truth in (True, False))
             if self.chosen == "solutions":
                 good = bad[:1]
@@ -224,7 +224,7 @@ class PreferenceModel(SecondModel):
     equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
     fills = ("stats.expert",)
 
-    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
         return context.policy.logp(pairs.tokens).logp_bt.sum(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,10 @@ from grouprl.algorithms.prompts.papers.curriculum import (
 )
 from grouprl.core.numbers import Share
 
+if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
+    from grouprl.records.samples import ScoredSamples
+
 
 @part("curriculum")
 class ThompsonSampling(Chooser):
@@ -31,17 +35,19 @@ class ThompsonSampling(Chooser):
 
     Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
-    counts shrink each step: by `asked_decay` where the prompt was asked, by `decay` elsewhere.
+    counts shrink each step: by `sampled_decay` where the prompt was sampled, by `decay` elsewhere.
     """
 
-    ahead: ClassVar[bool] = True
+    async_safe: ClassVar[bool] = True
+
+    renamed: ClassVar[Mapping[str, str]] = {"asked_decay": "sampled_decay"}
 
     prior: Annotated[float, Field(gt=0)] = 1.0
     decay: Share = 0.999
-    asked_decay: Share = 0.9
+    sampled_decay: Share = 0.9
     gain: Literal["variance", "information"] = "variance"
     says = (
-        "prompts by Thompson sampling of their pass rates; counts shrink by {asked_decay:g} when asked, "
+        "prompts by Thompson sampling of their pass rates; counts shrink by {sampled_decay:g} when sampled, "
         "else by {decay:g}"
     )
 
@@ -56,12 +62,12 @@ class ThompsonSampling(Chooser):
         counts = context.state_of(self).get("counts")
         return (np.zeros((2, pool_size(context))) if counts is None else counts.numpy())[:2]  # type: ignore[return-value]
 
-    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Shrink all counts, then add those of this step."""
         count_2n = np.stack(self.counts(context))
         visits = context.prompt_history.at(context.step)
         factor_n = np.full(count_2n.shape[1], self.decay)
-        factor_n[list(visits)] = self.asked_decay
+        factor_n[list(visits)] = self.sampled_decay
         count_2n = count_2n * factor_n
         for index, of_step in visits.items():
             count_2n[:, index] += (sum(v.right for v in of_step), sum(v.completions - v.right for v in of_step))
@@ -102,7 +108,7 @@ class BanditOverSources(Chooser):
         score = [ucb(windows.get(name, []), requested.get(name, 0), total) for name in names]
         return torch.softmax(torch.tensor(score, dtype=torch.float64) / self.temperature, 0).numpy()
 
-    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: object, prepared: object, context: RunContext) -> None:
         """Add the |advantage| of this step's completions to the windows of their sources."""
         names, source_n = self._sources(context)
         store = context.state_of(self)

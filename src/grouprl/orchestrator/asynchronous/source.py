@@ -1,0 +1,241 @@
+"""The trainer's side: it requests samples ahead, and takes whole groups back in the order of its requests.
+
+Why in order: whoever takes what arrives first trains on short completions first, and lengths would bias the policy;
+and a run could not be repeated. Waiting for the oldest unit costs little, as `bound` steps of others are under way.
+Why only prompts are in a checkpoint: completions of earlier weights may be sampled anew by later ones without breaking
+the bound on staleness, while keeping them would make every checkpoint as large as a step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.config.run import Config
+from grouprl.core.stopwatch import Stopwatch
+from grouprl.orchestrator.accounting import NO_ROWS
+from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
+from grouprl.orchestrator.asynchronous.samplers import Samplers
+from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, staleness_metrics
+from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
+from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
+from grouprl.orchestrator.context import SessionContext
+from grouprl.orchestrator.step import StepRollout
+from grouprl.orchestrator.synchronous import Round, choose
+from grouprl.protocols import WeightSync
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join
+from grouprl.rewards.judge import TrajectoryJudge
+
+
+def is_asynchronous(config: Config) -> bool:
+    """Whether the run samples in a process of its own."""
+    return config.run.async_steps > 0
+
+
+class AsyncSource:
+    """Prompts under way, the samplers that complete them, and the rule that bounds how old the completions can be.
+
+    `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
+    sentence to the user.
+    """
+
+    asynchronous = True
+
+    def __init__(self, context: SessionContext, policy: Any) -> None:
+        self.context, self.policy, self.config = context, policy, context.config
+        self.bound = self.config.run.async_steps
+        self.admission = Admission(self.bound, context.prompts)
+        self.starvation, self.watch = Starvation(), Stopwatch()
+        self.say: Callable[[str], None] = lambda sentence: None
+        self._lost: list[RolloutRequest] = []
+        self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
+        """Units of prompts that were requested and not taken, in order."""
+        self._arrived: dict[int, ScoredSamples] = {}
+        self._next = 0
+        self._gap = 0.0
+        self._samplers: Samplers | None = None
+        self._sync: SharedMemorySync | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Start the samplers with the policy as it is, and request the first completions.
+
+        Prompts that were under way when the run was interrupted are requested first; what was sampled for them is gone,
+        and they are sampled anew. Nothing begins where the run has no step left.
+        """
+        self.say = say
+        if self.context.step >= self.context.steps:
+            return
+        self._sync = SharedMemorySync(self.policy, remembered=self.bound + 2)
+        self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
+        self._publish(self._sync)
+        reward = self.context.collector.reward
+        store = reward.store if isinstance(reward, TrajectoryJudge) else None
+        settings = {
+            "config": self.config.model_dump(mode="json"),
+            "threads": torch.get_num_threads(),
+            "verdicts": None if store is None else store.folder,
+        }
+        self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
+        if self._lost:
+            self.say(f"{len(self._lost)} prompts were under way when the run was interrupted: sampled anew")
+            self._tell(self.starvation.lost(request.index for request in self._lost))
+            lost, self._lost = self._lost, []
+            for start in range(0, len(lost), self.context.prompts):
+                self._send(lost[start : start + self.context.prompts])
+        self._request(self.context.prompts)
+
+    def round(self, count: int) -> Round | None:
+        """Return the next `count` groups, of which nothing is explored; None when no prompt is left.
+
+        Rows that earlier weights sampled have foreign log-probs where the proximal policy is to be computed anew.
+        """
+        # First the account, then the request: groups that were filtered out freed places, and what replaces them must
+        # be on its way before this step begins to wait.
+        self.admission.miss(count)
+        self._request(count)
+        parts: list[ScoredSamples] = []
+        while count > 0 and self._units:
+            number, requests = self._units.popleft()
+            taken, rest = split(self._wait_for(number, requests), count)
+            done = set(taken.ordinal_b.tolist()) if rest is not None else {request.ordinal for request in requests}
+            if rest is not None:  # a unit may hold more than is missing: the others stay the first of the next step
+                self._arrived[number] = rest
+                self._units.appendleft((number, [request for request in requests if request.ordinal not in done]))
+            parts.append(taken)
+            count -= len(done)
+            self.admission.settle(len(done))
+        if not parts:
+            return None
+        return self._checked(join(parts)), None, NO_ROWS
+
+    def advance(self, rollout: StepRollout | None) -> dict[str, float]:
+        """End a step: give the samplers the new weights, request more prompts, and return the step's metrics."""
+        version = self.admission.version
+        metrics: dict[str, float] = {}
+        if rollout is not None:
+            metrics = staleness_metrics(rollout.wanted, version)
+            self._fed(rollout)
+        self.admission.advance()
+        # Weights before requests: a sampler looks for new weights when it begins a unit, and would begin this one with
+        # the old ones, a step older than they need to be.
+        if self.admission.version < self.context.steps:
+            assert self._sync is not None
+            self._publish(self._sync)
+            self._request(self.context.prompts)
+        seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
+        return {
+            **metrics,
+            **seconds,
+            "groups_ahead": float(self.admission.running),
+            "canary_gap": self._gap,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What is under way, for a checkpoint: the prompts, not their completions."""
+        requests = [request for _, unit in self._units for request in unit] or self._lost
+        return {
+            "in_flight": {"requests": [pack_request(request) for request in requests], "lost": self.starvation.state()}
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, at the next `begin`."""
+        own = state.get("in_flight", state.get("ahead"))
+        self._lost = [unpack_request(plain, self.context.task) for plain in own.get("requests", own.get("asks"))]
+        self.starvation.restore(own["lost"])
+
+    def close(self) -> None:
+        """End the samplers' processes."""
+        if self._samplers is not None:
+            self._samplers.close()
+            self._samplers = None
+        if self._sync is not None:
+            self._sync.close()
+            self._sync = None
+
+    def _publish(self, sync: WeightSync) -> None:
+        """Let the samplers have the policy as it is; they take it when they come to it."""
+        with self.watch("sync"):
+            sync.publish(self.admission.version, self.policy)
+
+    def _request(self, needed: int) -> None:
+        """Request as many prompts as the rule and the rest of the run allow, by whole steps where the next one has its
+        `needed`."""
+        prompts = self.context.prompts
+        while room := min(self.admission.capacity, self._remaining(needed)):
+            if room < prompts and self.admission.running >= needed:
+                return  # units smaller than a step are sampled slower: they wait, unless this step could starve
+            step = self.admission.version + self.admission.queue_position // prompts
+            with self.context.at(step):
+                requests = choose(self.context, min(room, prompts))
+            if not requests:
+                return
+            self._send(requests)
+
+    def _remaining(self, needed: int) -> int:
+        """Prompts that the run still has to request, if none is rejected."""
+        later = (self.context.steps - self.admission.version - 1) * self.context.prompts
+        return max(0, later + needed - self.admission.running)
+
+    def _send(self, requests: Sequence[RolloutRequest]) -> None:
+        assert self._samplers is not None
+        self.admission.admit(len(requests))
+        self._units.append((self._next, list(requests)))
+        self._samplers.request(self._next, requests)
+        self._next += 1
+
+    def _wait_for(self, number: int, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Return the completions of a unit, all reports that came before them checked."""
+        assert self._samplers is not None
+        for message in self._samplers.received():
+            self._hear(*message)
+        start = perf_counter()
+        while number not in self._arrived:
+            names = ", ".join(request.example.id for request in requests[:3])
+            more = f" and {len(requests) - 3} more" if len(requests) > 3 else ""
+            self._hear(*self._samplers.receive(number, f"it samples and scores completions to {names}{more}", self.say))
+        self.watch.seconds["wait"] += perf_counter() - start
+        return self._arrived.pop(number)
+
+    def _hear(self, kind: str, content: Any) -> None:
+        if kind == "report":
+            assert self._sync is not None
+            self._gap = self._sync.check(content)
+            return
+        number, sampled, seconds = content
+        self._arrived[number] = sampled
+        for name, value in seconds.items():
+            self.watch.seconds[name] += value
+
+    def _checked(self, sampled: ScoredSamples) -> ScoredSamples:
+        """Leave out failed and late groups, and mark the rows whose old log-probs are to be computed anew."""
+        sampled = self.context.collector.counted(sampled)
+        if sampled.greedy_reward_b is not None:
+            sampled = replace(sampled, valid_b=sampled.valid_b & np.isfinite(sampled.greedy_reward_b))
+        # A group is compared within itself, so one late row makes its whole group late.
+        age_b = oldest_b(sampled, self.admission.version)
+        late_b = np.isin(sampled.ordinal_b, sampled.ordinal_b[age_b > self.bound])
+        foreign_b = sampled.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
+        return replace(sampled, valid_b=sampled.valid_b & ~late_b, foreign_b=foreign_b)
+
+    def _fed(self, rollout: StepRollout) -> None:
+        """Note which prompts were trained on, and which have lost all their completions."""
+        sampled, wanted = rollout.sampled, rollout.wanted
+        trained = set(sampled.ordinal_b[sampled.valid_b].tolist())
+        requested = dict(zip(sampled.ordinal_b.tolist(), sampled.index_b.tolist(), strict=True))
+        self.starvation.fed(wanted.index_b.tolist())
+        self._tell(self.starvation.lost(index for ordinal, index in requested.items() if ordinal not in trained))
+
+    def _tell(self, starved: Sequence[int]) -> None:
+        for index in starved:
+            name = self.context.task.example("train", index).id
+            self.say(
+                f"the prompt {name} starves: {STARVED} times in a row its completions failed, came late or were lost"
+            )
