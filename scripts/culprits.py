@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 def main(seconds: float) -> int:
     """Play cases, in an order of their own, until all are played or the time is over; 1 where one is wrong."""
-    from culprits import Stages, every_case, wrong
+    from culprit_cases import Stages, every_case, wrong
 
     found = json.loads(RECORD.read_text()) if RECORD.exists() else {"cases": 0, "played": []}
     cases = every_case()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import culprit_cases
 import culprit_envs
-import culprits
 from grouprl import RunError
 from grouprl.envs import Observation
 from grouprl.envs.stage_workers import ENOUGH, WorkerStage
@@ -89,18 +89,20 @@ def test_coroutines_lose_exactly_the_culprits(policy: CausalPolicy, way: str) ->
 
 
 @pytest.fixture(scope="module")
-def stages() -> Iterator[culprits.Stages]:
-    made = culprits.Stages()
+def stages() -> Iterator[culprit_cases.Stages]:
+    made = culprit_cases.Stages()
     yield made
     made.close()
 
 
-CASES = culprits.sampled(17, {"hang": 4, "exit": 11, "raise": 10})
+CASES = culprit_cases.sampled(17, {"hang": 4, "exit": 11, "raise": 10})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.record().values()))
-def test_a_sample_of_the_product_loses_exactly_the_culprits(case: culprits.Case, stages: culprits.Stages) -> None:
-    assert not culprits.wrong(case, stages.of(case))
+def test_a_sample_of_the_product_loses_exactly_the_culprits(
+    case: culprit_cases.Case, stages: culprit_cases.Stages
+) -> None:
+    assert not culprit_cases.wrong(case, stages.of(case))
 
 
 class Unshown(culprit_envs.Culprit):

@@ -113,7 +113,6 @@ def serve_command(
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
         history=history,  # type: ignore[arg-type]  # checked by the service
-        history=history,  # type: ignore[arg-type]  # checked by the service
     )
     for note in service.notes:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
