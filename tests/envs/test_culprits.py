@@ -95,7 +95,7 @@ def stages() -> Iterator[culprit_cases.Stages]:
     made.close()
 
 
-CASES = culprit_cases.sampled(17, {"hang": 4, "exit": 11, "raise": 10})
+CASES = culprit_cases.sampled(17, {"hang": 3, "exit": 11, "raise": 11})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.record().values()))
