@@ -30,7 +30,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
-from grouprl.core.discovery import Discovered
+from grouprl.core.discovery import Discovered, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
 from grouprl.core.renamed import note_renamed, with_new_names
@@ -263,11 +263,6 @@ def _check_templates(made: type[Part]) -> None:
                 if name not in known and not hasattr(made, name):
                     where = f"{attribute} of the part '{made.name}' names '{{{name}}}'"
                     raise InputError(where, "it must be one of the part's settings", suggest(name, known))
-
-
-def snake_case(name: str) -> str:
-    """`ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:

@@ -1,23 +1,27 @@
-"""Methods and tasks for listings: read from generated files, so that a listing loads none of them."""
+"""Methods, parts and tasks for listings: read from generated files, so that a listing loads none of them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.discovery import snake_case
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.plugins import announced
 
-FILE, TASKS = "methods/listing.json", "tasks/listing.json"
+FILE, TASKS, PARTS = "methods/listing.json", "tasks/listing.json", "algorithms/listing.json"
+PART = re.compile(r'^@part\(\s*"(\w+)"(?:,\s*(?:name=)?"(\w+)")?\s*\)\nclass (\w+)', re.MULTILINE)
 ENTRY = re.compile(r'^@(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
@@ -40,18 +44,62 @@ class Listed:
 @cache
 def listed() -> tuple[Listed, ...]:
     """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
-    found = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
-    if {each["name"] for each in found} != registered():
-        from grouprl.methods.describe import listing  # a method came or went since the file was made
+    found = _stored()
+    if not names_are_stored():
+        from grouprl.methods.describe import listing
 
         found = listing()
     return tuple(Listed(**each) for each in found)
 
 
+@cache
+def names_are_stored() -> bool:
+    """Whether no method came or went since the files of listings were made, nor is brought by an installed plugin."""
+    return not announced() and {each["name"] for each in _stored()} == registered()
+
+
+def _stored() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
+    return found
+
+
 def registered() -> set[str]:
     """Return the names that the files of the catalogue register, read off them without loading them."""
-    folder = Path(str(files("grouprl"))) / "methods"
-    return {name for path in folder.rglob("*.py") for name in ENTRY.findall(path.read_text(encoding="utf-8"))}
+    return {name for text in _sources("methods") for name in ENTRY.findall(text)}
+
+
+def _sources(room: str) -> Iterator[str]:
+    """Yield the text of each module of a room."""
+    for path in (Path(str(files("grouprl"))) / room).rglob("*.py"):
+        yield path.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class ListedPart:
+    """A part's line in a listing."""
+
+    name: str
+    kind: str
+    rule: str
+    """What a part of its kind is given and returns."""
+    summary: str
+    settings: tuple[str, ...]
+
+
+def listed_parts() -> tuple[ListedPart, ...]:
+    """Return every part of this package and of installed plugins, kind by kind."""
+    found = json.loads((files("grouprl") / PARTS).read_text(encoding="utf-8"))
+    if announced() or {(each["kind"], each["name"]) for each in found} != registered_parts():
+        from grouprl.methods.parts import listing  # a part came or went since the file was made
+
+        found = listing()
+    return tuple(ListedPart(**each | {"settings": tuple(each["settings"])}) for each in found)
+
+
+def registered_parts() -> set[tuple[str, str]]:
+    """Return kind and name of the parts that the files of this package register, read off them."""
+    found = (part for text in _sources("algorithms") for part in PART.findall(text))
+    return {(kind, name or snake_case(cls)) for kind, name, cls in found}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -17,6 +18,11 @@ def import_all(package: str) -> None:
     found = importlib.import_module(package)
     for module in sorted(pkgutil.walk_packages(found.__path__, f"{package}."), key=lambda each: each.name):
         importlib.import_module(module.name)
+
+
+def snake_case(name: str) -> str:
+    """Return the name that a class is registered under: `ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 class Discovered(dict[str, V]):

@@ -41,10 +41,20 @@ class Described:
         """Return it as plain data."""
         return asdict(self)
 
+    def line(self) -> dict[str, Any]:
+        """Return what a listing shows of it."""
+        settings = tuple(row["name"] for row in self.settings)
+        return {"name": self.name, "kind": self.kind, "rule": self.rule, "summary": self.summary, "settings": settings}
+
 
 def described() -> list[Described]:
     """Return every registered part, kind by kind, by name."""
     return [describe_part(PARTS[kind][name]) for kind in KINDS for name in sorted(PARTS[kind])]
+
+
+def listing() -> list[dict[str, Any]]:
+    """Return the line of each part, kind by kind, as `grouprl parts` lists them."""
+    return [each.line() for each in described()]
 
 
 def describe_part(part: type[Part]) -> Described:
