@@ -20,8 +20,8 @@ from counts import with_counts
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.describe import listing as listing_data
-from grouprl.methods.render import value_words
 from grouprl.methods.parts import listing as listing_of_parts
+from grouprl.methods.render import value_words
 from grouprl.papers import STATUSES, Standing, counts, search
 from grouprl.papers.status import to_store
 from grouprl.tasks import describe_tasks

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import string
 import sys
 from collections.abc import Callable, Mapping

@@ -21,7 +21,7 @@ def import_all(package: str) -> None:
 
 
 def snake_case(name: str) -> str:
-    """Return the name that a class is registered under: `ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
+    """Return the name a class is registered under: `ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
