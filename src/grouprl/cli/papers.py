@@ -40,6 +40,8 @@ def papers_command(
     """
     words, console = query or [], Console(highlight=False)
     alone = words[:1] == ["show"] and len(words) == 2
+    if words == ["show"]:
+        raise InputError("papers show without a number", "it shows one paper", "Its number is in: grouprl papers WORDS")
     if alone and (scope or status):
         raise InputError(
             "papers show NUMBER with --scope or --status", "they choose among many papers", "Leave them out"
