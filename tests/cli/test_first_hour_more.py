@@ -18,6 +18,7 @@ from grouprl.methods.naming import entry_of
 from grouprl.plan.plan import plan
 from grouprl.tasks import jsonl, load_task
 from grouprl.train.loop import train
+from grouprl.view.sections import without_folders
 
 MODEL = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
 SMALL = {
@@ -138,3 +139,49 @@ def test_a_reward_that_no_statistic_can_hold_is_no_reward(work: Path, worth: str
     config = parse_config({**SMALL, "reward": {"function": "huge.py:huge", "workers": 0}})
     with pytest.raises(RunError, match=r"not a finite number between -1e\+15 and 1e\+15"):
         train(config, folder=work / "run", console=Console(file=io.StringIO()))
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_names_on_the_page_are_without_folders() -> None:
+    for name, shown in {
+        "env:/home/me/nim.py:Nim": "env:nim.py:Nim",
+        "/root/models/small": "small",
+        "org/model": "org/model",
+        "openenv:http://127.0.0.1:8000": "openenv:http://127.0.0.1:8000",
+        "addition": "addition",
+    }.items():
+        assert without_folders(name) == shown
+
+
+NIM = """
+from grouprl.envs import Observation, Step
+
+
+class Nim:
+    def __init__(self):
+        self.heap = 0
+
+    def reset(self, example, seed):
+        self.heap = 3 + seed % 3
+        return Observation(f"{self.heap} left>")
+
+    def step(self, action):
+        return Step(Observation("over"), 1.0, terminated=True)
+
+    def score(self):
+        return {"correct": 1.0}
+
+    def close(self):
+        pass
+"""
+
+
+def test_an_episode_without_a_prompt_is_shown_with_what_it_began_with(work: Path) -> None:
+    (work / "nim.py").write_text(NIM)
+    data = {**SMALL, "task": {"name": "env:nim.py:Nim", "turns": 2, "tokens": 3}, "environment": {"workers": 0}}
+    del data["sampling"]
+    run = train(parse_config(data), folder=work / "run", console=Console(file=io.StringIO())).folder
+    shown = json.loads((run / "samples.json").read_text())
+    assert [row["prompt"].endswith(" left>") for row in shown] == [True, True]
