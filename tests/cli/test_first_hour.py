@@ -107,8 +107,8 @@ def test_the_plan_says_what_adapters_on_untrained_weights_come_to():
 
 
 def test_on_weights_as_they_were_initialised_no_token_can_be_likely():
-    """Why adapters learn nothing there: the output layer stays small, and the norm in front of it bounds what it gets."""
-    model, tokenizer = build_tiny("abcdefghijklmnopqrstuvwxyz>")
+    """Why adapters learn nothing there: the output layer stays small, and the norm before it bounds what it gets."""
+    model, _ = build_tiny("abcdefghijklmnopqrstuvwxyz>")
     weight_vd = model.lm_head.weight.detach()
     best_vd = weight_vd / weight_vd.norm(dim=1, keepdim=True) * weight_vd.shape[1] ** 0.5  # the norm's longest output
     likeliest_v = torch.softmax(best_vd @ weight_vd.T, -1).diagonal()
