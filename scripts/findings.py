@@ -163,17 +163,21 @@ Thresholds: `STILL`, `FAST_TINY` and `FAST` of `grouprl.config.rates`, `RATIO_FA
 
 ## What is calibrated, and what is not
 
-| threshold | says | held against | not shown |
-| --- | --- | --- | --- |
-| `STILL`, 0.1 nats in a whole run | stands still | the tables below; at 0.5 the first one learns | models that are not tiny |
-| `FAST_TINY`, 0.4 nats a step | moves too fast, up to a width of 128 | below: learned at 0.22 and less, lost most at 0.44 and more | other tasks; `guess` lost a part at 0.13 |
-| `FAST`, 3 nats a step | the same for wider models | [135 million parameters](real.md), every weight: learned at 0.17 | where such a model breaks: none was pushed so far, the bound is a guess |
-| `RATIO_FAST`, steps of 3 % of the weights | the same, of the step that was taken | below: learned at 0.6 %, lost at 5.6 % | wider models, whose steps are far smaller: 0.002 % where one learned; there it comes late, if ever |
-| `KL_OLD_LARGE`, 0.2 nats per token | an update left its trust region | does not depend on size: learned at 0.05 and less, once at 0.14, lost at 0.12 and more; 135 million: learned at 0.004 | |
+- `STILL`, 0.1 nats in a whole run: stands still. Held against the tables below, where the first that learns does so at 0.5.
+  Not shown: models that are not tiny.
+- `FAST_TINY`, 0.4 nats a step: moves too fast, up to a width of 128. Below, those that learned did so at 0.22 and less, and
+  those that lost most of what they knew at 0.44 and more, whatever was trained. `guess` lost a part at 0.13, unwarned.
+- `FAST`, 3 nats a step: the same for wider models. [135 million parameters](real.md), every weight trained, learn at 0.17.
+  Where such a model breaks is not shown: none was pushed so far, and the bound is a guess.
+- `RATIO_FAST`, a step of 3 % of the weights, where every weight is trained: below, learned at 0.6 %, lost at 5.6 %. The
+  steps of wider models are far smaller, 0.002 % where the 135 million learned: there it comes late, if ever. The size of
+  adapters says nothing of the weights that they change, so with them it is not asked.
+- `KL_OLD_LARGE`, 0.2 nats per token: an update left its trust region. It does not depend on size: below, learned at 0.05 and
+  less, once at 0.14, lost at 0.12 and more; 135 million learned at 0.004 and less.
 
-Nats of a step: `lr × hidden × layers`, times `alpha / sqrt(3 r hidden)` with adapters, which is what they change a weight
-by at first while their own entries change by 1: about 0.6 for rank 16 on the tiny model, about 0.07 at a width of 4096. It
-is why adapters of large models take ten times the rate and those of small ones do not.
+Nats of a step are `lr × hidden × layers`, times `alpha / sqrt(3 r hidden)` with adapters: by so much a weight changes at
+first while what is trained changes by 1, about 0.6 for rank 16 on the tiny model, about 0.07 at a width of 4096. That is
+why adapters of large models take ten times the rate and those of the tiny model do not.
 
 ## Every weight
 
@@ -182,17 +186,17 @@ The runs of a task begin with the same warmed-up model.
 {full}
 ## Adapters on the warmed-up model
 
-On every linear layer, alpha twice the rank, on the model of the first table. At 1e-3, the rate of `model: tiny`, all ranks
-learn. A folder is no `tiny` to the configuration, so the rate has to be given: `optim: {{lr: 1e-3}}`.
+On every linear layer, alpha twice the rank, on the model of the first table. At 1e-3, the rate of `model: tiny`, all
+ranks learn. A folder is no `tiny` to the configuration, so the rate has to be given: `optim: {{lr: 1e-3}}`.
 
 {warmed}
 ## Adapters on weights as they were initialised
 
-Each run warms up its own adapters, behind which the weights stay random. Nothing is learned, at no rank and no rate of the
-warm-up or of reinforcement, and rank 64 can be any matrix: what fails is the output layer, which no adapter changes. It is
-the embedding, whose entries have a size of 0.02, and the norm in front of it lets at most sqrt(hidden) through, so that
-the logits stay within ±1.3 and no token gets more than a fifth of the probability. The plan says so and names the way that
-works: warm up every weight, then put adapters on that run's model.
+Each run warms up its own adapters, behind which the weights stay random. Nothing is learned, at no rank and no rate of
+the warm-up or of reinforcement, and rank 64 can be any matrix: what fails is the output layer, which no adapter changes.
+It is the embedding, whose entries have a size of 0.02, and the norm in front of it lets at most sqrt(hidden) through, so
+that logits stay within about ±1.5 and no token gets more than a fifth of the probability. The plan says so and names the
+way that works: warm up every weight, then put adapters on that run's model.
 
 {fresh}"""
 

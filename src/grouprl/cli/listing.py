@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -16,13 +14,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.core.discovery import snake_case
+from grouprl.core.discovery import method_homes, part_homes
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.plugins import announced
 
 FILE, TASKS, PARTS = "methods/listing.json", "tasks/listing.json", "algorithms/listing.json"
-PART = re.compile(r'^@part\(\s*"(\w+)"(?:,\s*(?:name=)?"(\w+)")?\s*\)\nclass (\w+)', re.MULTILINE)
-ENTRY = re.compile(r'^@(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -55,23 +51,12 @@ def listed() -> tuple[Listed, ...]:
 @cache
 def names_are_stored() -> bool:
     """Whether no method came or went since the files of listings were made, nor is brought by an installed plugin."""
-    return not announced() and {each["name"] for each in _stored()} == registered()
+    return not announced() and {each["name"] for each in _stored()} == set(method_homes())
 
 
 def _stored() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
     return found
-
-
-def registered() -> set[str]:
-    """Return the names that the files of the catalogue register, read off them without loading them."""
-    return {name for text in _sources("methods") for name in ENTRY.findall(text)}
-
-
-def _sources(room: str) -> Iterator[str]:
-    """Yield the text of each module of a room."""
-    for path in (Path(str(files("grouprl"))) / room).rglob("*.py"):
-        yield path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -89,17 +74,15 @@ class ListedPart:
 def listed_parts() -> tuple[ListedPart, ...]:
     """Return every part of this package and of installed plugins, kind by kind."""
     found = json.loads((files("grouprl") / PARTS).read_text(encoding="utf-8"))
-    if announced() or {(each["kind"], each["name"]) for each in found} != registered_parts():
+    if announced() or {(each["kind"], each["name"]) for each in found} != set(_parts_of_sources()):
         from grouprl.methods.parts import listing  # a part came or went since the file was made
 
         found = listing()
     return tuple(ListedPart(**each | {"settings": tuple(each["settings"])}) for each in found)
 
 
-def registered_parts() -> set[tuple[str, str]]:
-    """Return kind and name of the parts that the files of this package register, read off them."""
-    found = (part for text in _sources("algorithms") for part in PART.findall(text))
-    return {(kind, name or snake_case(cls)) for kind, name, cls in found}
+def _parts_of_sources() -> Iterator[tuple[str, str]]:
+    return ((kind, name) for kind, names in part_homes().items() for name in names)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -19,8 +19,6 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.methods.parts import Described
-
-P = TypeVar("P", ListedPart, "Described")
 
 
 def parts_command(
@@ -44,17 +42,19 @@ def parts_command(
     grouprl parts --plugin my_parts.py     with yours
     """
     if not (name or plugin or as_json):
-        Terminal().print(_listing(_of_kind(listed_parts(), kind)))
+        Terminal().print(_listing(_of_kind(kind)))
         return
+    from grouprl.algorithms.part import KINDS, PARTS
     from grouprl.core.plugins import load_plugins
     from grouprl.methods.parts import described
 
     load_plugins([str(Path(each)) if each.endswith(".py") else each for each in plugin or []])
-    found = _of_kind(described(), kind)
-    if name:
-        known, found = {each.name for each in found}, [each for each in found if each.name == name]
-        if not found:
-            raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
+    if kind and kind not in KINDS:
+        raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
+    found = described(kind, name)
+    if not found:
+        known = {each for k in KINDS if kind in ("", k) for each in PARTS[k]}
+        raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
     if as_json:
         print(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))
     elif name:
@@ -63,8 +63,9 @@ def parts_command(
         Terminal().print(_listing([ListedPart(**each.line()) for each in found]))
 
 
-def _of_kind(found: Sequence[P], kind: str) -> list[P]:
-    """Return the parts of a kind; InputError where there is no such kind."""
+def _of_kind(kind: str) -> list[ListedPart]:
+    """Return the lines of the parts of a kind; InputError where there is no such kind."""
+    found = listed_parts()
     kinds = {each.kind for each in found}
     if kind and kind not in kinds:
         raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, kinds))

@@ -47,9 +47,10 @@ class Described:
         return {"name": self.name, "kind": self.kind, "rule": self.rule, "summary": self.summary, "settings": settings}
 
 
-def described() -> list[Described]:
-    """Return every registered part, kind by kind, by name."""
-    return [describe_part(PARTS[kind][name]) for kind in KINDS for name in sorted(PARTS[kind])]
+def described(kind: str = "", name: str = "") -> list[Described]:
+    """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
+    kinds = [each for each in KINDS if kind in ("", each)]
+    return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
 
 
 def listing() -> list[dict[str, Any]]:
