@@ -226,6 +226,8 @@ def _apply(data: dict[str, object], change: str) -> None:
     node: Any = data
     for depth, name in enumerate(path):
         child = node.get(name)
+        if child is None and depth == 0 and name == "method":
+            child = Config.model_fields["method"].default  # its settings are changed, not those of no method
         if isinstance(child, str) and depth == 0 and name in ("method", "model", "task"):
             child = {"name": child}
         node[name] = child = {} if child is None else child

@@ -279,8 +279,10 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         )
     if config.model.lora is not None and kind_of_model(config.model) == "tiny":
         yield (
-            "model.lora on tiny trains adapters of weights that stay as they were initialised: in docs/findings.md no "
-            "learning rate from 1e-4 to 0.03 taught such a model. Leave model.lora out, or name a trained model"
+            "model.lora on tiny trains adapters of weights that stay as they were initialised: the output layer among "
+            "them, whose weights are so small that no token can ever be likely (docs/findings.md: nothing is learned "
+            "at any rank or rate). Warm up every weight first (steps: 0, without model.lora), then put adapters on "
+            "that run's folder `model`: there they learn at optim.lr 1e-3"
         )
     if config.model.lora is not None and config.model.lora.dropout:
         yield (

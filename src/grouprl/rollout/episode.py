@@ -13,6 +13,7 @@ from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Example, Message
+from grouprl.records.scores import LARGEST, RULE
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 
@@ -325,8 +326,8 @@ class Episode:
             return None
         rewards = [(self.acting.agent, step.reward), *step.rewards.items()]
         for agent, reward in rewards:
-            if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-                self.fail(f"step() returned the reward {reward!r}, not a finite number")
+            if not isinstance(reward, numbers.Real) or not abs(reward) <= LARGEST:
+                self.fail(f"step() returned the reward {reward!r}, {RULE}")
                 return None
             if agent not in self.agents:
                 self._fail_unknown(agent)
