@@ -10,12 +10,16 @@ from typing import Any, TypeVar
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.protocols import Engine
+from grouprl.protocols import Engine, Sampler
 from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.sampler import LocalSampler
 
 LOCAL = "local"
 """The name of the engine of this process."""
+VLLM = "vllm"
+"""The name of the engine of vLLM's servers."""
+IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine"}
+"""Engines of this package that are imported when a run names them."""
 ENGINES: dict[str, Callable[..., Engine[Any, Any]]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
@@ -89,6 +93,11 @@ class ChosenEngine:
         made: Engine[Any, Any] = found
         return made
 
+    def attach(self, policy: Any, attachment: Any) -> Sampler[Any, Any]:
+        """Return a sampler of `policy` that uses what the engine of another process runs; that one said how."""
+        found: Sampler[Any, Any] = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
+        return found
+
 
 def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
     """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
@@ -96,13 +105,14 @@ def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
     Raises:
         InputError: there is no such engine, it cannot be called with a policy, or it has no such setting.
     """
-    if name not in ENGINES and ":" not in name:
+    known = sorted({*ENGINES, *IN_FILES})
+    if name not in known and ":" not in name:
         raise InputError(
             f"sampling.engine = {name!r}",
-            f"engines are {', '.join(sorted(ENGINES))}, or yours as pkg.module:Class or file.py:Class",
-            suggest(name, ENGINES),
+            f"engines are {', '.join(known)}, or yours as pkg.module:Class or file.py:Class",
+            suggest(name, known),
         )
-    make = ENGINES[name] if name in ENGINES else import_object(name, "engine")
+    make = ENGINES[name] if name in ENGINES else import_object(IN_FILES.get(name, name), "engine")
     if not callable(make):
         raise InputError(
             f"the engine '{name}' is {type(make).__name__}", "it is called with the policy: see docs/extend"
