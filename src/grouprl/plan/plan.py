@@ -56,6 +56,7 @@ from grouprl.plan.passes import (
     precision_notes,
     precision_of,
 )
+from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
@@ -178,6 +179,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     notes += precision_notes(config, model, requested_precision) if model is not None else ()
     notes += words_ahead(config, method, environment=facts.environment)
     notes += judge_notes(config, environment=facts.environment)
+    notes += server_notes(run)
     if facts.environment:
         encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
         acting = config.environment
@@ -230,12 +232,13 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),
             *judge_refusals(config, method),
+            *server_refusals(run, longest + answer),
             *complaints,
             *no_room,
             *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
             *pass_refusals(config, model),
         ),
-        idle=(*without_effect(config, method, facts), *judge_idle(config)),
+        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run)),
         notes=tuple(notes),
         actions=task.spaces is not None,
     )

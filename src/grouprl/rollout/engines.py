@@ -121,6 +121,23 @@ def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
     return ChosenEngine(name, make, settings)
 
 
+def close_engine(sampler: Any) -> None:
+    """End what an engine runs, where it runs anything: it then has a method `close`, which may be called twice."""
+    if callable(close := getattr(sampler, "close", None)):
+        close()
+
+
+def engine_metrics(sampler: Any) -> dict[str, float]:
+    """Return what an engine measured at its last exchange of weights; empty for one that measures nothing."""
+    return dict(measured()) if callable(measured := getattr(sampler, "metrics", None)) else {}
+
+
+def tell_engine(sampler: Any, say: Callable[[str], None]) -> None:
+    """Let an engine that has something to say (`say`) show its sentences to the user."""
+    if hasattr(sampler, "say"):
+        sampler.say = say
+
+
 def _check_settings(name: str, make: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     try:
         inspect.signature(make).bind(None, **settings)

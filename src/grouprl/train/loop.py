@@ -39,6 +39,7 @@ from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
+from grouprl.rollout.engines import engine_metrics, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -124,6 +125,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         Display(session.config.steps, console=console, actions=session.task.spaces is not None) as display,
         Interrupt(display.message) as stop,
     ):
+        tell_engine(session.sampler, display.message)
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
         clock = TrainingClock(session.elapsed)
@@ -246,6 +248,9 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
             _store(session, gathered.sampled, gathered.wanted, prepared)
         session.publish()
         metrics |= session.context.rounds.advance(gathered)
+        for name, value in engine_metrics(session.sampler).items():
+            before = metrics.get(name, 0.0)
+            metrics[name] = max(before, value) if name == "canary_gap" else before + value
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
     metrics |= _account(session, range(first, session.source.sampled), gathered, prepared)

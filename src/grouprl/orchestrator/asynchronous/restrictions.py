@@ -8,7 +8,7 @@ from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, da
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.engines import LOCAL, VLLM
 
 SETTINGS = ("partial", "proximal", "samplers")
 _IN_THE_MAKING = "completions in the making go on with new weights"
@@ -67,7 +67,9 @@ def idle_ahead(config: Config, method: Method) -> Iterator[str]:
             "steps are under way"
         )
     if config.sampling.engine != LOCAL and run.partial and "partial" in given:
-        yield f"run.partial has no effect: the engine {config.sampling.engine} finishes what it has begun"
+        own = "has a setting of its own, sampling.vllm.in_flight"
+        does = own if config.sampling.engine == VLLM else "finishes what it has begun"
+        yield f"run.partial has no effect: the engine {config.sampling.engine} {does}"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
 

@@ -76,6 +76,8 @@ class VllmEngine:
         self.vocabulary = int(policy.model.config.get_text_config().vocab_size)
         self.gap = 0.0
         """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
+        self.seconds = 0.0
+        """How long that took."""
         self._memory, self._canary = WeightMemory(), Canary(policy, vllm.canary)
         self._label: str | None = None
         self._weights = threading.RLock()
@@ -255,11 +257,16 @@ class VllmEngine:
             raise InputError("another policy's weights are published", "this engine samples from its own policy")
         self._publish(later(self.version, version), policy)
 
+    def metrics(self) -> dict[str, float]:
+        """Return the canary's gap, and the seconds that the last exchange of weights took."""
+        return {"canary_gap": self.gap, "seconds_sync": self.seconds}
+
     def close(self) -> None:
         """Leave the servers, and end those of the run's own."""
         self._ended()
 
     def _publish(self, version: int, policy: Any) -> None:
+        begun = time.perf_counter()
         servers = self.fleet.up()  # not under the lock, which whoever comes up waits for
         with self._weights:
             self._memory.write(policy)
@@ -269,7 +276,7 @@ class VllmEngine:
             self._label, self.version = label_of(self.run, version), version
             futures = [self._pool.submit(self._give, server) for server in servers]
             gaps = [future.result() for future in futures]
-        self.gap = max(gaps)
+        self.gap, self.seconds = max(gaps), time.perf_counter() - begun
 
     def _bring(self, server: Server) -> None:
         """Give a server that has come up the weights of now."""

@@ -1,8 +1,8 @@
 """Weights out of shared memory: a weight-transfer engine for vLLM, loaded by a server in an environment of its own.
 
 A server gets it with `--worker-extension-cls grouprl_weights.Extension` and `--weight-transfer-config
-'{"backend": "grouprl"}'`, this folder being on its PYTHONPATH. Nothing of grouprl is imported here. The trainer writes all
-weights into memory that this process can open, and each of vLLM's own calls does its part: start, update, finish.
+'{"backend": "grouprl"}'`, this folder being on its PYTHONPATH. Nothing of grouprl is imported here. The trainer writes
+all weights into memory that this process can open, and each of vLLM's own calls does its part: start, update, finish.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SharedMemoryEngine(WeightTransferEngine[Init, Update]):
             self._pack_heads()
 
     def _pack_heads(self) -> None:
-        """Pack the heads anew: one that shares the weights of the embedding was given none, and keeps its old product."""
+        """Pack the heads anew: one that shares the embedding's weights was given none, and keeps its old product."""
         from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
         for module in self.model.modules():
