@@ -296,9 +296,10 @@ class VllmEngine:
             try:
                 return self._tried(server)
             except ServerError as second:
+                log = f". Its log says:\n{server.own.last_words()}\n" if server.own is not None else ". "
                 raise RunError(
                     f"the server {server.wire.address} did not take version {self.version} of the weights, twice: "
-                    f"{second}. What is on disk is whole: continue with --resume"
+                    f"{second}{log}What is on disk is whole: continue with --resume"
                 ) from None
 
     def _tried(self, server: Server) -> float:

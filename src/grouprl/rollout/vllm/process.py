@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,10 +25,14 @@ INSIDE = Path(__file__).parent / "inside"
 """The folder with what a server imports to take weights from memory."""
 TRANSFER = ("--worker-extension-cls", "grouprl_weights.Extension", "--weight-transfer-config", '{"backend": "grouprl"}')
 """What makes a server that finds `INSIDE` take weights from memory."""
-SHOWN_LOG = 3000
-"""Bytes of a dead server's log that are shown."""
+READ_LOG, SHOWN_LOG, SHOWN_ERRORS = 400_000, 2000, 5
+"""Bytes of a server's log that are looked through for errors, characters that are shown where none is found, errors."""
+ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*")
+"""A line that names an error."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
+BATCHED_TOKENS = 4096
+"""Tokens of a step of a server without an accelerator, at least."""
 MODEL = "policy"
 """The name under which own servers serve the policy."""
 
@@ -41,7 +46,9 @@ def serve_words(settings: Vllm, policy: Any, folder: Path, port: int) -> list[st
     if policy.max_positions:
         words += ["--max-model-len", str(policy.max_positions)]
     if policy.device.type == "cpu":
-        words += ["--enforce-eager"]
+        # A seeded request whose prompt is read in pieces ends the CPU build of vLLM 0.32: prompts are read whole.
+        words += ["--enforce-eager", "--no-enable-chunked-prefill"]
+        words += ["--max-num-batched-tokens", str(max(policy.max_positions or 0, BATCHED_TOKENS))]
     return [*words, *settings.args]
 
 
@@ -138,9 +145,12 @@ class OwnServer:
         return f"the server {self.words[0]} {how}" + (f". Its last output:\n{last}" if last else "")
 
     def last_words(self) -> str:
-        """Return the end of what the process wrote."""
+        """Return the errors that the process wrote of, without where they came from, or else the end of what it did."""
         size = os.fstat(self._log.fileno()).st_size
-        return os.pread(self._log.fileno(), SHOWN_LOG, max(0, size - SHOWN_LOG)).decode(errors="replace").strip()
+        text = os.pread(self._log.fileno(), READ_LOG, max(0, size - READ_LOG)).decode(errors="replace").strip()
+        lines = [line for line in text.splitlines() if "WARNING" not in line]
+        errors = dict.fromkeys(found.group() for found in map(ERROR.search, lines) if found)
+        return "\n".join(list(errors)[:SHOWN_ERRORS]) or text[-SHOWN_LOG:]
 
     def end(self) -> None:
         """End the process and everything it started."""
