@@ -85,7 +85,7 @@ class Context:
         own: bool,
         versions: Sequence[int],
     ) -> None:
-        """Append the tokens of a turn; `own`: whether they are trained on; `versions`: of the weights that sampled each."""
+        """Append the tokens of a turn; `own`: whether they are trained on, `versions`: which weights sampled each."""
         self._append(ids, own, len(self.turns), logp, entropy)
         self.version += versions if own else [NO_VERSION] * len(ids)
         self.turns.append(turn)
