@@ -34,7 +34,7 @@ from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, account, account_before
 from grouprl.orchestrator.resolve import resolve
-from grouprl.orchestrator.step import Gathered, gather, remember
+from grouprl.orchestrator.step import Gathered, entropy_of, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
@@ -256,6 +256,8 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
     metrics |= _account(session, range(first, session.source.sampled), gathered, prepared)
     if gathered is not None:
         metrics |= sample_metrics(gathered.sampled)
+        if "entropy" not in metrics and (known := entropy_of(prepared)) is not None:
+            metrics["entropy"] = known
         if session.method.refill is not None:
             metrics["refill_rounds"] = float(gathered.rounds)
     _log(
