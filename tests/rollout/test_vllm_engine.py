@@ -325,14 +325,13 @@ def test_a_hung_server_is_set_aside(stand: Any) -> None:
 def test_work_is_given_up_when_the_run_is_interrupted(stand: Any) -> None:
     engine, (server,), _ = stand()
     whole = engine.sample(REQUESTS)
-    server.fault = lambda path, body, answer: time.sleep(1.0) or answer
+    server.fault = lambda path, body, answer: time.sleep(6.0) or answer
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         engine.sample(REQUESTS)
-    assert time.monotonic() - begun < 0.95, "the answers are not waited for"
+    assert time.monotonic() - begun < 5.0, "the answers are not waited for"
     server.fault = None
-    time.sleep(1.0)
     assert engine.sample(REQUESTS).actions == whole.actions
 
 

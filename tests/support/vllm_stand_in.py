@@ -28,7 +28,7 @@ class MadeUp:
         """Weights change nothing."""
 
     def complete(self, ids: list[int], settings: dict[str, Any]) -> tuple[list[int], list[float], str]:
-        digest = hashlib.sha256(f"{ids}{settings['seed']}".encode()).digest()
+        digest = hashlib.sha256(f"{ids}{settings.get('seed')}".encode()).digest()
         found = [3 + byte % 8 for byte in digest[: settings["max_tokens"]]]
         return found, [-1.0] * len(found), "length"
 
