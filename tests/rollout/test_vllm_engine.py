@@ -462,6 +462,12 @@ def test_a_plan_refuses_what_cannot_work(vllm: dict[str, Any], more: dict[str, A
     assert any(words in refusal for refusal in planned(vllm, **more).refusals)
 
 
+def test_a_configuration_is_read_as_it_was_written() -> None:
+    config = parse_config({**RUN, "sampling": {"engine": "vllm", "vllm": {"addresses": ["http://127.0.0.1:8000"]}}})
+    assert parse_config(config.model_dump(mode="json")) == config
+    assert parse_config({**RUN, "sampling": {"vllm": {"port": 8000}}}).fingerprint() == parse_config(RUN).fingerprint()
+
+
 @pytest.mark.parametrize(
     ("vllm", "words"),
     [

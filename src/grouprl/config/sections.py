@@ -223,7 +223,8 @@ class Vllm(Section):
 
     @pydantic.model_validator(mode="after")
     def _own_or_running(self) -> Vllm:
-        own = sorted(self.model_fields_set & {"servers", "command", "args", "env", "port", "restarts"})
+        names = ("args", "command", "env", "port", "restarts", "servers")
+        own = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
         if self.addresses and own:
             raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
         if wrong := [each for each in self.addresses if not each.startswith(("http://", "https://"))]:
