@@ -60,7 +60,7 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
 
-real: $(READY)  ## let a pretrained model learn four tasks, three seeds each, and record it (goes on where it stopped)
+real: $(READY)  ## let a pretrained model learn six tasks, three seeds each, and record it (goes on where it stopped)
 	$(BIN)/python scripts/real.py $(REAL)
 
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with

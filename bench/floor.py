@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from grouprl.policy.arithmetic import PASS_TOKENS, Shape, backward, operations, timed, weighed
+from grouprl.policy.arithmetic import PASS_TOKENS, Shape, backward, counted, operations, timed
 from grouprl.policy.arithmetic import rate as measured_rate
 from jobs import Job
 
@@ -81,12 +81,12 @@ def layers(job: Job, rows: int, times: float) -> Counter[Shape]:
     """The products of all layers for `rows` tokens, `times` times."""
     d, f = job.hidden, job.intermediate
     shapes = [(rows, d, 3 * d), (rows, d, d), (rows, d, 2 * f), (rows, f, d)]
-    return weighed(dict.fromkeys(shapes, times * job.layers))
+    return counted(dict.fromkeys(shapes, times * job.layers))
 
 
 def head(job: Job, work: Work, rows: int, times: float) -> Counter[Shape]:
     """The output product."""
-    return weighed({(rows, job.hidden, work.vocabulary): times})
+    return counted({(rows, job.hidden, work.vocabulary): times})
 
 
 def rate(shape: Shape) -> float:

@@ -127,9 +127,16 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
 
     needed = peak(update)
     work.run(tokens, gradient=True)
-    kept = min(policy.pass_tokens, numbers(point)) * bytes_per_token(policy.model.config.get_text_config(), 4) / MB
+    activation_mb = (
+        min(policy.pass_tokens, numbers(point)) * bytes_per_token(policy.model.config.get_text_config(), 4) / MB
+    )
     products = sum(work.seconds("cpu").values())
-    return {"update_s": median(update, repeats), "update_products_s": products, "update_mb": needed, "kept_mb": kept}
+    return {
+        "update_s": median(update, repeats),
+        "update_products_s": products,
+        "update_mb": needed,
+        "kept_mb": activation_mb,
+    }
 
 
 def numbers(point: Point) -> int:

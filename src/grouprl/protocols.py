@@ -222,7 +222,7 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
     """
 
     @property
-    def ahead(self) -> bool:
+    def asynchronous(self) -> bool:
         """Whether samples may be older than the weights they are trained on."""
 
     def begin(self, say: Callable[[str], None]) -> None:
@@ -391,6 +391,47 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class SpreadPolicy(Policy, Protocol):
+    """A policy whose weights lie on several processes: what goes through all of them is requested of it."""
+
+    def run_passes(
+        self,
+        function: Callable[[Any, Any, Any], Mapping[str, float]],
+        common: Any,
+        inputs: Any,
+        rows: Sequence[int],
+        piece: Callable[[list[int]], Any],
+        /,
+        *,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> list[Mapping[str, float]]:
+        """Go through `rows` pass by pass, somewhere: `function` is given a policy, `common` and a pass's `piece`.
+
+        The function, which can be pickled by name, goes forward and backward once, computing what is requested here.
+        Returns what it found of each pass.
+        """
+        ...
+
+    def clip(self, limit: float, /) -> float:
+        """Scale the gradient to a norm of at most `limit`; return its norm before."""
+        ...
+
+    def save_parts(self, folder: Path, /) -> None:
+        """Write weights and optimiser state from wherever they lie; OSError where that failed."""
+        ...
+
+    def load_parts(self, folder: Path, /) -> None:
+        """Go on with what `save_parts` wrote, from whatever number of processes."""
+        ...
+
+    def snapshot(self) -> Scorer:
+        """Return the policy as it is now, frozen."""
+        ...
+
+
+@runtime_checkable
 class PolicyStatistics(Protocol):
     """A policy that can say more of the distributions it sampled from than their log-probs."""
 
@@ -551,6 +592,7 @@ __all__ = [
     "SamplingSession",
     "Scorer",
     "Spaces",
+    "SpreadPolicy",
     "StoredRow",
     "StoredRows",
     "Vector",

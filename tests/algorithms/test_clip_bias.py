@@ -16,7 +16,7 @@ from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.papers.clip_bias import ClipBias, left_out_by
+from grouprl.algorithms.updates.papers.clip_bias import ClipBias, clipped_terms
 from grouprl.train.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy
@@ -31,11 +31,11 @@ def test_what_the_clip_leaves_out():
     batch = prepared([[1, -1], [-1, 1]])
     batch = plain(Clipped()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[0.6931472, -0.6931472], [0.6931472, -0.6931472]])).requires_grad_()
-    out = left_out_by(Clipped(), logp_bt, batch)
+    out = clipped_terms(Clipped(), logp_bt, batch)
     (grad_bt,) = torch.autograd.grad(out, logp_bt)
     near(out.detach(), 0.5 - 0.125, atol=1e-6)
     near(grad_bt, [[0.5, -0.125], [0, 0]], atol=1e-6)
-    assert left_out_by(Clipped(clip_high=3.0, clip_low=0.9), logp_bt, batch) is None
+    assert clipped_terms(Clipped(clip_high=3.0, clip_low=0.9), logp_bt, batch) is None
 
 
 def test_turns_are_clipped_whole():
@@ -43,14 +43,14 @@ def test_turns_are_clipped_whole():
     batch = prepared([[1, 1]], turn_bt=torch.tensor([[0, 0]]))
     batch = plain(TurnClip()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[1.3862944, 0.0]])).requires_grad_()
-    (grad_bt,) = torch.autograd.grad(left_out_by(TurnClip(), logp_bt, batch), logp_bt)
+    (grad_bt,) = torch.autograd.grad(clipped_terms(TurnClip(), logp_bt, batch), logp_bt)
     near(grad_bt, [[1.0, 1.0]], atol=1e-6)
 
 
 def test_other_objectives_are_refused():
     batch = plain(PolicyGradient()).compute_loss_weights(prepared([[1.0]]))
     with pytest.raises(InputError, match="clip_bias with the objective policy_gradient"):
-        left_out_by(PolicyGradient(), batch.old_bt, batch)
+        clipped_terms(PolicyGradient(), batch.old_bt, batch)
 
 
 def learner_of(policy, chosen) -> Learner:

@@ -80,12 +80,12 @@ def test_equal_rates_share_equally_and_the_best_rate_is_a_third() -> None:
     assert grid[np.argmax(grid * (1 - grid) ** 2)] == pytest.approx(1 / 3, abs=1e-3)
 
 
-def test_worthless_answers_go_to_what_was_never_right() -> None:
+def test_worthless_completions_go_to_what_was_never_right() -> None:
     assert knapsack([0.0, 1.0, 0.0], 18, 2, 7) == [7, 4, 7]
     assert knapsack([0.0, 1.0, 0.0], 12, 2, 32) == [5, 2, 5]
 
 
-def test_too_few_answers_are_split_evenly() -> None:
+def test_too_few_completions_are_split_evenly() -> None:
     assert knapsack([0.5, 0.1, 0.9], 4, 2, 8) == [2, 1, 1]
 
 
@@ -113,14 +113,14 @@ def test_knapsack_refuses_groups_outside_its_bounds() -> None:
 # ── greedy filter ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_questions_with_a_wrong_greedy_answer_are_asked() -> None:
+def test_only_prompts_with_a_wrong_greedy_completion_are_asked() -> None:
     context = FakeContext([0.9, 0.1, 0.6, 0.3])
     requests = GreedyFilter().allot([context.request(i) for i in range(4)], context)
     assert counts(requests) == [0, 4, 0, 4]
     assert context.notes == {"completions_probed": 4, "prompts_skipped": 0.5}
 
 
-def test_the_greedy_answer_must_earn_what_is_asked() -> None:
+def test_the_greedy_completion_must_earn_what_is_asked() -> None:
     context = FakeContext([0.9, 0.1])
     assert counts(GreedyFilter(solved=2.0).allot(context.take(2), context)) == [4, 4]
 
@@ -172,7 +172,7 @@ def test_rounding_keeps_the_sum_and_moves_nothing_by_one(weights: list[float], t
     assert all(abs(n - x) < 1 for n, x in zip(split, weight_q / weight_q.sum() * total, strict=True))
 
 
-def test_gvm_probes_and_measures_right_answers_only() -> None:
+def test_gvm_probes_and_measures_right_completions_only() -> None:
     policy = Normed([1.0, 3.0, 5.0])
     context = FakeContext([1.0, 1.0, 0.0], completions=4, policy=policy)
     requests = GradientVariance(probe=6, alpha=0.0).allot([context.request(i) for i in range(3)], context)
@@ -223,18 +223,18 @@ def test_without_spread_only_the_bonus_remains() -> None:
     )
 
 
-def test_uncertain_questions_get_the_answers_and_none_is_lost() -> None:
+def test_uncertain_prompts_get_the_completions_and_none_is_lost() -> None:
     part = UncertaintyRounds(bonus=0.01)
     more = part.split({0: PromptRewards(4, 0.5), 1: PromptRewards(4, 0.0), 2: PromptRewards(4, 0.2)}, 12)
     assert sum(more.values()) == 12
     assert more[0] > more[2] > more[1]
 
 
-def test_questions_alike_get_equally_many() -> None:
+def test_prompts_alike_get_equally_many() -> None:
     assert set(UncertaintyRounds().split({k: PromptRewards(4, 0.5) for k in range(4)}, 8).values()) == {2}
 
 
-def test_rounds_draw_further_answers_of_the_same_questions() -> None:
+def test_rounds_draw_further_completions_of_the_same_prompts() -> None:
     context = FakeContext([0.5, 1.0, 0.0], completions=4)
     first = context.sample([context.request(i) for i in range(3)])
     rows = UncertaintyRounds(extra=1.5, rounds=3)(first, context)
@@ -285,7 +285,7 @@ def test_a_target_of_zero_with_nothing_right_has_no_quantile() -> None:
     assert LengthBudget(target=0.0).after(60, visit(0, 4, []), 200) == 200
 
 
-def test_a_budget_follows_its_question_through_a_run() -> None:
+def test_a_budget_follows_its_prompt_through_a_run() -> None:
     def lengths(index: int, number: int) -> int:
         return 6 + 2 * (number % 4) if index == 0 else 9
 
@@ -300,7 +300,7 @@ def test_a_budget_follows_its_question_through_a_run() -> None:
     assert context.notes["length_budget"] == pytest.approx(15.5)
 
 
-def test_answers_that_were_cut_off_are_no_right_ones() -> None:
+def test_completions_that_were_cut_off_are_no_right_ones() -> None:
     part = LengthBudget(target=0.75)
     assert part.after(10, visit(4, 4, [6, 8, 10, 10]), 20) == 9
     assert part.after(10, visit(4, 4, [6, 8, 10, 10]), 20, cut=1) == 8
@@ -308,12 +308,12 @@ def test_answers_that_were_cut_off_are_no_right_ones() -> None:
     assert part.after(10, visit(4, 4, [10] * 4), 20, cut=4) == 20
 
 
-def test_answers_beyond_the_budget_are_no_right_ones() -> None:
+def test_completions_beyond_the_budget_are_no_right_ones() -> None:
     assert LengthBudget(target=0.75).after(10, visit(4, 4, [6, 8, 10, 14]), 20) == 8
     assert LengthBudget(target=0.75).after(10, visit(4, 4, [6, 8, 14, 14]), 20) == 20
 
 
-def test_a_budget_below_every_answer_recovers() -> None:
+def test_a_budget_below_every_completion_recovers() -> None:
     part, context = LengthBudget(), FakeContext([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
     context.state_of(part)["budget"] = {0: 4}
     sampled = context.sample(part.adjust([context.request(0)], context))
@@ -384,7 +384,7 @@ def test_equal_entropies_leave_the_temperature() -> None:
     assert factors(torch.tensor([0.7], dtype=torch.float64), scaling).item() == pytest.approx(1.0)
 
 
-def test_the_scale_is_that_of_drawn_answers() -> None:
+def test_the_scale_is_that_of_sampled_completions() -> None:
     part, context = EntropyTemperature(), FakeContext([0.5])
     part.observe(entropies(context, [0.1, 0.5, 1.0]).with_source("replay"), None, context)
     assert part.scaling(context) is None

@@ -27,7 +27,7 @@ from single_runs import records
 Write = Callable[[RolloutRequest, int], str]
 
 
-class WritingDesk(FakeContext):
+class WritingContext(FakeContext):
     """Completions are what `write(request, number)` says; right is what ends with '!'. Every log-prob differs."""
 
     def __init__(self, write: Write, **settings: Any) -> None:
@@ -68,8 +68,8 @@ def go_on(request: RolloutRequest, number: int) -> str:
     return "..!" if lead_text(request) == "ab" and number % 2 == 0 else "..."
 
 
-def test_continuations_are_counted_for_the_answer_they_continue():
-    context = WritingDesk(go_on)
+def test_continuations_are_counted_for_the_completion_they_continue():
+    context = WritingContext(go_on)
     plain = context.sample(context.take(2))
     prepared = Continuations(count=4, start=0.25, grow=0.0, limit=0.25)(plain, context)
     assert len(prepared) == len(plain) == 4  # nothing of it is trained on
@@ -84,7 +84,7 @@ def test_continuations_are_counted_for_the_answer_they_continue():
 
 @pytest.mark.parametrize(("length", "expected"), [(20, 3), (7, 1), (6, 0)])
 def test_the_beginning_is_that_of_the_prefix_mask(length, expected):
-    context = WritingDesk(lambda request, number: "a" * length)
+    context = WritingContext(lambda request, number: "a" * length)
     rows = context.sample(context.take(1))
     Continuations(count=1, start=0.15, grow=0.0, limit=0.15)(rows, context)
     assert {len(request.prefix) for request in context.requested[1:]} == {expected}
@@ -94,7 +94,7 @@ def test_the_beginning_is_that_of_the_prefix_mask(length, expected):
 def test_the_beginning_grows_with_the_prefix_mask():
     sizes = []
     for step in range(10):
-        context = WritingDesk(lambda request, number: "a" * 20, completions=1)
+        context = WritingContext(lambda request, number: "a" * 20, completions=1)
         context.step = step
         rows = context.sample(context.take(1))
         Continuations(count=1)(rows, context)
@@ -103,15 +103,15 @@ def test_the_beginning_grows_with_the_prefix_mask():
     assert sizes == [3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
 
 
-def test_a_whole_answer_is_its_own_continuation():
-    context = WritingDesk(go_on)
+def test_a_whole_completion_is_its_own_continuation():
+    context = WritingContext(go_on)
     prepared = Continuations(count=3, start=1.0, limit=1.0)(context.sample(context.take(1)), context)
     assert prepared.scores.components["continuations"].tolist() == [0.0, 3.0]
     assert len(context.sampled) == 1
 
 
 def test_a_beginning_that_was_given_is_kept():
-    context = WritingDesk(lambda request, number: "cdef")
+    context = WritingContext(lambda request, number: "cdef")
     rows = context.sample([replace(context.request(0), prefix=(97, 98))])
     Continuations(count=1, start=0.5, limit=0.5)(rows, context)
     assert [lead_text(request) for request in context.requested[1:]] == ["abcd", "abcd"]
@@ -126,8 +126,8 @@ def plan(request: RolloutRequest, number: int) -> str:
     return "yes!" if lead_text(request).startswith("ab") and number == 3 else "no"
 
 
-def planned() -> tuple[WritingDesk, ScoredSamples, ScoredSamples]:
-    context = WritingDesk(plan, completions=3)
+def planned() -> tuple[WritingContext, ScoredSamples, ScoredSamples]:
+    context = WritingContext(plan, completions=3)
     rows = context.sample(context.take(1))
     return context, rows, PlanTree(sign="|", leaves=3)(rows, context)
 
@@ -155,8 +155,8 @@ def test_plan_tokens_are_marked_and_keep_their_log_probs():
     assert tree.rollout.logp_bt[6, 4:6].tolist() == leaves[3, :2].tolist()
 
 
-def test_one_leaf_per_plan_draws_nothing():
-    context = WritingDesk(plan, completions=3)
+def test_one_leaf_per_plan_samples_nothing():
+    context = WritingContext(plan, completions=3)
     rows = context.sample(context.take(1))
     tree = PlanTree(sign="|", leaves=1)(rows, context)
     assert tree.rollout is rows.rollout
@@ -186,7 +186,7 @@ def test_a_group_begins_with_a_beginning_of_its_solution():
     assert PrefixRestarts(chance=1.0, most=1.0).adjust(again.take(64), again) == requests
 
 
-def test_only_a_share_of_questions_restarts_and_forms_of_a_question_alike():
+def test_only_a_share_of_prompts_restarts_and_forms_of_a_prompt_alike():
     context = FakeContext((0.5,) * 200, task=Solved(200), steps=10)
     requests = context.take(200)
     adjusted = PrefixRestarts(chance=0.25, most=1.0).adjust([*requests, *requests], context)
@@ -195,7 +195,7 @@ def test_only_a_share_of_questions_restarts_and_forms_of_a_question_alike():
 
 
 def test_what_is_given_is_not_trained_on():
-    context = WritingDesk(lambda request, number: "zz", steps=10)
+    context = WritingContext(lambda request, number: "zz", steps=10)
     rows = context.sample(PrefixRestarts(chance=1.0, most=1.0).adjust(context.take(3), context))
     batch = context.batch(rows)
     assert set(batch.token_bt[batch.mask_bt].tolist()) == {ord("z")}
@@ -213,8 +213,8 @@ def think(request: RolloutRequest, number: int) -> str:
     return "!" if len(lead_text(request).rstrip(".|")) >= 4 else "?"
 
 
-def cut() -> tuple[WritingDesk, ScoredSamples]:
-    context = WritingDesk(think, max_new_tokens=8)
+def cut() -> tuple[WritingContext, ScoredSamples]:
+    context = WritingContext(think, max_new_tokens=8)
     part = BudgetCuts(budgets=(2, 4, 8), summaries=2, summary_tokens=3, end="|", ellipsis=".")
     return context, part(context.sample(context.take(1)), context)
 
@@ -241,7 +241,7 @@ def test_thought_rows_keep_the_thought_and_the_scores_of_its_cuts():
     assert (kept.logp_bt != 0).sum(1).tolist() == [6, 8]
 
 
-def test_answers_know_their_cut_and_train_their_own_tokens():
+def test_completions_know_their_cut_and_train_their_own_tokens():
     context, rows = cut()
     completions = subset(rows, rows.source_b == SOURCES["extra"])
     assert completions.extras["keys.cut"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
@@ -250,8 +250,8 @@ def test_answers_know_their_cut_and_train_their_own_tokens():
     assert len(set(rows.sample_b.tolist())) == len(rows) == 14
 
 
-def test_single_answers_are_judged_among_the_thoughts():
-    context = WritingDesk(think, max_new_tokens=8)
+def test_single_completions_are_judged_among_the_thoughts():
+    context = WritingContext(think, max_new_tokens=8)
     part = BudgetCuts(budgets=(2, 4, 8), summaries=1, summary_tokens=3, end="|", ellipsis=".")
     rows = part(context.sample(context.take(1)), context)
     completions = subset(rows, rows.source_b == SOURCES["extra"])

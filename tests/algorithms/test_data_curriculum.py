@@ -65,7 +65,7 @@ def test_equal_seeds_and_resumes_choose_equally(part: Any) -> None:
 
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
-def test_every_choice_is_a_question_and_the_count_is_right(part: Any) -> None:
+def test_every_choice_is_a_prompt_and_the_count_is_right(part: Any) -> None:
     context = FakeContext(RATES, prompts=5)
     for _ in range(3):
         chosen = step(part, context)
@@ -83,7 +83,7 @@ def test_a_step_without_a_row_is_survived(part: Any) -> None:
 
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
-def test_endless_questions_are_refused(part: Any) -> None:
+def test_endless_prompts_are_refused(part: Any) -> None:
     (said,) = part.refuse(RunFacts(examples=None))
     assert "never end. Set data.prompts" in said
     assert part.refuse(RunFacts(examples=64)) == []
@@ -92,7 +92,7 @@ def test_endless_questions_are_refused(part: Any) -> None:
 @pytest.mark.parametrize(
     "part", [*ALL[1:3], EasyToHard(until=0.1), HardStage(after=0.0, keep=1.0), ALL[-1]], ids=lambda p: p.name
 )
-def test_a_second_round_of_a_step_asks_other_questions(part: Any) -> None:
+def test_a_second_round_of_a_step_asks_other_prompts(part: Any) -> None:
     context = FakeContext(RATES, prompts=4)
     context.step = 5
     first = [request.index for request in part.choose(4, context)]
@@ -117,7 +117,7 @@ def test_at_random_takes_none_twice() -> None:
 # ── variance ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_variance_scores_of_certain_and_open_questions() -> None:
+def test_variance_scores_of_certain_and_open_prompts() -> None:
     part = VarianceSampling(outcome=1.0, diversity=0.0, momentum=0.0)
     context = FakeContext([0.0, 1.0, 0.5])
     for index, right in enumerate((0, 4, 2)):
@@ -143,7 +143,7 @@ def test_without_a_weighted_share_the_stream_is_the_plain_one() -> None:
         assert step(part, context) == [request.index for request in plain.take(4)]
 
 
-def test_weighted_draws_have_the_frequencies_of_the_weights() -> None:
+def test_weighted_samples_have_the_frequencies_of_the_weights() -> None:
     part, context = VarianceSampling(share=1.0), FakeContext([0.5] * 4)
     weight = [0.0, 1.0, 2.0, 5.0]
     part._memory(context)["weight"] = torch.tensor(weight, dtype=torch.float64)
@@ -153,7 +153,7 @@ def test_weighted_draws_have_the_frequencies_of_the_weights() -> None:
         assert abs(sampled[index] / 8000 - share) <= 3 * (share * (1 - share) / 8000) ** 0.5
 
 
-def test_equal_weights_of_zero_are_drawn_uniformly() -> None:
+def test_equal_weights_of_zero_are_sampled_uniformly() -> None:
     part, context = VarianceSampling(share=1.0), FakeContext([0.5] * 4)
     part._memory(context)["weight"] = torch.zeros(4, dtype=torch.float64)
     assert set(part.pick(100, np.random.default_rng(1), [], context)) == {0, 1, 2, 3}
@@ -165,7 +165,7 @@ def test_distinct_3_counts_runs_of_three() -> None:
     assert distinct_3([(1,), (1,), (2,)]) == pytest.approx(2 / 3)
 
 
-def test_a_refresh_measures_every_question_and_trains_on_none() -> None:
+def test_a_refresh_measures_every_prompt_and_trains_on_none() -> None:
     part = VarianceSampling(refresh_every=2, probe=8, outcome=1.0, diversity=0.0)
     context = FakeContext([0.0, 0.5, 1.0], prompts=2)
     step(part, context)
@@ -222,7 +222,7 @@ def test_attention_by_hand() -> None:
     assert rate_n.item() == pytest.approx(np.e / (np.e + 1))
 
 
-def test_questions_that_look_alike_are_predicted_alike() -> None:
+def test_prompts_that_look_alike_are_predicted_alike() -> None:
     part = DifficultyTargeted(reference=4, every=2)
     context = FakeContext([0.0, 1.0] * 5, completions=8, policy=Embedder())
     part.choose(2, context)
@@ -240,8 +240,8 @@ def test_questions_that_look_alike_are_predicted_alike() -> None:
 # ── Thompson sampling ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_decay_the_posterior_counts_every_answer() -> None:
-    part, context = ThompsonSampling(decay=1.0, asked_decay=1.0), FakeContext(RATES)
+def test_without_decay_the_posterior_counts_every_completion() -> None:
+    part, context = ThompsonSampling(decay=1.0, sampled_decay=1.0), FakeContext(RATES)
     for _ in range(6):
         step(part, context)
     right_n, wrong_n = part.counts(context)
@@ -252,7 +252,7 @@ def test_without_decay_the_posterior_counts_every_answer() -> None:
 
 
 def test_full_decay_returns_to_the_prior() -> None:
-    part, context = ThompsonSampling(decay=0.0, asked_decay=0.0), FakeContext(RATES)
+    part, context = ThompsonSampling(decay=0.0, sampled_decay=0.0), FakeContext(RATES)
     requested = set(step(part, context))
     again = set(step(part, context))
     right_n, wrong_n = part.counts(context)
@@ -260,7 +260,7 @@ def test_full_decay_returns_to_the_prior() -> None:
 
 
 def test_counts_shrink_faster_where_asked() -> None:
-    part, context = ThompsonSampling(decay=0.5, asked_decay=0.25), FakeContext([1.0, 1.0])
+    part, context = ThompsonSampling(decay=0.5, sampled_decay=0.25), FakeContext([1.0, 1.0])
     context.state_of(part)["counts"] = torch.tensor([[8.0, 8.0], [4.0, 4.0]], dtype=torch.float64)
     seen(context, 0, 3, 4)
     part.observe(context.sample([context.request(0)]), None, context)
@@ -269,7 +269,7 @@ def test_counts_shrink_faster_where_asked() -> None:
     assert wrong_n.tolist() == [4 / 4 + 1, 2]
 
 
-def test_thompson_sampling_settles_on_questions_of_even_odds() -> None:
+def test_thompson_sampling_settles_on_prompts_of_even_odds() -> None:
     rates = [0.0] * 15 + [0.5] * 10 + [1.0] * 15
     part, context = ThompsonSampling(), FakeContext(rates, prompts=5, completions=8, steps=200)
     chosen = [step(part, context) for _ in range(60)]
@@ -278,11 +278,11 @@ def test_thompson_sampling_settles_on_questions_of_even_odds() -> None:
 
 
 @pytest.mark.parametrize(("decay", "found"), [(1.0, False), (0.97, True)])
-def test_a_question_that_became_possible_is_found_again_only_with_decay(decay: float, found: bool) -> None:
+def test_a_prompt_that_became_possible_is_found_again_only_with_decay(decay: float, found: bool) -> None:
     def rate(index: int, step: int) -> float:
         return 0.5 if index < 2 or step >= 60 else 0.0
 
-    part = ThompsonSampling(decay=decay, asked_decay=decay)
+    part = ThompsonSampling(decay=decay, sampled_decay=decay)
     context = FakeContext(rate, task=Numbers(4), prompts=2, completions=16, steps=400)
     context.state_of(part)["counts"] = torch.tensor([[0.0] * 4, [0.0, 0.0, 400.0, 400.0]], dtype=torch.float64)
     chosen = [step(part, context) for _ in range(200)]
@@ -290,7 +290,7 @@ def test_a_question_that_became_possible_is_found_again_only_with_decay(decay: f
     assert ({2, 3} <= late) is found
 
 
-def test_the_information_gain_prefers_harder_questions() -> None:
+def test_the_information_gain_prefers_harder_prompts() -> None:
     context = FakeContext([0.5] * 2)
     counts = torch.tensor([[3300.0, 6700.0], [6700.0, 3300.0]], dtype=torch.float64)
     for gain, firsts in (("variance", {0, 1}), ("information", {0})):
@@ -351,7 +351,7 @@ def test_sources_by_level_and_a_missing_column() -> None:
 # ── epochs and levels ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_solved_questions_are_left_out_of_the_next_epoch() -> None:
+def test_solved_prompts_are_left_out_of_the_next_epoch() -> None:
     part, context = HistoryResampling(), FakeContext([1.0, 0.5, 0.0], prompts=3, completions=2)
     assert sorted(step(part, context)) == [0, 1, 2]
     for index, right in enumerate((4, 2, 0)):
@@ -361,7 +361,7 @@ def test_solved_questions_are_left_out_of_the_next_epoch() -> None:
     assert context.notes["prompts_open"] == pytest.approx(2 / 3)
 
 
-def test_solved_questions_come_back_only_by_option() -> None:
+def test_solved_prompts_come_back_only_by_option() -> None:
     def epochs(part: HistoryResampling) -> list[set[int]]:
         context = FakeContext([1.0, 0.0, 0.0, 0.0], prompts=1)
         found = []
@@ -412,7 +412,7 @@ def test_one_level_is_no_order() -> None:
         EasyToHard().choose(2, FakeContext([0.5] * 4, task=Numbers(4, per_level=9)))
 
 
-def test_the_hard_stage_asks_the_questions_of_lowest_reward() -> None:
+def test_the_hard_stage_asks_the_prompts_of_lowest_reward() -> None:
     part, context = HardStage(after=0.5, keep=0.5), FakeContext(RATES, prompts=12, completions=32, steps=4)
     plain = FakeContext(RATES)
     for _ in range(2):
@@ -426,7 +426,7 @@ def test_a_stage_that_never_comes_or_keeps_all_is_idle(part: HardStage) -> None:
 
 
 @pytest.mark.parametrize(("which", "kept"), [("hard", [0, 1, 2]), ("medium", [2, 3, 4]), ("easy", [4, 5, 6])])
-def test_questions_are_selected_once_by_what_they_earn_at_first(which: Any, kept: list[int]) -> None:
+def test_prompts_are_selected_once_by_what_they_earn_at_first(which: Any, kept: list[int]) -> None:
     assert selected(range(7), 3, which) == kept
     rates = [k / 6 for k in (5, 3, 0, 6, 1, 2, 4)]
     part, context = RewardSelection(keep=3, which=which, completions=400), FakeContext(rates, prompts=3)
@@ -437,7 +437,7 @@ def test_questions_are_selected_once_by_what_they_earn_at_first(which: Any, kept
     assert len(part.choose(5, context)) == 5, "epochs follow each other"
 
 
-def test_a_selection_among_questions_that_nobody_can_score_ends_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selection_among_prompts_that_nobody_can_score_ends_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_scored(context: Any, indices: Any, completions: int) -> Any:
         sampled = probe_prompts(context, indices, completions)
         return subset(sampled, np.zeros(len(sampled), dtype=bool))
@@ -454,7 +454,7 @@ def test_a_selection_of_all_or_more_is_idle() -> None:
 
 
 @pytest.mark.parametrize("made", [BanditOverSources, EasyToHard])
-def test_what_tells_questions_apart_is_checked_before_a_run(made: Any) -> None:
+def test_what_tells_prompts_apart_is_checked_before_a_run(made: Any) -> None:
     run = RunFacts(examples=8, kinds={"level": 1, "source": 2, "answer": 8})
     assert made(by="source").refuse(run) == made(by="source").idle(run) == []
     assert made(by="level").refuse(run) == []

@@ -41,7 +41,7 @@ class Letters(Numbers):
         return None if example.id == "n/3" else SOLUTION
 
 
-class OracleDesk(FakeContext):
+class OracleContext(FakeContext):
     """Completions are right where `oracle(request, number of the answer)` says so."""
 
     def __init__(self, oracle: Callable[[RolloutRequest, int], bool], **settings: Any) -> None:
@@ -71,7 +71,7 @@ def same_rows(a: ScoredSamples, b: ScoredSamples) -> bool:
     """Whether all columns are equal to the bit; padding behind the completions does not count."""
     width = min(a.rollout.logp_bt.shape[1], b.rollout.logp_bt.shape[1])
     fields = ("prompts", "texts")
-    arrays = ("group_b", "index_b", "sample_b", "kept_b", "source_b", "foreign_b")
+    arrays = ("group_b", "index_b", "sample_b", "valid_b", "source_b", "foreign_b")
     return (
         all(getattr(a, name) == getattr(b, name) for name in fields)
         and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
@@ -83,7 +83,7 @@ def same_rows(a: ScoredSamples, b: ScoredSamples) -> bool:
 
 
 def test_a_policy_that_needs_half_the_solution_is_asked_twice_more():
-    context = OracleDesk(needs_half)
+    context = OracleContext(needs_half)
     plain = context.sample(context.take(4))
     guided = GroupHints()(plain, context)
     assert len(context.sampled) == 1 + 2
@@ -119,7 +119,7 @@ def asked_of(context: FakeContext, index: int) -> list[RolloutRequest]:
 
 def test_the_hint_is_never_in_the_action_mask():
     for part in (GroupHints(), GroupHints(place="answer"), RowHint()):
-        context = OracleDesk(needs_half)
+        context = OracleContext(needs_half)
         guided = part(context.sample(context.take(4)), context)
         batch = context.batch(guided)
         assert set(batch.token_bt[batch.mask_bt].tolist()) == {7, 8}
@@ -127,14 +127,14 @@ def test_the_hint_is_never_in_the_action_mask():
 
 
 def test_seeds_of_further_rounds_are_new_ones():
-    context = OracleDesk(lambda request, number: False)
+    context = OracleContext(lambda request, number: False)
     GroupHints()(context.sample(context.take(4)), context)
     numbers = [rows_of(sampled, 1).sample_b.tolist() for sampled in context.sampled]
     assert numbers == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
 
 
-def test_a_hint_can_be_the_beginning_of_the_answer():
-    context = OracleDesk(needs_half)
+def test_a_hint_can_be_the_beginning_of_the_completion():
+    context = OracleContext(needs_half)
     guided = GroupHints(place="answer")(context.sample(context.take(4)), context)
     rows = rows_of(guided, 1)
     assert rows.prompts[0] == "q1="
@@ -143,14 +143,14 @@ def test_a_hint_can_be_the_beginning_of_the_answer():
 
 
 def test_what_never_helps_ends_with_the_longest_hint():
-    context = OracleDesk(lambda request, number: False)
+    context = OracleContext(lambda request, number: False)
     guided = GroupHints()(context.sample(context.take(4)), context)
     assert not guided.scores.correct_b.any()
     assert set(rows_of(guided, 1).prompts) == {"q1=\nHint: abcdefgh\n"}
 
 
 def test_live_groups_draw_nothing_more():
-    context = OracleDesk(lambda request, number: number == 0)
+    context = OracleContext(lambda request, number: number == 0)
     plain = context.sample(context.take(4))
     for part in (GroupHints(), RowHint(), SolvedExemplars()):
         assert part(plain, context) is plain
@@ -158,14 +158,14 @@ def test_live_groups_draw_nothing_more():
 
 
 def test_trained_under_the_own_prompt_log_probs_are_foreign():
-    context = OracleDesk(needs_half)
+    context = OracleContext(needs_half)
     rows = rows_of(GroupHints(train_on="original")(context.sample(context.take(4)), context), 1)
     assert set(rows.prompts) == {"q1="}
     assert rows.foreign_b.all()
 
 
 def test_help_starts_at_its_step():
-    context = OracleDesk(needs_half)
+    context = OracleContext(needs_half)
     plain = context.sample(context.take(4))
     late = GroupHints(start=0.3)
     assert late(plain, context) is plain
@@ -174,7 +174,7 @@ def test_help_starts_at_its_step():
 
 
 def test_the_tasks_own_hints():
-    context = OracleDesk(needs_half)
+    context = OracleContext(needs_half)
     rows = rows_of(GroupHints(levels=None)(context.sample(context.take(4)), context), 1)
     assert set(rows.prompts) == {"q1=\nHint: abcde\n"}
 
@@ -189,7 +189,7 @@ def test_settings_that_contradict_each_other(settings, message):
 
 
 def test_the_least_hint_that_helps_replaces_the_first_row_only():
-    context = OracleDesk(needs_half)
+    context = OracleContext(needs_half)
     plain = context.sample(context.take(4))
     guided = RowHint()(plain, context)
     assert len(context.sampled) == 2
@@ -205,7 +205,7 @@ def test_the_least_hint_that_helps_replaces_the_first_row_only():
 
 
 def test_a_hinted_row_can_be_trained_both_ways():
-    context = OracleDesk(needs_half)
+    context = OracleContext(needs_half)
     rows = rows_of(RowHint(train_on="both")(context.sample(context.take(4)), context), 1)
     guided = subset(rows, rows.source_b == SOURCES["guided"])
     assert guided.prompts == ("q1=\nHint: abcde\n", "q1=")
@@ -216,14 +216,14 @@ def test_a_hinted_row_can_be_trained_both_ways():
 
 
 def test_where_no_hint_helps_the_group_stays():
-    context = OracleDesk(lambda request, number: False)
+    context = OracleContext(lambda request, number: False)
     plain = context.sample(context.take(4))
     assert RowHint()(plain, context) is plain
     assert len(context.sampled) == 2
 
 
-def test_solved_questions_stand_before_an_unsolved_one():
-    context = OracleDesk(
+def test_solved_prompts_stand_before_an_unsolved_one():
+    context = OracleContext(
         lambda request, number: request.index != 2 or "Solved" in str(request.shown) or "\n\n" in str(request.shown)
     )
     part = SolvedExemplars(count=2)
@@ -234,8 +234,8 @@ def test_solved_questions_stand_before_an_unsolved_one():
     assert list(context.state_of(part)["solved"]) == ["0", "1"]
 
 
-def test_a_question_is_not_its_own_exemplar():
-    context = OracleDesk(lambda request, number: True)
+def test_a_prompt_is_not_its_own_exemplar():
+    context = OracleContext(lambda request, number: True)
     part = SolvedExemplars(count=1)
     part(context.sample([context.request(0), context.request(1)]), context)
     context.oracle = lambda request, number: False
@@ -244,14 +244,14 @@ def test_a_question_is_not_its_own_exemplar():
     assert SolvedExemplars(count=2)(dead, context) is dead
 
 
-def test_without_enough_solved_questions_nothing_is_drawn():
-    context = OracleDesk(lambda request, number: request.index == 0)
+def test_without_enough_solved_prompts_nothing_is_sampled():
+    context = OracleContext(lambda request, number: request.index == 0)
     plain = context.sample([context.request(i) for i in (0, 1)])
     assert SolvedExemplars(count=2)(plain, context) is plain
 
 
-def test_the_store_of_solved_questions_forgets_the_oldest():
-    context = OracleDesk(lambda request, number: True)
+def test_the_store_of_solved_prompts_forgets_the_oldest():
+    context = OracleContext(lambda request, number: True)
     part = SolvedExemplars(keep=2)
     for index in (0, 1, 0, 2):
         part(context.sample([context.request(index)]), context)
@@ -269,8 +269,8 @@ def test_overlap_of_tokens():
 # --- demonstrations ------------------------------------------------------------------------------------------------
 
 
-def test_the_solution_takes_the_last_answers_place():
-    context = OracleDesk(lambda request, number: False)
+def test_the_solution_takes_the_last_completions_place():
+    context = OracleContext(lambda request, number: False)
     plain = context.sample(context.take(4))
     shown = DemonstrationRow()(plain, context)
     rows = rows_of(shown, 1)
@@ -287,7 +287,7 @@ def test_the_solution_takes_the_last_answers_place():
     ("gamma", "switched"), [(-1.0, []), (0.0, [0]), (0.25, [0, 1]), (0.5, [0, 1, 2]), (1.0, [0, 1, 2])]
 )
 def test_the_switch_is_at_gamma(gamma, switched):
-    context = OracleDesk(lambda request, number: number < request.index)  # prompt i: i of 4 right; 3 has no solution
+    context = OracleContext(lambda request, number: number < request.index)  # prompt i: i of 4 right; 3 has no solution
     plain = context.sample([context.request(i) for i in range(4)])
     shown = DemonstrationSwitch(gamma=gamma)(plain, context)
     for index in range(4):
@@ -301,14 +301,14 @@ def test_the_switch_is_at_gamma(gamma, switched):
 
 def test_the_soft_strategy_of_hpt_adds_a_demonstration_to_every_group_with_a_solution():
     (part,) = grouprl.method("hpt", strategy="soft").augment
-    context = OracleDesk(lambda request, number: number < request.index)  # prompt i: i of 4 right; 3 has no solution
+    context = OracleContext(lambda request, number: number < request.index)  # prompt i: i of 4 right; 3 has no solution
     shown = part(context.sample([context.request(i) for i in range(4)]), context)
     for index in range(4):
         assert rows_of(shown, index).source_b.tolist() == [0] * 4 + [SOURCES["demonstration"]] * (index < 3)
 
 
 def test_only_demonstrations_draw_nothing():
-    context = OracleDesk(lambda request, number: False, prompts=3)
+    context = OracleContext(lambda request, number: False, prompts=3)
     part = Demonstrations()
     assert part.fresh(context) == 0
     shown = part.mix(None, context)
@@ -367,10 +367,10 @@ def test_the_given_beginning_behind_a_chat():
     assert prefixes(rows, range(8), context) == [(65,)] * 4 + [()] * 4
 
 
-def test_rows_that_failed_are_not_counted_as_drawn():
+def test_rows_that_failed_are_not_counted_as_sampled():
     context = FakeContext()
     rows = context.sample(context.take(1))
-    kept = dataclasses.replace(rows, kept_b=np.array([True, False, True, True]))
+    kept = dataclasses.replace(rows, valid_b=np.array([True, False, True, True]))
     assert sampled_rows(kept).tolist() == [True, False, True, True]
 
 

@@ -56,7 +56,7 @@ def surveyed(rates: list[float], **settings: Any) -> tuple[FakeContext, InitialC
     return context, part
 
 
-def test_every_question_is_asked_once_in_pieces() -> None:
+def test_every_prompt_is_asked_once_in_pieces() -> None:
     context, part = surveyed([0.0, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0, 0.25])
     assert part.count(context) == 3
     assert [len(rows) for rows in context.sampled] == [12, 12, 8]
@@ -83,7 +83,7 @@ def test_only_a_finite_set_can_be_asked_through() -> None:
         assert not part.refuse(RunFacts(examples=5))
 
 
-def test_questions_are_asked_by_their_initial_rate() -> None:
+def test_prompts_are_asked_by_their_initial_rate() -> None:
     context, _ = surveyed([0.0, 1.0, 1.0, 0.0, 1.0])
     above = InitialRate(above=0.0)
     requested = [request.index for _ in range(3) for request in above.choose(2, context)]
@@ -93,7 +93,7 @@ def test_questions_are_asked_by_their_initial_rate() -> None:
         InitialRate(above=0.0, below=1.0).choose(1, context)
 
 
-def test_reference_rows_are_right_answers_of_the_initial_policy_to_solved_questions() -> None:
+def test_reference_rows_are_right_completions_of_the_initial_policy_to_solved_prompts() -> None:
     context, _ = surveyed([0.0, 1.0, 0.5, 1.0], completions=16)
     replay = ReferenceRows()
     new = context.sample(context.take(4))
@@ -112,7 +112,7 @@ def test_reference_rows_are_right_answers_of_the_initial_policy_to_solved_questi
     assert set(some.index_b.tolist()) == {1, 2, 3}
 
 
-def test_without_solved_questions_no_reference_row_joins() -> None:
+def test_without_solved_prompts_no_reference_row_joins() -> None:
     context, _ = surveyed([0.0, 0.0])
     new = context.sample(context.take(1))
     assert ReferenceRows().mix(new, context) is new
@@ -138,12 +138,12 @@ class Written(FakeContext):
         return dataclasses.replace(made, rollout=dataclasses.replace(made.rollout, logp_bt=logp_bt))
 
 
-def desk_with(rates: Any, **options: Any) -> Written:
+def context_with(rates: Any, **options: Any) -> Written:
     return Written(rates, policy=options.pop("policy", None) or policy(), lengths=lambda i, n: 5, **options)
 
 
 def test_value_pretraining_finds_the_best_linear_head() -> None:
-    context = desk_with([0.0, 1.0, 1.0, 0.0] * 4, policy=policy(value_head=True), prompts=4)
+    context = context_with([0.0, 1.0, 1.0, 0.0] * 4, policy=policy(value_head=True), prompts=4)
     part = ValuePretraining(steps=8, ridge=1e-6)
     found = []
     for number in range(8):
@@ -167,7 +167,7 @@ def test_value_pretraining_finds_the_best_linear_head() -> None:
 def test_value_pretraining_touches_nothing_but_the_head() -> None:
     own = policy(value_head=True)
     before = own.trainable_state()
-    context = desk_with([0.0, 1.0], policy=own, prompts=2)
+    context = context_with([0.0, 1.0], policy=own, prompts=2)
     ValuePretraining(steps=1).piece(0, context)
     changed = {name for name, x in own.trainable_state().items() if not torch.equal(x, before[name])}
     assert changed == {"value_head.weight", "value_head.bias"}
@@ -175,11 +175,11 @@ def test_value_pretraining_touches_nothing_but_the_head() -> None:
 
 def test_value_pretraining_needs_a_value_head() -> None:
     with pytest.raises(InputError, match="value head"):
-        ValuePretraining().piece(0, desk_with([0.5] * 4))
+        ValuePretraining().piece(0, context_with([0.5] * 4))
 
 
 def test_discounted_returns_are_fitted_where_gamma_asks_for_them() -> None:
-    context = desk_with([1.0], policy=policy(value_head=True), prompts=1)
+    context = context_with([1.0], policy=policy(value_head=True), prompts=1)
     ValuePretraining(steps=2, gamma=0.5, ridge=1e-10).piece(0, context)
     value_bt = context.policy.logp(context.sampled[0].tokens, values=True).value_bt
     near(value_bt[0], [0.0625, 0.125, 0.25, 0.5, 1.0], 1e-4)
@@ -196,7 +196,7 @@ def test_foresight() -> None:
 def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
     own = policy(lora=lora)
     copy = second_policy(own)
-    tokens = desk_with([0.5], policy=own).sample([FakeContext().request(0)]).tokens
+    tokens = context_with([0.5], policy=own).sample([FakeContext().request(0)]).tokens
     before = own.logp(tokens).logp_bt
     assert torch.equal(copy.logp(tokens).logp_bt, before)
     assert copy.trainable_state().keys() == own.trainable_state().keys()
@@ -211,7 +211,7 @@ def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
 
 @pytest.mark.parametrize("chosen", ["answers", "solutions"])
 def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
-    context = desk_with([0.5] * 12, prompts=6)
+    context = context_with([0.5] * 12, prompts=6)
     before = context.policy.trainable_state()
     part = GlobalValue(steps=12, lr=3e-3, chosen=chosen, whiten=False)
     found = [part.piece(number, context) for number in range(12)]
@@ -225,8 +225,8 @@ def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
     assert float(value_bt[~right, -1].mean()) < -0.5
 
 
-def test_the_value_after_a_token_is_the_value_before_the_next_and_at_last_of_the_whole_answer() -> None:
-    context, part = desk_with([0.5] * 4), GlobalValue(steps=2, lr=1e-2, whiten=False)
+def test_the_value_after_a_token_is_the_value_before_the_next_and_at_last_of_the_whole_completion() -> None:
+    context, part = context_with([0.5] * 4), GlobalValue(steps=2, lr=1e-2, whiten=False)
     for number in range(2):
         part.piece(number, context)
     rows = context.sample(context.take(2))
@@ -240,7 +240,7 @@ def test_the_value_after_a_token_is_the_value_before_the_next_and_at_last_of_the
 
 
 def test_the_first_targets_of_the_value_model_are_discounted_by_lambda() -> None:
-    context, part = desk_with([0.5] * 4), GlobalValue(lam=0.5)
+    context, part = context_with([0.5] * 4), GlobalValue(lam=0.5)
     pairs = part.pairs(context.sample(context.take(4)), context)
     assert pairs is not None
     target_bt = part.targets(part.model(context), pairs, context)
@@ -252,7 +252,7 @@ def test_the_first_targets_of_the_value_model_are_discounted_by_lambda() -> None
 
 
 def test_values_of_the_value_model_are_whitened() -> None:
-    context, part = desk_with([0.5] * 8), GlobalValue(steps=2, lr=1e-2)
+    context, part = context_with([0.5] * 8), GlobalValue(steps=2, lr=1e-2)
     for number in range(2):
         part.piece(number, context)
     rows = context.sample(context.take(4))
@@ -262,8 +262,8 @@ def test_values_of_the_value_model_are_whitened() -> None:
     assert float(value_m.std()) == pytest.approx(1, abs=1e-4)
 
 
-def test_the_preference_model_prefers_right_answers() -> None:
-    context = desk_with([0.5] * 12, prompts=6)
+def test_the_preference_model_prefers_right_completions() -> None:
+    context = context_with([0.5] * 12, prompts=6)
     part = PreferenceModel(steps=10, lr=3e-3)
     found = [part.piece(number, context) for number in range(10)]
     assert found[0]["preference_loss"] == pytest.approx(math.log(2))
@@ -278,7 +278,7 @@ def test_the_preference_model_prefers_right_answers() -> None:
 
 
 def test_the_gradient_of_the_preference_model_is_that_of_dpo() -> None:
-    context, part = desk_with([0.5] * 4), PreferenceModel(beta=0.7)
+    context, part = context_with([0.5] * 4), PreferenceModel(beta=0.7)
     pairs = part.pairs(context.sample(context.take(4)), context)
     assert pairs is not None
     model, half = part.model(context), len(pairs) // 2
@@ -298,13 +298,13 @@ def test_the_gradient_of_the_preference_model_is_that_of_dpo() -> None:
 
 @pytest.mark.parametrize("part", [GlobalValue(steps=4), PreferenceModel(steps=4)])
 def test_a_second_model_goes_on_from_its_store(part: Any, tmp_path: Path) -> None:
-    whole, cut = desk_with([0.5] * 40), desk_with([0.5] * 40)
+    whole, cut = context_with([0.5] * 40), context_with([0.5] * 40)
     for number in range(4):
         part.piece(number, whole)
     for number in range(2):
         part.piece(number, cut)
     torch.save(cut.memory, tmp_path / "data.pt")
-    state, again = cut.source.state(), desk_with([0.5] * 40)
+    state, again = cut.source.state(), context_with([0.5] * 40)
     again.memory = torch.load(tmp_path / "data.pt", weights_only=True)
     again.source.restore(state)
     for number in (2, 3):
@@ -315,7 +315,7 @@ def test_a_second_model_goes_on_from_its_store(part: Any, tmp_path: Path) -> Non
     with torch.no_grad():
         for parameter in again.policy.parameters():
             parameter.zero_()
-    late = desk_with([0.5] * 40, policy=again.policy)
+    late = context_with([0.5] * 40, policy=again.policy)
     late.memory = again.memory
     rows = whole.sample(whole.take(2))
     for name in ("value_bt", "stats"):
@@ -324,7 +324,7 @@ def test_a_second_model_goes_on_from_its_store(part: Any, tmp_path: Path) -> Non
 
 
 def test_a_rollout_without_pairs_teaches_nothing() -> None:
-    context, part = desk_with([1.0] * 4), PreferenceModel(steps=2)
+    context, part = context_with([1.0] * 4), PreferenceModel(steps=2)
     before = part.model(context).trainable_state()
     assert part.piece(0, context) == {"pairs": 0.0}
     assert all(torch.equal(x, before[name]) for name, x in part.model(context).trainable_state().items())

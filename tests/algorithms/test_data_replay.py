@@ -74,7 +74,7 @@ def test_packed_rows_are_a_copy() -> None:
     assert 77 not in again.group_b
 
 
-def test_variants_of_a_question_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_of_a_prompt_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Numbers(8)
     example = task.example("train", 3)
     variant = dataclasses.replace(example, id="other", prompt="what is it?")
@@ -114,7 +114,7 @@ def test_rollout_replay_asks_half_anew_once_it_has_enough() -> None:
     assert context.notes["replay_age"] == 1.0
 
 
-def test_a_replayed_row_keeps_the_log_probs_it_was_drawn_with() -> None:
+def test_a_replayed_row_keeps_the_log_probs_it_was_sampled_with() -> None:
     context, replay = FakeContext([0.5] * 40, completions=8), RolloutReplay(first_epoch=False)
     step(context, replay)
     rows = step(context, replay)
@@ -140,7 +140,7 @@ def test_the_first_epoch_is_all_new() -> None:
     assert [len(groups_of(step(context, replay), "replay")) for _ in range(4)] == [0, 0, 0, 2]
 
 
-def test_the_buffer_keeps_the_latest_group_of_each_question_and_forgets_the_oldest() -> None:
+def test_the_buffer_keeps_the_latest_group_of_each_prompt_and_forgets_the_oldest() -> None:
     context, replay = FakeContext([0.5] * 6, prompts=3, completions=16), RolloutReplay(capacity=4, fresh_share=1.0)
     for _ in range(4):
         step(context, replay)
@@ -166,7 +166,7 @@ def test_replayed_groups_are_chosen_uniformly() -> None:
     assert all(70 < count < 130 for count in counts.values())
 
 
-def test_rows_drawn_at_another_temperature_are_stored_under_the_policys_own_log_probs() -> None:
+def test_rows_sampled_at_another_temperature_are_stored_under_the_policys_own_log_probs() -> None:
     context, replay = FakeContext([0.5] * 8, completions=8), RolloutReplay(first_epoch=False, fresh_share=0.0)
     requests = [dataclasses.replace(request, temperature=1.5) for request in context.take(4)]
     rows = context.sample(requests)
@@ -241,7 +241,7 @@ def test_reincarnation_renews_the_reference_once_and_ends_replay() -> None:
 # ---------------------------------------------------------------------------------------------------
 
 
-def test_the_sample_buffer_never_holds_an_answer_without_advantage() -> None:
+def test_the_sample_buffer_never_holds_a_completion_without_advantage() -> None:
     context, buffer = FakeContext([0.5] * 40, completions=4), SampleBuffer()
     rows = buffer.mix(context.sample(context.take(4)), context)
     assert rows is not None
@@ -253,7 +253,7 @@ def test_the_sample_buffer_never_holds_an_answer_without_advantage() -> None:
     assert set(store["rows"]["extras"]["past.advantage"].tolist()) == {0.5, -2.0}
 
 
-def test_stored_answers_are_drawn_in_proportion_to_their_advantage() -> None:
+def test_stored_completions_are_sampled_in_proportion_to_their_advantage() -> None:
     context, buffer = FakeContext([0.5] * 40, completions=4), SampleBuffer(share=0.25)
     rows = buffer.mix(context.sample(context.take(1)), context)
     assert rows is not None
@@ -358,7 +358,7 @@ REPLAYS: dict[str, Any] = {
 }
 
 
-def test_replayed_answers_of_an_unmoved_policy_have_ratio_one(tmp_path: Path) -> None:
+def test_replayed_completions_of_an_unmoved_policy_have_ratio_one(tmp_path: Path) -> None:
     method = REPLAYS["rollout_replay"]
     after = records(train(tmp_path / "run", method=method, optim={"lr": 1e-30}, batch={"prompts": 8, "group_size": 6}))
     assert after[-1]["replayed_fraction"] == 0.5
@@ -367,7 +367,7 @@ def test_replayed_answers_of_an_unmoved_policy_have_ratio_one(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("method", "clipped"), [("remix", False), ("grpo", True)])
-def test_answers_of_earlier_policies_lie_inside_the_shifted_clip_alone(
+def test_completions_of_earlier_policies_lie_inside_the_shifted_clip_alone(
     method: str, clipped: bool, tmp_path: Path
 ) -> None:
     """Before the first optimiser step of a rollout: PPO's own interval around 1 leaves many of them out."""

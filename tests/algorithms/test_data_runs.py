@@ -68,12 +68,12 @@ def test_every_method_runs(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vas", "dots", "vade", "dump", "srpo_history", "knapsack_rl", "palu"])
-def test_questions_that_never_end_are_refused(tmp_path: Path, name: str) -> None:
+def test_prompts_that_never_end_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"never end\. Set data\.prompts, e\.g\. 512"):
         launch(tmp_path / "run", method=name)
 
 
-def test_a_run_survives_steps_without_a_question(tmp_path: Path) -> None:
+def test_a_run_survives_steps_without_a_prompt(tmp_path: Path) -> None:
     method = {"name": "self", "solved": -1.0}
     folder = launch(tmp_path / "run", method=method, data={"prompts": 12}).folder
     steps = records(folder, "train")

@@ -39,7 +39,7 @@ class Turned(Numbers):
         return tuple(replace(example, id=f"{example.id}/{i}", prompt=name) for i, name in enumerate(names))
 
 
-class FirstDesk(FakeContext):
+class FirstContext(FakeContext):
     """A judge who always says 'first': right in the prompt's own order, wrong in the other."""
 
     def _coin(self, request: RolloutRequest, number: int) -> bool:
@@ -51,14 +51,14 @@ def test_shares_are_even(completions, parts, expected):
     assert shares(completions, parts) == expected
 
 
-def varied(limit: int = 2, completions: int = 4) -> tuple[FirstDesk, ScoredSamples]:
-    context = FirstDesk(task=Turned(8), completions=completions)
+def varied(limit: int = 2, completions: int = 4) -> tuple[FirstContext, ScoredSamples]:
+    context = FirstContext(task=Turned(8), completions=completions)
     requests = Variants(limit=limit).allot(context.take(2), context)
     return context, context.sample([request for request in requests if request.completions])
 
 
-def test_answers_are_spread_over_the_forms_of_a_question():
-    _desk, rows = varied(limit=3, completions=7)
+def test_completions_are_spread_over_the_forms_of_a_prompt():
+    _context, rows = varied(limit=3, completions=7)
     first = subset(rows, rows.group_b == rows.group_b[0])
     assert first.extras["keys.variant"].tolist() == [0, 0, 0, 1, 1, 2, 2]
     assert first.extras["keys.own"].tolist() == [1] * 7
@@ -80,7 +80,7 @@ def test_bias_shows_in_the_union_group():
     assert union[:, 0].abs().tolist() == pytest.approx([0.935412597] * 16, abs=1e-6)  # ±.5/(.53452 + 1e-6)
 
 
-def test_every_answer_is_shown_under_every_form():
+def test_every_completion_is_shown_under_every_form():
     context, rows = varied(limit=3, completions=6)
     paired = CrossPairs()(rows, context)
     assert len(paired) == 3 * len(rows)
@@ -96,8 +96,8 @@ def test_every_answer_is_shown_under_every_form():
     assert group.scores.reward_b.sum() == 2 * subset(rows, rows.group_b == rows.group_b[0]).scores.reward_b.sum()
 
 
-def test_a_pair_keeps_what_its_answer_was_made_to_begin_with():
-    context = FirstDesk(task=Turned(8), completions=2)
+def test_a_pair_keeps_what_its_completion_was_made_to_begin_with():
+    context = FirstContext(task=Turned(8), completions=2)
     requests = [replace(request, prefix=(65, 66)) for request in Variants().allot(context.take(1), context)]
     paired = CrossPairs()(context.sample(requests), context)
     shown = ["".join(map(chr, ids)) for ids in paired.rollout.prompt_ids]
@@ -216,7 +216,7 @@ def test_the_temperature_steers_towards_the_target(entropy, temperature):
     assert extras.extras["loss_mask_bt"][:, :2].all()
 
 
-def test_extras_take_the_place_of_the_first_answers_in_the_loss_alone():
+def test_extras_take_the_place_of_the_first_completions_in_the_loss_alone():
     context, _, extended = tempered(0.2)
     count = int(context.notes["extra_rows"])
     batch = context.batch(extended)
@@ -250,7 +250,7 @@ def test_at_most_so_many_extras():
     assert context.notes["extra_rows"] == 1
 
 
-def test_without_an_entropy_or_good_answers_there_are_no_extras():
+def test_without_an_entropy_or_good_completions_there_are_no_extras():
     for entropy, rates in ((None, (0.5,) * 8), (0.2, (0.0,) * 8), (0.2, (1.0,) * 8)):
         context, plain, extended = tempered(entropy, rates)
         assert len(extended) == len(plain)
@@ -259,7 +259,7 @@ def test_without_an_entropy_or_good_answers_there_are_no_extras():
         assert join([extended, extended]).extras["stat_b"].all()
 
 
-def test_which_questions_are_answered_again_depends_on_the_seed_alone():
+def test_which_prompts_are_answered_again_depends_on_the_seed_alone():
     first, second = tempered(0.2)[2], tempered(0.2)[2]
     assert first.group_b.tolist() == second.group_b.tolist()
 
@@ -279,7 +279,7 @@ def verified(rates: tuple[float, ...], **settings: Any) -> tuple[FakeContext, Sc
 
 
 def test_verdicts_are_balanced_in_every_group():
-    _desk, plain, requested = verified((0.3,) * 8)
+    _context, plain, requested = verified((0.3,) * 8)
     rows = subset(requested, requested.source_b == SOURCES["verification"])
     for group in set(plain.group_b.tolist()):
         right = int(plain.scores.correct_b[plain.group_b == group].sum())
@@ -288,7 +288,7 @@ def test_verdicts_are_balanced_in_every_group():
     assert len(set(zip(requested.group_b.tolist(), requested.sample_b.tolist(), strict=True))) == len(requested)
 
 
-def test_a_verdict_is_one_token_behind_question_and_answer():
+def test_a_verdict_is_one_token_behind_prompt_and_completion():
     context, plain, requested = verified((0.5,) * 8, balance=False)
     rows = subset(requested, requested.source_b == SOURCES["verification"])
     assert len(rows) == len(plain) == context.notes["verification_rows"]
@@ -383,7 +383,7 @@ def test_the_policy_learns_to_tell_right_from_wrong(tmp_path: Path) -> None:
     assert verifier_auc(taught) > 0.8 > verifier_auc(blind)
 
 
-def test_verdicts_leave_the_gradient_of_answers_alone():
+def test_verdicts_leave_the_gradient_of_completions_alone():
     context, plain, requested = verified((0.4,) * 8)
     both, alone = (grouprl.method(name) for name in ("rl_v", "grpo"))
     batch, sampled = context.batch(requested), context.batch(plain)

@@ -422,7 +422,7 @@ def good(high: float = 0.3): return method("grpo", clip_high=high)
 def test_each_broken_rule_is_found(tmp_path: Path, name: str, rule: str, words: str) -> None:
     path = tmp_path / "broken_parts.py"
     path.write_text(BROKEN.format(n=name.title()))
-    broken = [each for each in check_method(entry_of(f"{path}:{name}")) if not each.kept]
+    broken = [each for each in check_method(entry_of(f"{path}:{name}")) if not each.passed]
     assert [rule in each.rule for each in broken] == [True]
     assert re.search(words, broken[0].words)
 
@@ -431,7 +431,7 @@ def test_each_broken_rule_is_found(tmp_path: Path, name: str, rule: str, words: 
 def test_methods_of_the_catalogue_keep_every_rule(name: str) -> None:
     findings = check_method(entry_of(name))
     assert len(findings) >= 7
-    assert all(each.kept for each in findings)
+    assert all(each.passed for each in findings)
 
 
 def test_own_methods_on_the_command_line(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_own_methods_on_the_command_line(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["methods", "check", f"{path}:good"]).exit_code == 0
     wrong = CliRunner().invoke(app, ["methods", "check", f"{path}:rows", "--json"])
     assert wrong.exit_code == 2
-    assert [row["kept"] for row in json.loads(wrong.output)["findings"]].count(False) == 1
+    assert [row["passed"] for row in json.loads(wrong.output)["findings"]].count(False) == 1
     missing = CliRunner().invoke(app, ["methods", "check", f"{path}:god"])
     assert missing.exit_code == 2
 

@@ -31,7 +31,7 @@ def test_covariance_by_hand():
     near(covariance(f64([[-1.0, -2.0], [-3.0, 99.0]]), batch), [[1.0, 0.0], [1.0, 0.0]])
 
 
-def test_clip_cov_draws_the_promised_number_within_its_bounds():
+def test_clip_cov_samples_the_promised_number_within_its_bounds():
     batch, logp_bt = many()
     out = ClipCov(share=0.01, lower=0.2, upper=1.0)(logp_bt, batch)
     sampled_bt = out.metrics["covariance_fraction"].bool()
@@ -45,7 +45,7 @@ def test_clip_cov_draws_the_promised_number_within_its_bounds():
     assert not torch.equal(again.bool(), sampled_bt)
 
 
-def test_without_candidates_nothing_is_drawn_and_clipped_tokens_are_none():
+def test_without_candidates_nothing_is_sampled_and_clipped_tokens_are_none():
     batch, logp_bt = many()
     near(
         ClipCov(lower=50.0, upper=60.0)(logp_bt, batch).loss_bt,

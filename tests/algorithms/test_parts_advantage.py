@@ -98,7 +98,7 @@ def test_the_greedy_baseline():
         GreedyBaseline()(small([1.0]))
 
 
-def test_a_sure_policy_has_no_advantage_over_its_greedy_answer():
+def test_a_sure_policy_has_no_advantage_over_its_greedy_completion():
     assert not GreedyBaseline()(small([1.0, 1.0], greedy_reward_b=[1.0, 1.0])).any()
 
 

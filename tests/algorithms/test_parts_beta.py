@@ -38,7 +38,7 @@ def test_the_weight_is_bounded():
     near(inverse_density(f64(0.001, 0.5), f64(50.0), f64(50.0), 1e6)[:1], [1e6])
 
 
-def test_moments_count_each_question_once():
+def test_moments_count_each_prompt_once():
     mean, variance = moments(f64(0.5, 0.5, 0.5, 0.5, 0.25), torch.tensor([3, 3, 3, 3, 8]), torch.ones(5).double())
     near(mean, 0.375)
     near(variance, 1 / 32)

@@ -35,7 +35,7 @@ def budgeted(rewards, lengths, budgets, **fields) -> Batch:
 
 
 @pytest.mark.parametrize(("budget", "late"), [(512, -0.704), (1024, -0.579), (2560, -0.204)])
-def test_a_right_answer_far_behind_its_budget_earns_less_than_nothing(budget, late):
+def test_a_right_completion_far_behind_its_budget_earns_less_than_nothing(budget, late):
     assert factor(4000, budget) == pytest.approx(late, abs=1e-3)
 
 
@@ -71,7 +71,7 @@ def test_a_budget_beyond_the_limit_is_the_limit():
     assert factor(10, 10_000) == pytest.approx(0, abs=1e-9)
 
 
-def test_the_floor_holds_for_right_answers_alone():
+def test_the_floor_holds_for_right_completions_alone():
     batch = budgeted([1, 0, 1], [7, 7, 1], [1, 1, 1])
     near(BudgetCosine(length=8, alpha=1.0)(batch).reward_b[0], 4 * math.cos(math.pi * 7 / 16) - 6)
     near(BudgetCosine(length=8, alpha=1.0, floor=0.0)(batch).reward_b, [0, 0, 4 * math.cos(math.pi / 16)])
@@ -105,7 +105,7 @@ def test_rows_without_budget_or_outside_statistics_get_no_gap():
     near(gap(batch, length=8), [0, -4 * math.cos(math.pi / 8), 0])
 
 
-def test_equal_budgets_of_two_questions_are_two_budgets():
+def test_equal_budgets_of_two_prompts_are_two_budgets():
     batch = budgeted([3, 1], None, [2, 2], groups=[0, 1])
     ideal = 4 * math.cos(math.pi / 8)
     near(gap(batch, length=8), [3 - ideal, 1 - ideal])
@@ -133,7 +133,7 @@ def test_a_gap_without_weight_says_so():
 # --- PALU ---------------------------------------------------------------------------------------------------------
 
 
-def test_cut_off_answers_earn_nothing_and_a_penalty_stays():
+def test_cut_off_completions_earn_nothing_and_a_penalty_stays():
     batch = small([1, 1, -1], truncated_b=[False, True, True])
     near(FailTruncated()(batch).reward_b, [1, 0, -1])
 
@@ -144,7 +144,7 @@ def test_palu_is_grpo_while_nothing_is_cut_off():
     same(outcome(grouprl.method("palu"), case), outcome(grouprl.method("grpo"), case))
 
 
-def test_palu_hands_its_numbers_to_the_budget_of_each_question():
+def test_palu_hands_its_numbers_to_the_budget_of_each_prompt():
     budget = grouprl.method("palu", target=0.5, shrink=0.25, floor=0.2).sampling
     assert (budget.target, budget.shrink, budget.floor) == (0.5, 0.25, 0.2)
 
@@ -207,12 +207,12 @@ def thoughts(**fields) -> Batch:
     return small([7, 7, 1, 0], [3, 2, 1, 1], **(given | fields))
 
 
-def test_tokens_get_the_advantage_of_their_segment_and_answers_that_of_their_cut():
+def test_tokens_get_the_advantage_of_their_segment_and_completions_that_of_their_cut():
     adv_bt = BudgetSegments()(thoughts())
     near(adv_bt, [[0.25, 0.25, -0.25], [-0.25, 0, 0], [0.5, 0, 0], [-0.5, 0, 0]])
 
 
-def test_answers_of_different_cuts_are_not_compared():
+def test_completions_of_different_cuts_are_not_compared():
     assert not BudgetSegments()(thoughts(keys={"cut": torch.tensor([-1, -1, 4, 5])}))[2:].any()
 
 

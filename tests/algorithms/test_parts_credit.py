@@ -48,7 +48,7 @@ def test_agreement_in_the_middle_is_no_conflict():
     near(ends([[1, 9, 2], [3, 9, 4]], [1.0, -1.0]), [[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
 
 
-def test_equal_answers_of_both_signs_count_both_ends():
+def test_equal_completions_of_both_signs_count_both_ends():
     near(ends([[1, 2], [1, 2]], [1.0, -1.0]), [[4.0, 4.0], [0.0, 0.0]])
     near(ends([[1, 2], [1, 2]], [1.0, -1.0], SharedEnds(**{**PLAIN, "spread": True})), [[2.0, 2.0], [0.0, 0.0]])
 
@@ -59,7 +59,7 @@ def test_no_conflict_without_both_signs_or_across_groups():
     near(ends([[1, 2], [1, 2]], [1.0, 0.0]), [[1.0, 1.0], [0.0, 0.0]])
 
 
-def test_entropy_is_taken_off_and_uncertain_answers_are_left_out():
+def test_entropy_is_taken_off_and_uncertain_completions_are_left_out():
     """Uniform over more than two tokens is beyond ln 2, the limit's origin."""
     part = SharedEnds(positive=1.0, negative=1.0, spread=False)
     out = ends([[1], [2], [3]], [1.0, -1.0, 0.0], part, entropy_bt=[[0.5], [1.0986], [0.2]])
@@ -113,7 +113,7 @@ def test_key_tokens_saturate_and_common_ones_get_nothing():
     near(keys([[7, 1], [7, 2]], [True, False], top=0.5), [[0.0, 0.5], [0.0, -0.5]])
 
 
-def test_the_bonus_is_the_same_in_right_and_wrong_answers():
+def test_the_bonus_is_the_same_in_right_and_wrong_completions():
     out = keys([[1, 2, 3], [1, 5, 2], [1, 4, 4], [3, 4, 4]], [True, True, False, False])
     near(out[0, 0], out[2, 0])
     assert 0 < out[0, 0] < 1
@@ -128,12 +128,12 @@ def test_one_sided_groups_and_end_tokens_get_nothing():
 # --- prefix tree -----------------------------------------------------------------------------------------------------
 
 
-def test_credit_sits_where_answers_branch():
+def test_credit_sits_where_completions_branch():
     tree = PrefixTree()(completions([[4, 5, 6], [4, 7, 6], [4, 5, 8]], [1.0, 0.0, 0.5]))
     near(tree, [[0.0, 0.75, 0.5], [0.0, -0.75, 0.0], [0.0, 0.75, -0.5]])
 
 
-def test_equal_rewards_or_one_answer_give_no_credit():
+def test_equal_rewards_or_one_completion_give_no_credit():
     assert not PrefixTree()(completions([[1, 2], [1, 3]], [0.3, 0.3])).any()
     assert not PrefixTree()(completions([[1, 2], [1, 3]], [0.0, 1.0], groups=[0, 1])).any()
 
@@ -199,7 +199,7 @@ def test_each_stretch_between_holes_has_its_own_gate():
     near(guard(falls, advantages, mask, gate="response")[0], [[0.9, 0.0, 0.1, 0.0]])
 
 
-def test_bad_answers_are_not_guarded_but_undecided_ones_are():
+def test_bad_completions_are_not_guarded_but_undecided_ones_are():
     near(guard([[-0.2], [-0.2], [-0.2]], [[-1.0], [0.0], [1.0]])[0], [[0.0], [0.2], [0.2]])
     zero_b = LikelihoodGuard().zero_rows(prepared([[-1.0], [0.0], [1.0]]))
     assert zero_b.tolist() == [True, False, False]

@@ -153,9 +153,9 @@ def test_rejected_tokens_leave_the_loss_and_its_denominator() -> None:
     learner = Learner(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen)
     (step,) = learner.steps(chosen.compute_advantages(make_batch(policy)))
     shift_bt = chosen.update.foresee(learner, step)[1]
-    kept_bt = step.active_bt & (shift_bt < 1e-5)
-    assert 0.2 < float(kept_bt.sum() / step.active_bt.sum()) < 0.95
-    learner.accumulate(chosen.compute_loss_weights(step.replace(loss_mask_bt=kept_bt)))
+    keep_bt = step.active_bt & (shift_bt < 1e-5)
+    assert 0.2 < float(keep_bt.sum() / step.active_bt.sum()) < 0.95
+    learner.accumulate(chosen.compute_loss_weights(step.replace(loss_mask_bt=keep_bt)))
     expected = gradient(policy)
     seen = []
 
@@ -167,7 +167,7 @@ def test_rejected_tokens_leave_the_loss_and_its_denominator() -> None:
     watched = Watched(policy, learner.optimizer, chosen)
     (record,) = chosen.update(watched, chosen.compute_advantages(make_batch(policy)))
     torch.testing.assert_close(seen[0], expected, rtol=1e-12, atol=0)
-    assert record["tokens_rejected"] == pytest.approx(1 - float(kept_bt.sum() / step.active_bt.sum()))
+    assert record["tokens_rejected"] == pytest.approx(1 - float(keep_bt.sum() / step.active_bt.sum()))
 
 
 def test_one_sided_thresholds_keep_only_gains() -> None:

@@ -61,7 +61,7 @@ def test_an_anchored_demonstration_gets_more_than_the_best():
     near(adv[:3].sum(), 0)
 
 
-def test_without_spread_among_the_drawn_the_anchor_is_zero():
+def test_without_spread_among_the_sampled_the_anchor_is_zero():
     assert not AnchoredRelative()(small([0.5, 0.5, 1.0], source_b=[0, 0, SHOWN])).any()
     assert not AnchoredRelative()(small([0.5, 1.0], source_b=[0, SHOWN])).any()
 
@@ -200,7 +200,7 @@ def sharpened(adv, old, rewards=None, **settings) -> torch.Tensor:
     return NoveltyBonus(**settings)(f64([[a] for a in adv]), batch)[:, 0]
 
 
-def test_unlikely_right_answers_get_up_to_half_more():
+def test_unlikely_right_completions_get_up_to_half_more():
     near(novelty(small([1] * 3, old_bt=f64([[-1], [-0.2], [-0.2]])), "test"), [0.5866, 1.3056, 1.3056], 5e-5)
     near(sharpened([1, 1, 1], [-1, -0.2, -0.2]), [1.5, 1, 1])
 
@@ -210,7 +210,7 @@ def test_below_the_cap_the_bonus_is_the_rate():
     near(sharpened([1, 1], [-1.1, -1.0]), [1 + 2.5 * (1 - eta), 1])
 
 
-def test_wrong_and_negative_answers_get_nothing():
+def test_wrong_and_negative_completions_get_nothing():
     near(sharpened([1, -1, 1], [-3, -3, -0.1], rewards=[0, 1, 1]), [1, -1, 1])
 
 

@@ -49,11 +49,11 @@ def test_lead_s_numbers():
     near(got, [math.exp(0.05), 1, math.exp(-0.05), -1], 1e-8)
 
 
-def test_a_single_right_answer_keeps_its_reward():
+def test_a_single_right_completion_keeps_its_reward():
     near(RightLengthScore()(small([1, 0, 0], [9, 1, 2])).reward_b, [1, -1, -1])
 
 
-def test_lengths_of_wrong_answers_do_not_count():
+def test_lengths_of_wrong_completions_do_not_count():
     a, b = (RightLengthScore()(small([1, 1, 0], [3, 5, n])).reward_b for n in (1, 9))
     near(a, b)
 
@@ -85,11 +85,11 @@ def test_a_limit_is_needed():
 # --- the model's own shortest ----------------------------------------------------------------------------------------
 
 
-def test_the_shortest_right_answer_gets_the_whole_bonus():
+def test_the_shortest_right_completion_gets_the_whole_bonus():
     near(ShortestRight(coef=1.0)(small([1, 1, 0], [4, 8, 1])).reward_b, [2, 1.5, 0])
 
 
-def test_wrong_answers_change_nothing_for_right_ones():
+def test_wrong_completions_change_nothing_for_right_ones():
     got = ShortestRight()(small([1, 1, 0, 0, 0], [4, 8, 1, 2, 3])).reward_b
     near(got[:2], ShortestRight()(small([1, 1], [4, 8])).reward_b)
     near(ShortestRight()(small([0, 0], [4, 8])).reward_b, [0, 0])

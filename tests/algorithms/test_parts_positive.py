@@ -33,7 +33,7 @@ def weighed(batch: Batch, aggregate=TokenMean) -> Batch:
 # --------------------------------------------------------------------------------------
 
 
-def test_the_mean_is_over_tokens_of_right_answers_only():
+def test_the_mean_is_over_tokens_of_right_completions_only():
     logp_bt = f64([[-1, -3, 0], [-9, -9, -9], [-2, 0, 0]])
     batch = small([1, 0, 1], [2, 3, 1])
     assert nll(weighed(batch), logp_bt) == pytest.approx((1 + 3 + 2) / 3)
@@ -41,7 +41,7 @@ def test_the_mean_is_over_tokens_of_right_answers_only():
     assert nll(weighed(batch, SequenceMean), logp_bt) == pytest.approx((2 + 2) / 2)
 
 
-def test_without_right_answers_the_term_is_exactly_zero():
+def test_without_right_completions_the_term_is_exactly_zero():
     batch = weighed(small([0, 0], [2, 1]))
     assert not PositiveNLL()(f64([[-1, -2], [-3, 0]]), batch).loss_bt.any()
 
@@ -64,12 +64,12 @@ def test_the_weight_falls_with_difficulty():
     near(torch.tensor(half), 0.743, 1e-3)
 
 
-def test_the_easiest_questions_keep_most_of_their_kl():
+def test_the_easiest_prompts_keep_most_of_their_kl():
     batch = prepared([[1.0]] * 100, ref_bt=[[-1.0]] * 100).replace(correct_b=torch.arange(100) > 0)
     near(DifficultyKL().by_difficulty(batch)[1, 0], 1 - math.exp(-math.e * 0.99))
 
 
-def test_without_right_answers_it_is_the_plain_kl():
+def test_without_right_completions_it_is_the_plain_kl():
     batch = prepared([[1.0, 1.0], [-1.0]], ref_bt=[[-1.5, -1.0], [-2.0]]).replace(correct_b=torch.zeros(2).bool())
     logp_bt = f64([[-0.5, -2.0], [-1.0, 0.0]])
     near(DifficultyKL(coef=0.3)(logp_bt, batch).loss_bt, KLLoss(coef=0.3)(logp_bt, batch).loss_bt)
@@ -83,12 +83,12 @@ def test_a_fading_kl_needs_a_reference():
 # --- rarity -----------------------------------------------------------------------------------------------------------
 
 
-def test_rare_right_answers_earn_more():
+def test_rare_right_completions_earn_more():
     batch = small([1, 1, 0, 1], old_bt=[[-1.0], [-3.0], [-9.0], [-2.0]])
     near(Unlikeliness()(batch).reward_b, [1 - 0.25 * 3 / 4, 1 - 0.25 / 4, 0, 1 - 0.25 * 2 / 4])
 
 
-def test_a_wrong_answer_s_own_rank_does_not_matter():
+def test_a_wrong_completion_s_own_rank_does_not_matter():
     a, b = (Unlikeliness()(small([1, -1, 0], old_bt=[[-1.0], [x], [-2.0]])).reward_b[1:] for x in (-9.0, -0.1))
     near(a, b)
 
@@ -113,21 +113,21 @@ def test_the_difficulty_weight_s_table():
     near(DifficultyWeight().weight(1 - shares), [0.645, 0.950, 1.417, 1.493, 1.498], 6e-4)
 
 
-def test_right_answers_to_hard_questions_are_amplified():
+def test_right_completions_to_hard_prompts_are_amplified():
     batch = small([1, 0, 0, 0])
     out = DifficultyWeight()(f64([[1], [-1], [-1], [0]]), batch)
     part = DifficultyWeight()
     near(out[:, 0], [float(part.weight(f64(0.25))), -float(part.weight(f64(0.75))), -float(part.weight(f64(0.75))), 0])
 
 
-def test_long_wrong_answers():
+def test_long_wrong_completions():
     part, adv_bt = LongWrong(base=2.0), -torch.ones(5, 1).double()
     factor = part(adv_bt, small([1, 1, 0, 0, 0], [2, 4, 3, 4, 6])).mul(-1)[:, 0]
     near(factor, [1, 1, 1, 1.5, 1.875])
     near(LongWrong()(adv_bt[:2], small([1, 0], [1, 1001]))[1], [-1.00995], 1e-5)
 
 
-def test_without_right_answers_no_length_is_long():
+def test_without_right_completions_no_length_is_long():
     near(LongWrong(base=2.0)(f64([[-1], [-1]]), small([0, 0], [1, 9])), [[-1], [-1]])
 
 
@@ -168,7 +168,7 @@ def test_the_first_token_is_the_policy_s_first():
     near(ControlToken(coef=1.0)(batch), [[0, 0.5, 0, 0.5], [0.5, 0, 0, 0.5]])
 
 
-def test_answers_of_one_token_are_all_control():
+def test_completions_of_one_token_are_all_control():
     near(ControlToken(coef=1.0)(small([1, 0])), [[0.5], [0.5]])
 
 

@@ -25,7 +25,7 @@ from small import f64, gradient, near, small
 
 
 @pytest.mark.parametrize(("length", "kept"), [(20, 3), (7, 1), (6, 0), (1, 0)])
-def test_fifteen_percent_of_an_answer(length, kept):
+def test_fifteen_percent_of_a_completion(length, kept):
     factor_bt = PrefixMask(grow=0.0)(small([1], [length]))
     near(factor_bt, [[1.0] * kept + [0.0] * (length - kept)])
 
@@ -63,7 +63,7 @@ def test_prefixes_without_any_token_leave_a_finite_loss_of_zero():
     assert method.zero_rows(method.prepare(batch)).all()
 
 
-def test_the_reward_counts_continuations_and_the_answer():
+def test_the_reward_counts_continuations_and_the_completion():
     batch = small([1, 0, 0]).replace(rewards={"continuations": f64([8, 2, 0])})
     near(ContinuationReward()(batch).reward_b, [9, 2, 0])
     with pytest.raises(InputError, match=r"batch\.rewards\.continuations"):
@@ -99,13 +99,13 @@ def test_a_plan_is_worth_the_mean_of_its_leaves():
 
 
 @pytest.mark.parametrize("settings", [{"weight": 0.0}, {"credit": "span"}])
-def test_one_answer_per_plan_is_grpo(settings):
+def test_one_completion_per_plan_is_grpo(settings):
     batch = planned([1, 0, 0.5, 0], [0, 1, 2, 3])
     batch = batch.replace(marks=first_token(batch))
     near(PlanRelative(**settings)(batch), grouprl.method("grpo").prepare(batch).advantage_bt)
 
 
-def test_each_plan_counts_once_however_many_answers_follow_it():
+def test_each_plan_counts_once_however_many_completions_follow_it():
     batch = planned([1, 1, 1, 0], [0, 0, 0, 1])
     adv_bt = PlanRelative(credit="span", eps=0.0)(batch.replace(marks=first_token(batch)))
     root = 0.5**0.5
@@ -113,7 +113,7 @@ def test_each_plan_counts_once_however_many_answers_follow_it():
     near(adv_bt[:, 1], [0.5, 0.5, 0.5, -1.5])
 
 
-def test_equal_numbers_in_two_questions_are_two_plans():
+def test_equal_numbers_in_two_prompts_are_two_plans():
     batch = planned([1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 1])
     assert not PlanRelative()(batch)[2:].any()
 
@@ -126,7 +126,7 @@ def test_a_weightless_plan_says_what_happens():
 # --- cut-off completions ----------------------------------------------------------------------------------------------
 
 
-def test_cut_answers_get_zero_and_keep_their_place_in_denominators():
+def test_cut_completions_get_zero_and_keep_their_place_in_denominators():
     method = grouprl.method("srpo_history")
     batch = small([1, 0, 0], [1, 1, 2], truncated_b=[False, True, False])
     ready = method.prepare(batch)
@@ -178,7 +178,7 @@ def test_an_empty_band_is_refused(kind):
 OLD = SOURCES["replay"]
 
 
-def test_replayed_answers_keep_their_advantage_and_leave_statistics_alone():
+def test_replayed_completions_keep_their_advantage_and_leave_statistics_alone():
     case = random_case(7)
     source_b = torch.zeros_like(case.batch.group_b)
     source_b[[0, 5]] = OLD

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance, kept_count, ordered, shuffled, widest
+from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance, keep_count, ordered, shuffled, widest
 from grouprl.algorithms.part import RunFacts
 from grouprl.methods.compose import as_data, compose
 from small import f64, near, prepared, small
@@ -38,7 +38,7 @@ def kept(batch: grouprl.Batch) -> list[bool]:
     ],
 )
 def test_how_many_stay(n, rate, least, k):
-    assert kept_count(n, rate, least) == k
+    assert keep_count(n, rate, least) == k
 
 
 def test_the_largest_advantages_stay_whatever_their_sign():
@@ -48,13 +48,13 @@ def test_the_largest_advantages_stay_whatever_their_sign():
     assert ByAdvantage(rate=0.5)(batch).advantage_bt is batch.advantage_bt
 
 
-def test_every_question_keeps_its_share_or_the_batch_does():
+def test_every_prompt_keeps_its_share_or_the_batch_does():
     batch = prepared([[3.0], [2.0], [0.2], [0.1]]).replace(group_b=torch.tensor([0, 0, 1, 1]))
     assert kept(ByAdvantage(rate=0.5)(batch)) == [True, False, True, False]
     assert kept(ByAdvantage(rate=0.5, scope="batch")(batch)) == [True, True, False, False]
 
 
-def test_one_answer_stays_at_any_rate():
+def test_one_completion_stays_at_any_rate():
     assert sum(kept(ByAdvantage(rate=0.99)(prepared([[1.0], [2.0], [-3.0]])))) == 1
 
 
@@ -71,11 +71,11 @@ def test_the_paper_s_example_keeps_the_success_with_its_advantage():
     near(ready.advantage_bt[0, 0], 0.875 / (0.35355339 + 1e-4), 1e-6)
 
 
-def test_a_dead_question_keeps_its_count_too():
+def test_a_dead_prompt_keeps_its_count_too():
     assert sum(kept(grouprl.method("cppo", rate=0.75).prepare(small([1.0] * 8)))) == 2
 
 
-def test_pruned_answers_cost_no_pass():
+def test_pruned_completions_cost_no_pass():
     method, case = grouprl.method("cppo"), random_case(0)
     ready = method.prepare(case.batch)
     assert method.zero_rows(ready)[~ready.active_bt.any(1)].all()
@@ -86,7 +86,7 @@ def test_pruned_answers_cost_no_pass():
 # --- ties -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_fixed_shuffle_belongs_to_the_answer():
+def test_the_fixed_shuffle_belongs_to_the_completion():
     batch = random_case(1).batch
     numbers = shuffled(batch)
     assert len(set(numbers.tolist())) == len(numbers)
@@ -94,7 +94,7 @@ def test_the_fixed_shuffle_belongs_to_the_answer():
     assert torch.equal(shuffled(batch.rows(order)), numbers[order])
 
 
-def test_the_fixed_shuffle_favours_neither_likely_nor_long_answers():
+def test_the_fixed_shuffle_favours_neither_likely_nor_long_completions():
     g = torch.Generator().manual_seed(0)
     length_b = torch.randint(1, 9, (4000,), generator=g)
     mask_bt = torch.arange(8)[None] < length_b[:, None]
@@ -138,7 +138,7 @@ def test_down_sampling_needs_two():
     )
 
 
-def test_kept_answers_are_judged_among_themselves():
+def test_kept_completions_are_judged_among_themselves():
     ready = MaxVariance(rate=0.5)(small([0.0, 0.2, 0.9, 1.0]))
     assert ready.stats_b.tolist() == [True, False, False, True]
 

@@ -31,7 +31,7 @@ from small import f64, near, prepared, slopes, small
 SUMS = st.lists(st.floats(-2, 2), min_size=3, max_size=6).filter(lambda x: max(x) - min(x) > 0.1)
 
 
-def test_the_value_of_an_answer_is_exact_where_its_tokens_agree():
+def test_the_value_of_a_completion_is_exact_where_its_tokens_agree():
     value_bt, active_bt = f64([[0.1, 0.1, 0.1], [1.0, 3.0, 9.0], [5.0, 5.0, 5.0]]), torch.ones(3, 3, dtype=torch.bool)
     active_bt[1, 2] = False
     active_bt[2] = False
@@ -42,7 +42,7 @@ def test_the_value_of_an_answer_is_exact_where_its_tokens_agree():
 # --- regression -----------------------------------------------------------------------------------------------------
 
 
-def test_regression_of_tokens_and_of_answers():
+def test_regression_of_tokens_and_of_completions():
     batch = prepared([[1.0, -1.0], [0.5, 0.5]])
     loss_bt, grad_bt = slopes(Regression(2.0, 0.5, "old", "token"), [[0.3, 0.1], [0.0, -0.2]], batch)
     near(loss_bt, [[0.5 * 0.4**2, 0.5 * 1.2**2], [0.5 * 0.5**2, 0.5 * 0.9**2]])
@@ -91,7 +91,7 @@ def test_standardised_regression_begins_with_a_finite_policy_gradient():
     near(grad_bt, [[-20.0], [20.0]])
 
 
-def test_a_lone_answer_or_one_outside_the_statistics_has_no_regression():
+def test_a_lone_completion_or_one_outside_the_statistics_has_no_regression():
     batch = prepared([[1.0], [1.0], [-1.0], [2.0]], groups=[0, 1, 1, 1], stat_b=[True, True, True, False])
     loss_bt, grad_bt = slopes(GroupRegression(), [[0.3], [0.2], [0.1], [3.0]], batch)
     assert loss_bt[[0, 3]].tolist() == [[0.0], [0.0]]
@@ -108,7 +108,7 @@ def test_soft_baseline_and_its_limits():
     assert not SoftBaseline(beta=0.5)(small([0, 0, 0])).any()
 
 
-def test_soft_baseline_under_the_reference_counts_answers_as_the_reference_would():
+def test_soft_baseline_under_the_reference_counts_completions_as_the_reference_would():
     batch = small([1, 0], [2, 1], ref_bt=[[-1.0, -1 + log(3)], [-1.0]])
     near(SoftBaseline(beta=1.0, under="ref")(batch)[1, 0], -log((3 * e + 1) / 4))
 
@@ -289,7 +289,7 @@ def test_classification_saturates():
     near(wrong_bt, [[-2.0], [2.0]], 1e-9)
 
 
-def test_separation_weighs_hard_wrong_answers_most():
+def test_separation_weighs_hard_wrong_completions_most():
     batch = prepared([[3.0], [-1.5], [-1.5]])
     _, grad_bt = slopes(Separate(tau=0.5), [[0.0], [0.5], [-0.5]], batch)
     hard = 1 / (1 + exp(-2))
@@ -364,7 +364,7 @@ def test_missing_fields_are_named():
         slopes(Regression(anchor="ref"), [[0.0]], prepared([[1.0]]))
 
 
-def test_any_aggregation_takes_the_loss_of_an_answer():
+def test_any_aggregation_takes_the_loss_of_a_completion():
     """On each token of a completion the same loss stands, so a mean over its tokens is that loss."""
     batch = small([1, 0], [1, 3]).replace(advantage_bt=f64([[0.5, 0, 0], [-0.5] * 3]))
     assert Given()(batch) is batch.advantage_bt

@@ -44,7 +44,7 @@ def test_nothing_is_overlong_without_a_limit():
     near(SoftOverlong()(small([1.0], [9])).reward_b, [1.0])
 
 
-def test_a_buffer_that_no_answer_reaches_is_named():
+def test_a_buffer_that_no_completion_reaches_is_named():
     part = SoftOverlong(buffer=20, length=100)
     assert "begins after 80 tokens" in part.idle(RunFacts(max_length=64))[0]
     assert part.idle(RunFacts(max_length=100)) == []
@@ -82,7 +82,7 @@ def test_a_group_of_one_is_never_mixed():
     assert MixedGroups().refuse(RunFacts(group_size=1))
 
 
-def test_truncated_answers_leave_the_loss_and_perhaps_the_statistics():
+def test_truncated_completions_leave_the_loss_and_perhaps_the_statistics():
     batch = small([1, 0, 0], truncated_b=[False, False, True])
     kept, gone = DropTruncated(in_statistics=True)(batch), DropTruncated(in_statistics=False)(batch)
     for out in (kept, gone):
@@ -132,7 +132,7 @@ def test_rejection_takes_tokens_out_of_the_mask():
     assert whole.tolist() == [[False, False], [True, True]]
 
 
-def test_wrong_answers_that_the_policy_has_left_are_ignored():
+def test_wrong_completions_that_the_policy_has_left_are_ignored():
     """mean(log π_behavior - log π_old) is -0.8 and 0.2."""
     batch = GAP.replace(advantage_bt=f64([[-1.0, -1.0], [-1.0, -1.0]]))
     near(OffPolicyMask(delta=0.1)(batch), [[1.0, 1.0], [0.0, 0.0]])

@@ -50,7 +50,7 @@ def test_padding_and_tokens_outside_the_loss_set_no_threshold():
     near(TopTokens(fraction=0.5)(batch), [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 
 
-def test_top_tokens_of_each_answer_and_among_what_is_left():
+def test_top_tokens_of_each_completion_and_among_what_is_left():
     batch = prepared([[1.0, 1.0], [-1.0, -1.0]], entropy_bt=[[5.0, 4.0], [1.0, 2.0]])
     near(TopTokens(fraction=0.5)(batch), [[1.0, 1.0], [0.0, 0.0]])
     near(TopTokens(fraction=0.5, over="sequence")(batch), [[1.0, 0.0], [0.0, 1.0]])
@@ -88,14 +88,14 @@ def test_the_subset_has_the_largest_variance_of_all(values, data):
         assert float(value_n[chosen].var()) >= float(value_n.var()) - 1e-5
 
 
-def test_answers_without_advantage_come_last():
+def test_completions_without_advantage_come_last():
     batch = prepared([[0.0], [1.0], [0.0], [-1.0], [0.0]], entropy_bt=[[1.0], [2.0], [3.0], [4.0], [5.0]])
     near(VarianceSubset(fraction=0.4)(batch)[:, 0], [0, 1, 0, 1, 0])
     dropped = batch.replace(loss_mask_bt=torch.tensor([[True], [False], [True], [True], [True]]))
     assert VarianceSubset(fraction=0.25)(dropped)[1, 0] == 0
 
 
-def test_equal_answers_are_told_apart_by_entropy_not_by_place():
+def test_equal_completions_are_told_apart_by_entropy_not_by_place():
     advantages, entropies = [[1.0], [1.0], [1.0], [-1.0]], [[0.3], [0.1], [0.2], [0.4]]
     kept = VarianceSubset(fraction=0.5)(prepared(advantages, entropy_bt=entropies))[:, 0]
     back = VarianceSubset(fraction=0.5)(prepared(advantages[::-1], entropy_bt=entropies[::-1]))[:, 0]
@@ -112,10 +112,10 @@ def long_row(n: int = 4000, rows: int = 2):
 
 
 def test_the_head_is_kept_and_the_rest_by_chance():
-    kept_bt = TokenSubset(head=100, keep=0.3, limit=None)(long_row()).active_bt
-    assert kept_bt[:, :100].all()
-    assert kept_bt[:, 100:].double().mean() == pytest.approx(0.3, abs=0.03)
-    assert not torch.equal(kept_bt[0], kept_bt[1])
+    keep_bt = TokenSubset(head=100, keep=0.3, limit=None)(long_row()).active_bt
+    assert keep_bt[:, :100].all()
+    assert keep_bt[:, 100:].double().mean() == pytest.approx(0.3, abs=0.03)
+    assert not torch.equal(keep_bt[0], keep_bt[1])
 
 
 def test_the_limit_holds_and_extremes_keep_all_or_the_head():
@@ -127,8 +127,8 @@ def test_the_limit_holds_and_extremes_keep_all_or_the_head():
 def test_positions_are_counted_in_action_tokens():
     mask_bt = torch.tensor([[False, True, False, True, True]])
     batch = small([1.0], [5], mask_bt=mask_bt)
-    kept_bt = TokenSubset(head=2, keep=0.0)(batch).active_bt
-    assert kept_bt.tolist() == [[False, True, False, True, False]]
+    keep_bt = TokenSubset(head=2, keep=0.0)(batch).active_bt
+    assert keep_bt.tolist() == [[False, True, False, True, False]]
 
 
 def test_chance_is_even_and_depends_on_the_whole_row_but_not_on_its_place():

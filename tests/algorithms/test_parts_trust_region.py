@@ -164,7 +164,7 @@ def test_fisher_products_are_those_of_the_tokens_gradients(dtype, close) -> None
     assert torch.equal(flat(parameters), start), "looking moves nothing"
 
 
-def test_thinned_fisher_products_are_those_of_the_answers_left() -> None:
+def test_thinned_fisher_products_are_those_of_the_completions_left() -> None:
     batch = make_batch(make_policy())
     few = thinned(batch, 5)
     assert few.inputs.response_ids == batch.inputs.response_ids[::5]

@@ -269,7 +269,7 @@ def test_positive_advantages_are_amplified_and_perfect_ones_are_one() -> None:
     near(AmplifyPositive(factor=1.0, perfect=None)(adv_bt, batch), adv_bt)
 
 
-def test_a_group_of_perfect_answers_goes_on_learning() -> None:
+def test_a_group_of_perfect_completions_goes_on_learning() -> None:
     batch = small([1, 1], [2, 1])
     near(AmplifyPositive()(torch.zeros(2, 2).double(), batch), [[1.0, 1.0], [1.0, 0.0]])
 
@@ -330,7 +330,7 @@ def test_second_attempts_share_the_beginning_and_neither_trains_it(tmp_path: Pat
         assert acted(second, row, 0) == acted(plain, base, 0)
         assert second.prompts[row] == plain.prompts[base]
         assert second.rollout.prompt_ids[row] == plain.rollout.prompt_ids[base]
-    batch = session.context.batch(subset(rows, rows.kept_b))
+    batch = session.context.batch(subset(rows, rows.valid_b))
     answers_b = np.isin(batch.source_b.numpy(), (DRAWN, EXTRA))
     assert not (batch.active_bt & (batch.turn_bt == 0))[answers_b].any()
     assert ((batch.turn_bt > 0) & batch.mask_bt == batch.active_bt)[answers_b].all()
@@ -346,7 +346,7 @@ def test_a_pivot_at_the_start_leaves_the_masks(tmp_path: Path) -> None:
 
 def test_old_log_probs_of_second_attempts_are_those_without_the_advice(tmp_path: Path) -> None:
     _, rows, session = explored(tmp_path, {"name": "r3l", "form": form(Fixed)})
-    wanted = subset(rows, rows.kept_b)
+    wanted = subset(rows, rows.valid_b)
     batch = _batch(session, wanted)
     assert batch is not None
     logp_bt = session.policy.logp(wanted.tokens).logp_bt
@@ -372,7 +372,7 @@ def test_what_led_to_success_is_imitated(tmp_path: Path) -> None:
     assert len(set(rows.extras["keys.episode"].tolist())) == len(rows)
     alone = np.concatenate([guided.group_b, reviews.group_b])
     assert len(set(alone.tolist())) == len(alone)
-    prepared = session.method.compute_advantages(session.context.batch(subset(rows, rows.kept_b)))
+    prepared = session.method.compute_advantages(session.context.batch(subset(rows, rows.valid_b)))
     won_b = prepared.from_source("guided", "review")
     assert (prepared.advantage_bt[won_b] == prepared.mask_bt[won_b].to(prepared.dtype)).all()
 
@@ -428,7 +428,7 @@ def test_episodes_that_leave_no_room_are_counted(tmp_path: Path, name: str) -> N
     wrong = int((~plain.scores.correct_b).sum())
     assert notes["reviews_no_room"] == (16 if name != "retroformer" else wrong) > 0
     assert rows.rollout.response_ids == plain.rollout.response_ids
-    assert rows.kept_b.all() == (name != "retroformer")
+    assert rows.valid_b.all() == (name != "retroformer")
 
 
 # --- Search-R2 --------------------------------------------------------------------------------------------------------
@@ -487,7 +487,7 @@ def test_reviews_earn_what_they_bring(tmp_path: Path) -> None:
     session.context.sample = noted  # type: ignore[method-assign]
     (part,) = session.method.augment
     rows = part(plain, session.context)
-    reviews = subset(rows, rows.kept_b)
+    reviews = subset(rows, rows.valid_b)
     assert len(trials) == 4
     assert set(reviews.source_b.tolist()) == {REVIEW}
     assert len(reviews) == sum(int((~trial.scores.correct_b).sum()) for trial in trials[:-1])
@@ -524,7 +524,7 @@ def test_a_frozen_actor_acts_as_before_the_first_step(tmp_path: Path) -> None:
     after = part(plain, session.context)
     assert sampled[0].rollout.response_ids == sampled[2].rollout.response_ids, "first trials of the frozen actor"
     assert sampled[1].rollout.response_ids == sampled[3].rollout.response_ids, "and advised ones"
-    texts = [subset(rows, rows.kept_b).texts for rows in (before, after)]
+    texts = [subset(rows, rows.valid_b).texts for rows in (before, after)]
     assert texts[0] != texts[1], "the policy itself writes other reviews now"
     assert session.collector.policy is session.policy
     assert session.context.read_notes()["actor_reward"] == pytest.approx(sampled[0].scores.reward_b.mean())
@@ -561,7 +561,7 @@ def test_a_reward_model_rewards_tried_and_imagined_reviews(pilot: int, tmp_path:
     plain = session.context.sample(session.context.take(4))
     wrong = int((~plain.scores.correct_b).sum())
     rows = part(plain, session.context)
-    reviews = subset(rows, rows.kept_b)
+    reviews = subset(rows, rows.valid_b)
     notes = session.context.read_notes()
     store = session.context.state_of(part)["model"]
     assert len(store["tried"]) == notes["retries"] == wrong > 0

@@ -55,7 +55,7 @@ def test_a_success_takes_the_first_place_of_a_group_that_failed() -> None:
     near(advantage_b[~helped], [0.0] * 8)
 
 
-def test_a_replayed_success_has_a_number_of_its_own_and_the_log_probs_it_was_drawn_with() -> None:
+def test_a_replayed_success_has_a_number_of_its_own_and_the_log_probs_it_was_sampled_with() -> None:
     context, part = endless(4, solved_once), SuccessReplay()
     explored(context, part)
     rows = explored(context, part)
@@ -73,7 +73,7 @@ def test_a_group_failed_when_its_rewards_are_low_and_alike(rewards: list[float],
     assert SuccessReplay().has_failed(np.array(rewards, dtype=float)) is failed
 
 
-def test_a_question_keeps_its_latest_successes() -> None:
+def test_a_prompt_keeps_its_latest_successes() -> None:
     context, part = endless(4, lambda i, step: 1.0), SuccessReplay(capacity=3)
     for _ in range(2):
         explored(context, part)
@@ -90,7 +90,7 @@ def test_replayed_successes_are_not_stored_again() -> None:
     assert [int(entry["group_b"][0]) for entry in context.state_of(part)["0/0"]] == before
 
 
-def test_success_replay_says_when_no_question_comes_twice() -> None:
+def test_success_replay_says_when_no_prompt_comes_twice() -> None:
     assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, examples=None))
     assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, examples=40))
     assert not SuccessReplay().idle(RunFacts(prompts=4, steps=10, examples=20))
@@ -105,7 +105,7 @@ def imitated(context: FakeContext, part: SelfImitation) -> ScoredSamples:
     return rows
 
 
-def test_good_answers_come_back_when_there_are_many_and_then_the_buffer_is_empty() -> None:
+def test_good_completions_come_back_when_there_are_many_and_then_the_buffer_is_empty() -> None:
     context, part = FakeContext([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8)
     first = imitated(context, part)
     good = int(first.scores.correct_b.sum())
@@ -132,14 +132,14 @@ def test_with_a_scale_the_distance_is_divided_by_the_stored_percentile_of_the_sp
     assert second.extras["past.advantage"][old] == pytest.approx([(1 - 0.3) / (0.5 + 1e-6)] * 8, rel=1e-6)
 
 
-def test_too_few_good_answers_stay_and_grow_old() -> None:
+def test_too_few_good_completions_stay_and_grow_old() -> None:
     context, part = FakeContext([0.5] * 200, prompts=2, completions=4), SelfImitation(size=64, tolerate=2)
     for _ in range(6):
         assert (imitated(context, part).source_b == SOURCES["sampled"]).all()
     assert set(context.state_of(part)["steps"].tolist()) == {4, 5}
 
 
-def test_answers_below_todays_baseline_are_dropped() -> None:
+def test_completions_below_todays_baseline_are_dropped() -> None:
     """Correct completions are worth nothing any more once the median of the groups' means has reached 1."""
     context = FakeContext(lambda i, step: 0.5 if step == 0 else 1.0, prompts=4, completions=8)
     part = SelfImitation(size=2, tolerate=9)
@@ -169,7 +169,7 @@ def test_the_weight_of_replay_rises(step: int, weight: float) -> None:
     assert ReplayPass(coef=2.0, rise=100).weight(batch) == pytest.approx(2 * weight)
 
 
-def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
+def test_new_and_replayed_completions_are_updates_of_their_own() -> None:
     policy = make_policy()
     batch = make_batch(policy)
     old_b = torch.arange(batch.size[0]) % 2 == 1
@@ -198,7 +198,7 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-13)
 
 
-def test_without_replayed_answers_there_is_one_update() -> None:
+def test_without_replayed_completions_there_is_one_update() -> None:
     policy = make_policy()
     chosen = method("grpo").with_parts(update=ReplayPass())
     prepared = chosen.compute_advantages(make_batch(policy).replace(step=500))

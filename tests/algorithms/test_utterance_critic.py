@@ -304,7 +304,7 @@ class Letters(CharacterPolicy):
     model, device, max_positions = Model(), torch.device("cpu"), None
 
 
-class ActingDesk(FakeContext):
+class ActingContext(FakeContext):
     """Fresh actions are 'right' or 'wrong' by the parity of their seed."""
 
     def act(self, beginnings: Any, seeds: Any) -> Rollout:
@@ -323,9 +323,9 @@ def stepped(context: FakeContext, part: UtteranceReplay) -> ScoredSamples:
     return rows
 
 
-def test_answers_of_one_turn_get_the_advantage_of_their_reward() -> None:
+def test_completions_of_one_turn_get_the_advantage_of_their_reward() -> None:
     """A -> r - V(o): correct completions (token 7, in half of the samples) earn 1, so V is one half."""
-    context = ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, completions=8, lengths=lambda i, number: 1)
+    context = ActingContext((0.5,) * 4, policy=Letters(), prompts=4, completions=8, lengths=lambda i, number: 1)
     part = UtteranceReplay(**SMALL)
     for _ in range(12):
         rows = stepped(context, part)
@@ -337,9 +337,9 @@ def test_answers_of_one_turn_get_the_advantage_of_their_reward() -> None:
     assert context.notes["critic_q_loss"] < 0.05
 
 
-def test_rows_are_those_drawn_until_the_critic_is_warm() -> None:
+def test_rows_are_those_sampled_until_the_critic_is_warm() -> None:
     context, part = (
-        ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, completions=2),
+        ActingContext((0.5,) * 4, policy=Letters(), prompts=4, completions=2),
         UtteranceReplay(**SMALL, actions=5),
     )
     for step in range(3):
@@ -356,10 +356,10 @@ def test_rows_are_those_drawn_until_the_critic_is_warm() -> None:
 
 
 def test_a_resumed_run_goes_on_with_the_same_critic() -> None:
-    def desk_of() -> ActingDesk:
-        return ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, completions=2)
+    def context_of() -> ActingContext:
+        return ActingContext((0.5,) * 4, policy=Letters(), prompts=4, completions=2)
 
-    part, whole, resumed = UtteranceReplay(**SMALL), desk_of(), desk_of()
+    part, whole, resumed = UtteranceReplay(**SMALL), context_of(), context_of()
     for _ in range(3):
         stepped(whole, part)
         stepped(resumed, part)

@@ -19,6 +19,7 @@ ROOMS = (
     "core",
     "records",
     "sandbox",
+    "runtimes",
     "chat",
     "storage",
     "rewards",

@@ -33,10 +33,10 @@ def played(environment, *actions):
 def test_every_question_is_solved_in_time_by_its_solution(task, level):
     task = task(level=level)
     for index in range(40):
-        question = task.example("train", index)
+        example = task.example("train", index)
         environment = task.environment()
-        assert environment.reset(question, index).text == question.prompt
-        steps = played(environment, *task.solution(question).splitlines())
+        assert environment.reset(example, index).text == example.prompt
+        steps = played(environment, *task.solution(example).splitlines())
         assert all(step.valid for step in steps)
         assert steps[-1].terminated
         assert len(steps) <= task.max_turns
@@ -67,11 +67,11 @@ def test_no_rule_of_environments_is_broken(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.example("train", index) for index in range(100)]
-    assert [again.example("train", index) for index in range(100)] == questions
-    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
+    examples = [one.example("train", index) for index in range(100)]
+    assert [again.example("train", index) for index in range(100)] == examples
+    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in examples[:50]]
     held_out = {other.example("eval", index).prompt for index in range(50)}
-    assert not held_out & {q.prompt for q in questions}
+    assert not held_out & {q.prompt for q in examples}
     assert all(split_of(prompt) == "eval" for prompt in held_out)
 
 
@@ -79,17 +79,17 @@ def test_questions_are_determined_and_splits_disjoint(task):
 def test_the_reward_plays_the_actions_and_travels(task):
     task = task()
     assert check_reward(task.reward, task.reward_examples()) >= 1
-    question = task.example("train", 1)
-    text = task.demonstration(question, 0)
-    assert pickle.loads(pickle.dumps(task.reward))(text, **question.columns) == task.reward(text, **question.columns)
+    example = task.example("train", 1)
+    text = task.demonstration(example, 0)
+    assert pickle.loads(pickle.dumps(task.reward))(text, **example.columns) == task.reward(text, **example.columns)
 
 
 @pytest.mark.parametrize(("task", "low", "high"), [(ShortlistTask(), 0.2, 0.5), (DiagnoseTask(), 0.3, 0.7)])
 def test_demonstrations_are_imperfect(task, low, high):
     def right(index):
-        question, rng = task.example("train", index), random.Random(index)
+        example, rng = task.example("train", index), random.Random(index)
         environment, step = task.environment(), None
-        environment.reset(question, index)
+        environment.reset(example, index)
         while step is None or not (step.terminated or step.truncated):
             step = environment.step(environment.demonstrate(rng))
         return environment.score()["correct"]

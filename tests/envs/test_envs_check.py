@@ -23,8 +23,8 @@ COUNTER = itertools.count()
 class Walk:
     """Reach cell 3 of a line from cell 0 or 1; legal moves are + and -."""
 
-    def reset(self, question, seed):
-        self.at, self.turns, self.luck = question.columns["seed"] % 2, 0, random.Random(seed)
+    def reset(self, example, seed):
+        self.at, self.turns, self.luck = example.columns["seed"] % 2, 0, random.Random(seed)
         return Observation(f"{self.at}>", f"{self.at}", legal=("+", "-"))
 
     def step(self, action):
@@ -163,16 +163,16 @@ class Shared(Walk):
         self.places["at"] = self.places.get("at", 0) + 1
         return seen(super().step(action), text=f"{self.places['at']}")
 
-    def reset(self, question, seed):
+    def reset(self, example, seed):
         self.places["at"] = 0
-        return super().reset(question, seed)
+        return super().reset(example, seed)
 
 
 class Leaking(Walk):
     walked = 0
 
-    def reset(self, question, seed):
-        first = super().reset(question, seed)
+    def reset(self, example, seed):
+        first = super().reset(example, seed)
         return replace(first, text=f"{first.text}{self.walked}")
 
     def step(self, action):
@@ -188,8 +188,8 @@ class Generous(Walk):
 
 
 class Luring(Walk):
-    def reset(self, question, seed):
-        return replace(super().reset(question, seed), text=f"{seed % 5}>")
+    def reset(self, example, seed):
+        return replace(super().reset(example, seed), text=f"{seed % 5}>")
 
 
 class CloseOnce(Walk):
@@ -222,8 +222,8 @@ class Showing(Walk):
         (broken(score=lambda self: 1.0), "score type", "a dict of str to float"),
         (broken(score=lambda self: {"correct": 0.5}), "correct", "0 or 1"),
         (broken(score=lambda self: {"bonus": float("inf"), "correct": 1}), "score finite", "'bonus' is inf"),
-        (broken(reset=lambda self, question, seed: "hello"), "observation type", "'hello'"),
-        (broken(reset=lambda self, question, seed: Observation("")), "empty prompt", "the prompt"),
+        (broken(reset=lambda self, example, seed: "hello"), "observation type", "'hello'"),
+        (broken(reset=lambda self, example, seed: Observation("")), "empty prompt", "the prompt"),
         (broken(step=None), "methods", "lacks step"),
     ],
 )
@@ -287,7 +287,7 @@ def test_advice():
 
 def test_given_actions_are_tried_where_none_are_listed():
     hidden = broken(
-        reset=lambda self, question, seed: replace(Walk.reset(self, question, seed), legal=()),
+        reset=lambda self, example, seed: replace(Walk.reset(self, example, seed), legal=()),
         step=lambda self, action: seen(Walk.step(self, action), legal=()),
     )
     report = examined(hidden, actions=["+"])
@@ -375,8 +375,8 @@ class Pair:
 
     agents = ("one", "two")
 
-    def reset(self, question, seed):
-        self.count = question.columns["seed"] % 2
+    def reset(self, example, seed):
+        self.count = example.columns["seed"] % 2
         return Observation(f"{self.count}>", f"{self.count}", "one", legal=("+",))
 
     def step(self, action):
@@ -467,7 +467,7 @@ def test_an_environment_that_exits_is_named_and_ends_nothing():
 
 def test_half_a_character_is_no_text():
     class Half(Walk):
-        def reset(self, question, seed):
+        def reset(self, example, seed):
             return Observation("go\ud800>")
 
     (finding,) = examined(Half).problems

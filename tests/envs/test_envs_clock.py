@@ -84,8 +84,8 @@ def test_a_beginning_that_hangs_does_not_stop_the_asking(monkeypatch: pytest.Mon
     monkeypatch.setattr("grouprl.tasks.environments.PATIENCE", 0.2)
     task = load_task({"name": "gym:foreign_games:Hangs-v0", "config": {"early": True}})
     asked = [task.example("train", i) for i in range(6)]
-    assert [question.prompt for question in asked] == ["" if q.columns["seed"] % 2 else "0>" for q in asked]
-    assert {question.prompt for question in asked} == {"", "0>"}
+    assert [example.prompt for example in asked] == ["" if q.columns["seed"] % 2 else "0>" for q in asked]
+    assert {example.prompt for example in asked} == {"", "0>"}
 
 
 def test_programs_in_a_worker_wait_at_the_same_time() -> None:
@@ -107,9 +107,9 @@ def test_programs_in_a_worker_wait_at_the_same_time() -> None:
 def test_a_reward_of_a_program_that_hangs_has_a_clock() -> None:
     task = load_task({"name": f"program:{PROGRAMS}:answer_once", "examples": "summands", "reward": f"{__file__}:stuck"})
     stage, _ = open_stage(task, "auto", timeout=1.5)
-    question = Example("sum", "3+4=", {"answer": "7"})
+    example = Example("sum", "3+4=", {"answer": "7"})
     try:
-        found = play(chatting(), task.environment, [Start(question, 0)], max_turns=2, max_new_tokens=2, stage=stage)
+        found = play(chatting(), task.environment, [Start(example, 0)], max_turns=2, max_new_tokens=2, stage=stage)
     finally:
         stage.close()
     assert [failure.status for failure in found.failures] == ["timeout"]

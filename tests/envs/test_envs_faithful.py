@@ -38,10 +38,10 @@ def faithful(*actions):
 def test_every_question_is_solved_by_its_solution_and_spelt_in_the_alphabet(task, level):
     task = task(level=level)
     for index in range(25):
-        question = task.example("train", index)
+        example = task.example("train", index)
         environment = task.environment()
-        shown = [environment.reset(question, index).text]
-        for action in task.solution(question).splitlines():
+        shown = [environment.reset(example, index).text]
+        for action in task.solution(example).splitlines():
             step = environment.step(action)
             assert step.valid
             assert len(action) < task.max_new_tokens
@@ -49,7 +49,7 @@ def test_every_question_is_solved_by_its_solution_and_spelt_in_the_alphabet(task
         assert step.terminated
         assert environment.score()["correct"] == 1
         assert set("".join(shown)) <= set(task.alphabet)
-        assert shown[0] == question.prompt
+        assert shown[0] == example.prompt
 
 
 @pytest.mark.parametrize(("task", "level"), LEVELS)
@@ -120,16 +120,16 @@ def test_with_a_copying_reader_influence_is_that_the_answer_is_in_the_long_one()
     task, rng = FaithfulTask(facts=3), random.Random(0)
     seen = set()
     for index in range(80):
-        question = task.example("train", index)
+        example = task.example("train", index)
         environment = Faithful()
-        environment.reset(question, 0)
+        environment.reset(example, 0)
         step = environment.step(environment.demonstrate(rng) if index % 2 else "1|bako eats none|none")
         if step.terminated:
             continue
-        long, answer = environment.said[2], question.columns["answer"]
-        told = next((f.split()[-1] for f in long.split(",") if f.startswith(question.columns["asked"])), "none")
+        long, answer = environment.said[2], example.columns["answer"]
+        told = next((f.split()[-1] for f in long.split(",") if f.startswith(example.columns["asked"])), "none")
         environment.step(f"1|x|{told}")
-        held = f"{question.columns['asked']} {answer}" in long
+        held = f"{example.columns['asked']} {answer}" in long
         assert environment.scores()[WRITER]["influence"] == held
         seen.add(held)
     assert seen == {True, False}
@@ -162,15 +162,15 @@ def test_the_word_earns_the_guesses_that_are_left():
 def test_hints_leave_words_out_and_never_the_hidden_one():
     task, rng = WordleTask(noise=1.0), random.Random(1)
     for index in range(30):
-        question = task.example("train", index)
-        environment, first = task.environment(), question.columns["first"]
-        environment.reset(question, 0)
+        example = task.example("train", index)
+        environment, first = task.environment(), example.columns["first"]
+        environment.reset(example, 0)
         assert first not in environment.possible
-        assert question.prompt[3:] == f"{first}{marks(first, environment.hidden)}>"
+        assert example.prompt[3:] == f"{first}{marks(first, environment.hidden)}>"
         step = None
         while step is None or not (step.terminated or step.truncated):
             step = environment.step(environment.demonstrate(rng))
-            assert question.columns["hidden"] in environment.possible
+            assert example.columns["hidden"] in environment.possible
             assert environment.state == " ".join(environment.possible)
 
 

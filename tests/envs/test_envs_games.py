@@ -53,9 +53,9 @@ def test_guess_calls_what_was_ruled_out_invalid_and_cuts_off():
 def test_bisection_always_finds_the_number_in_the_turns_allowed():
     for level in range(1, 7):
         task = GuessTask(level=level, noise=0)
-        questions = [task.example("train", index) for index in range(100)]
-        assert all(task.reward(task.demonstration(q, 0), **q.columns) == 1 for q in questions)
-        assert max(len(task.demonstration(q, 0).split()) for q in questions) == task.max_turns
+        examples = [task.example("train", index) for index in range(100)]
+        assert all(task.reward(task.demonstration(q, 0), **q.columns) == 1 for q in examples)
+        assert max(len(task.demonstration(q, 0).split()) for q in examples) == task.max_turns
 
 
 GRID = {"size": 3, "start": "00", "key": "02", "door": "20", "walls": ["11", "10"]}
@@ -125,7 +125,7 @@ def test_an_expert_makes_the_move_that_was_missed():
 
 def test_an_expert_agrees_with_every_shortest_way():
     game, _ = began(Keys(9, reward="expert"), size=3, start="00", key="11", door="22", walls=[])
-    assert [game.leads_on(move) for move in "udlr"] == [False, True, False, True]
+    assert [game.is_on_path(move) for move in "udlr"] == [False, True, False, True]
 
 
 def test_a_critic_names_the_moves_that_lead_on():
@@ -137,11 +137,11 @@ def test_a_critic_names_the_moves_that_lead_on():
 def test_a_critic_never_praises_and_blames_the_same():
     task, rng = KeysTask(noise=1.0), random.Random(0)
     for index in range(40):
-        question = task.example("train", index)
-        game, _ = began(task.environment(), **question.columns)
+        example = task.example("train", index)
+        game, _ = began(task.environment(), **example.columns)
         moves = [rng.choice("udlrx") for _ in range(8)]
         text = "".join(move + seen for move, seen in until_the_end(game, moves))
-        said = critique(text, **question.columns)
+        said = critique(text, **example.columns)
         assert not set(said["good"]) & set(said["poor"])
         assert sum(text.count(part) for side in said.values() for part in side) == text.count(">")
 
@@ -164,9 +164,9 @@ def test_every_grid_can_be_solved_in_time():
     for level in range(1, 7):
         task = KeysTask(level=level)
         for index in range(60):
-            question = task.example("train", index)
-            assert len(task.solution(question).split()) <= task.max_turns
-            assert task.reward(task.solution(question), **question.columns) == 1
+            example = task.example("train", index)
+            assert len(task.solution(example).split()) <= task.max_turns
+            assert task.reward(task.solution(example), **example.columns) == 1
 
 
 def test_tictactoe_win_draw_loss_by_hand():
@@ -202,19 +202,19 @@ def test_perfect_play_is_a_draw_and_wins_what_is_won():
 def test_a_perfect_opponent_never_loses():
     task = TicTacToeTask(skill=1.0, noise=0.5)
     for index in range(60):
-        question = task.example("train", index)
-        if value(question.columns["board"], "x") < 1:
-            assert task.reward(task.demonstration(question, 1), **question.columns) < 1
+        example = task.example("train", index)
+        if value(example.columns["board"], "x") < 1:
+            assert task.reward(task.demonstration(example, 1), **example.columns) < 1
 
 
 def test_the_luck_of_the_opponent_comes_from_the_seed():
     task = TicTacToeTask(skill=0)
-    question = Example("q", "o........>", {"board": "o........"})
+    example = Example("q", "o........>", {"board": "o........"})
     boards = {
-        seed: began(task.environment(), seed=seed, **question.columns)[0].step("8").observation.text
+        seed: began(task.environment(), seed=seed, **example.columns)[0].step("8").observation.text
         for seed in range(20)
     }
-    again = began(task.environment(), seed=3, **question.columns)[0].step("8").observation.text
+    again = began(task.environment(), seed=3, **example.columns)[0].step("8").observation.text
     assert len(set(boards.values())) > 3
     assert again == boards[3]
 
@@ -257,15 +257,15 @@ def test_calculator_observations_are_bounded():
 @pytest.mark.parametrize("task", TASKS)
 def test_objects_are_single_use(task):
     task = task()
-    question = task.example("train", 0)
+    example = task.example("train", 0)
     environment = task.environment()
     assert isinstance(environment, Environment)
     assert isinstance(environment, Demonstrator)
     with pytest.raises(InputError, match=r"before reset"):
         environment.step("1")
-    environment.reset(question, 0)
+    environment.reset(example, 0)
     with pytest.raises(InputError, match="called twice"):
-        environment.reset(question, 0)
+        environment.reset(example, 0)
     for _ in range(task.max_turns):
         last = environment.step("nonsense")
     assert (last.truncated, last.terminated, last.observation.legal) == (True, False, ())
@@ -286,11 +286,11 @@ def test_a_question_of_another_task_is_refused_in_words():
 def test_texts_and_actions_are_spelt_in_the_alphabet_and_fit_a_turn(task, level):
     task = task(level=level)
     for index in range(40):
-        question = task.example("train", index)
-        assert question.level == level
+        example = task.example("train", index)
+        assert example.level == level
         environment, first = task.environment(), None
-        first = environment.reset(question, index)
-        assert first.text == question.prompt
+        first = environment.reset(example, index)
+        assert first.text == example.prompt
         rng, step = random.Random(index), None
         while step is None or not (step.terminated or step.truncated):
             action = environment.demonstrate(rng)
@@ -310,28 +310,28 @@ def test_texts_and_actions_are_spelt_in_the_alphabet_and_fit_a_turn(task, level)
     ],
 )
 def test_demonstrations_are_imperfect(task, low, high):
-    questions = [task.example("train", index) for index in range(300)]
-    returns = [task.reward(task.demonstration(q, seed=1), **q.columns) for q in questions]
+    examples = [task.example("train", index) for index in range(300)]
+    returns = [task.reward(task.demonstration(q, seed=1), **q.columns) for q in examples]
     assert low < sum(returns) / 300 < high
 
 
 @pytest.mark.parametrize("task", [KeysTask(noise=0), CalculatorTask(noise=0)])
 def test_without_noise_demonstrations_are_right(task):
-    questions = [task.example("train", index) for index in range(100)]
-    assert all(task.reward(task.demonstration(q, seed=1), **q.columns) == 1 for q in questions)
+    examples = [task.example("train", index) for index in range(100)]
+    assert all(task.reward(task.demonstration(q, seed=1), **q.columns) == 1 for q in examples)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.example("train", index) for index in range(200)]
-    assert [again.example("train", index) for index in range(200)] == questions
-    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
-    assert again.demonstration(questions[7], 3) == one.demonstration(questions[7], 3)
+    examples = [one.example("train", index) for index in range(200)]
+    assert [again.example("train", index) for index in range(200)] == examples
+    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in examples[:50]]
+    assert again.demonstration(examples[7], 3) == one.demonstration(examples[7], 3)
     held_out = {other.example("eval", index).prompt for index in range(100)}
-    assert not held_out & {q.prompt for q in questions}
+    assert not held_out & {q.prompt for q in examples}
     assert all(split_of(prompt) == "eval" for prompt in held_out)
-    assert one.hints(questions[0]) == ()
+    assert one.hints(examples[0]) == ()
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -339,10 +339,10 @@ def test_the_reward_plays_the_actions_and_travels(task):
     task = task()
     assert check_reward(task.reward, task.reward_examples()) >= 1
     reward = pickle.loads(pickle.dumps(task.reward))
-    question = task.example("train", 1)
-    text = task.demonstration(question, 0)
-    assert reward(text, **question.columns) == task.reward(text, **question.columns)
-    assert task.reward("", **question.columns) == 0
+    example = task.example("train", 1)
+    text = task.demonstration(example, 0)
+    assert reward(text, **example.columns) == task.reward(text, **example.columns)
+    assert task.reward("", **example.columns) == 0
 
 
 def test_total_reward_adds_the_components_of_the_score_and_closes():
@@ -350,9 +350,9 @@ def test_total_reward_adds_the_components_of_the_score_and_closes():
         def score(self):
             return {"correct": 1.0, "short": 0.25, "tidy": -0.5}
 
-    question = Example("q", "1-3?", {"low": 1, "high": 3, "hidden": 2})
+    example = Example("q", "1-3?", {"low": 1, "high": 3, "hidden": 2})
     environment = Shaped(3)
-    assert total_reward(environment, question, ["1", "2", "3"]) == pytest.approx(0.75)
+    assert total_reward(environment, example, ["1", "2", "3"]) == pytest.approx(0.75)
     with pytest.raises(InputError, match="after close"):
         environment.step("1")
 

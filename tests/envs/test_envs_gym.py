@@ -26,14 +26,14 @@ def test_an_episode_is_the_librarys(name):
     """Beginning by the question's seed, chance by the episode's, rewards and ends as the library gives them."""
     task = load_task(f"gym:{name}")
     for index in range(8):
-        question = task.example("train", index)
+        example = task.example("train", index)
         environment, rng = task.environment(), random.Random(index)
-        seen = environment.reset(question, index)
+        seen = environment.reset(example, index)
         raw = gymnasium.make(name)
-        found, _ = raw.reset(seed=question.columns["seed"])
+        found, _ = raw.reset(seed=example.columns["seed"])
         raw.unwrapped.np_random = np_random(index)[0]
         total, turns, over = 0.0, 0, False
-        assert seen.text == question.prompt == spell(raw.observation_space, found, 2) + ">"
+        assert seen.text == example.prompt == spell(raw.observation_space, found, 2) + ">"
         while not over:
             action = rng.choice(seen.legal)
             step = environment.step(action)
@@ -62,9 +62,9 @@ def test_the_environments_are_sound(name):
 
 def test_frozen_lake_by_hand():
     task = load_task({"name": "gym:FrozenLake-v1", "config": {"is_slippery": False}})
-    question = task.example("train", 0)
+    example = task.example("train", 0)
     environment = task.environment()
-    first = environment.reset(question, 0)
+    first = environment.reset(example, 0)
     assert (first.text, first.state, first.legal) == ("0>", "0", ("l", "d", "r", "u"))
     steps = [environment.step(action) for action in ("d", "x", "d", "r", "d", "r", "r")]
     assert [step.observation.text for step in steps] == ["4>", "!4>", "8>", "9>", "13>", "14>", "15>"]
@@ -73,17 +73,17 @@ def test_frozen_lake_by_hand():
     assert [step.valid for step in steps] == [True, False] + [True] * 5
     assert steps[-1].terminated
     assert environment.score() == {"correct": 0.0}  # 0 in all, and the threshold is 0.7
-    assert task.reward("d\nd\nr\nd\nr\nr", **question.columns) == 1
-    assert pickle.loads(pickle.dumps(task.reward))("d\nd\nr\nd\nr\nr", **question.columns) == 1
+    assert task.reward("d\nd\nr\nd\nr\nr", **example.columns) == 1
+    assert pickle.loads(pickle.dumps(task.reward))("d\nd\nr\nd\nr\nr", **example.columns) == 1
 
 
 def test_the_answers_of_a_group_begin_alike_and_differ_in_luck():
     task = load_task("gym:FrozenLake-v1")
-    question = task.example("train", 3)
+    example = task.example("train", 3)
     seconds = set()
     for seed in range(30):
         environment = task.environment()
-        assert environment.reset(question, seed).text == question.prompt
+        assert environment.reset(example, seed).text == example.prompt
         seconds.add(environment.step("r").observation.text)
     assert seconds == {"0>", "1>", "4>"}  # slippery: right, up (a wall) or down
     taxi = load_task("gym:Taxi-v4")
@@ -174,10 +174,10 @@ def test_numbers_as_actions(name):
     task = load_task({"name": name, "turns": 12})
     report = check_environment(task.environment, lambda number: task.example("train", number), episodes=32)
     assert report.problems == ()
-    question = task.example("train", 0)
+    example = task.example("train", 0)
     environment, raw = task.environment(), gymnasium.make(task.id)
-    environment.reset(question, 5)
-    raw.reset(seed=question.columns["seed"])
+    environment.reset(example, 5)
+    raw.reset(seed=example.columns["seed"])
     step, (found, reward, *_) = environment.step("0.5"), raw.step(np.array([0.5], dtype=np.float32))
     assert step.observation.text == spell(raw.observation_space, found, 2) + ">"
     assert (step.valid, step.reward) == (True, float(reward))

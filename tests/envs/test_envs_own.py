@@ -69,15 +69,15 @@ def test_an_environment_becomes_a_task(path):
     task = load_task({"name": f"env:{path}", "turns": 5, "tokens": 3, "characters": "d0123456789>."}, seed=4)
     assert (task.name, task.max_turns, task.max_new_tokens) == (f"env:{path}", 5, 3)
     assert (task.alphabet, task.size("train")) == ("d0123456789>.", None)
-    question = task.example("train", 2)
-    assert question == task.example("train", 2)
-    assert question.id == f"env:{path}/train/2"
-    assert question.prompt in {f"d{die}>" for die in range(1, 7)}
-    demonstration = task.demonstration(question, 0)
-    assert demonstration == task.demonstration(question, 0)
-    assert task.reward(demonstration, **question.columns) in (0.5, 1.5)
-    assert task.reward("9", **question.columns) == 1.5
-    assert task.reward("0\n0", **question.columns) == 0.5
+    example = task.example("train", 2)
+    assert example == task.example("train", 2)
+    assert example.id == f"env:{path}/train/2"
+    assert example.prompt in {f"d{die}>" for die in range(1, 7)}
+    demonstration = task.demonstration(example, 0)
+    assert demonstration == task.demonstration(example, 0)
+    assert task.reward(demonstration, **example.columns) in (0.5, 1.5)
+    assert task.reward("9", **example.columns) == 1.5
+    assert task.reward("0\n0", **example.columns) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_splits_have_different_seeds():
 
 def test_the_answers_to_a_question_begin_alike_unless_luck_is_their_own():
     shared, own = load_task("env:dicegame:Shown"), load_task({"name": "env:dicegame:Shown", "own_luck": True})
-    question = shared.example("train", 0)
+    example = shared.example("train", 0)
     for task, starts in ((shared, 1), (own, 6)):
         environments = [task.environment() for _ in range(60)]
         assert all(isinstance(each, Environment) and isinstance(each, Demonstrator) for each in environments)
-        assert len({each.reset(question, seed).text for seed, each in enumerate(environments)}) == starts
+        assert len({each.reset(example, seed).text for seed, each in enumerate(environments)}) == starts
     assert not isinstance(load_task("env:dicegame:Dice").environment(), Demonstrator)
     shown = shared.environment()
-    first = shown.reset(question, 9)
+    first = shown.reset(example, 9)
     assert int(shown.demonstrate(random.Random(0))) - int(first.state) in (0, 1)
 
 

@@ -55,11 +55,11 @@ def test_the_environments_are_sound(spec):
 @pytest.mark.parametrize("index", range(6))
 def test_a_turn_based_episode_is_the_librarys(index):
     task = load_task(TICTACTOE)
-    question = task.example("train", index)
+    example = task.example("train", index)
     environment = task.environment()
-    seen, rng = environment.reset(question, 0), random.Random(index)
+    seen, rng = environment.reset(example, 0), random.Random(index)
     raw = tictactoe_v3.env()
-    raw.reset(seed=question.columns["seed"])
+    raw.reset(seed=example.columns["seed"])
     totals, steps = dict.fromkeys(raw.possible_agents, 0.0), []
     for agent in raw.agent_iter():
         found, reward, terminated, truncated, _ = raw.last()
@@ -163,11 +163,11 @@ def test_an_agent_can_play_at_random(other, own):
     assert task.agents == (own,)
     report = check_environment(task.environment, partial(task.example, "train"), episodes=24, agents=task.agents)
     assert report.problems == ()
-    question, results, boards = task.example("train", 0), set(), set()
+    example, results, boards = task.example("train", 0), set(), set()
     for seed in range(40):
         environment = task.environment()
-        first = environment.reset(question, seed)
-        assert (first.text, first.agent) == (question.prompt, own)
+        first = environment.reset(example, seed)
+        assert (first.text, first.agent) == (example.prompt, own)
         steps = played(environment, first, lambda seen: seen.legal[0])
         assert {agent for agent, _ in steps} == {own}
         (total,) = {own: 0.0, **earned(steps)}.values()

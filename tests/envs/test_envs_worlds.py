@@ -55,10 +55,10 @@ def texts(steps):
 def test_every_question_is_solved_in_time_by_its_solution_and_spelt_in_the_alphabet(task, level):
     task = task(level=level)
     for index in range(25):
-        question = task.example("train", index)
+        example = task.example("train", index)
         environment = task.environment()
-        shown, rewards = [environment.reset(question, index).text], []
-        for action in task.solution(question).splitlines():
+        shown, rewards = [environment.reset(example, index).text], []
+        for action in task.solution(example).splitlines():
             step = environment.step(action)
             assert step.valid
             assert len(action) < task.max_new_tokens
@@ -68,8 +68,8 @@ def test_every_question_is_solved_in_time_by_its_solution_and_spelt_in_the_alpha
         assert len(rewards) <= task.max_turns
         assert environment.score()["correct"] == 1
         assert set("".join(shown)) <= set(task.alphabet)
-        assert shown[0] == question.prompt
-        assert question.level == level
+        assert shown[0] == example.prompt
+        assert example.level == level
 
 
 @pytest.mark.parametrize(("task", "level"), LEVELS)
@@ -125,26 +125,26 @@ def test_without_noise_demonstrations_are_right(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.example("train", index) for index in range(60)]
-    assert [again.example("train", index) for index in range(60)] == questions
-    assert [other.example("train", index).prompt for index in range(60)] != [q.prompt for q in questions]
-    assert again.demonstration(questions[7], 3) == one.demonstration(questions[7], 3)
+    examples = [one.example("train", index) for index in range(60)]
+    assert [again.example("train", index) for index in range(60)] == examples
+    assert [other.example("train", index).prompt for index in range(60)] != [q.prompt for q in examples]
+    assert again.demonstration(examples[7], 3) == one.demonstration(examples[7], 3)
     held_out = {other.example("eval", index).prompt for index in range(60)}
-    assert not held_out & {q.prompt for q in questions}
+    assert not held_out & {q.prompt for q in examples}
     assert all(split_of(prompt) == "eval" for prompt in held_out)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_objects_are_single_use_and_close_twice(task):
     task = task()
-    question, environment = task.example("train", 0), task.environment()
+    example, environment = task.example("train", 0), task.environment()
     assert isinstance(environment, Environment)
     assert isinstance(environment, Demonstrator)
     with pytest.raises(InputError, match="before reset"):
         environment.step("1")
-    environment.reset(question, 0)
+    environment.reset(example, 0)
     with pytest.raises(InputError, match="called twice"):
-        environment.reset(question, 0)
+        environment.reset(example, 0)
     while not (step := environment.step("nonsense")).terminated and not step.truncated:
         assert not step.valid
     environment.close()
@@ -167,9 +167,9 @@ def test_check_env_finds_no_problem(task):
 def test_the_reward_plays_the_actions_and_travels(task):
     task = task()
     assert check_reward(task.reward, task.reward_examples()) >= 5
-    question = task.example("train", 1)
-    text = task.demonstration(question, 0)
-    assert pickle.loads(pickle.dumps(task.reward))(text, **question.columns) == task.reward(text, **question.columns)
+    example = task.example("train", 1)
+    text = task.demonstration(example, 0)
+    assert pickle.loads(pickle.dumps(task.reward))(text, **example.columns) == task.reward(text, **example.columns)
 
 
 # --- adventure ------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_pass_at_k_by_hand():
 
 
 @given(st.integers(1, 9), st.data())
-def test_pass_at_k_is_the_share_of_subsets_with_a_correct_answer(n, data):
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_completion(n, data):
     c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))
     assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
@@ -68,7 +68,7 @@ def test_pass_at_k_is_unbiased_and_exact_for_large_n():
     assert pass_at_k(10_000, 3, 100) == pytest.approx(1 - math.comb(9997, 100) / math.comb(10_000, 100))
 
 
-def test_each_question_may_have_its_own_number_of_answers():
+def test_each_prompt_may_have_its_own_number_of_completions():
     assert pass_at_k_each([4, 3], [1, 3], 2) == pytest.approx([0.5, 1.0])
 
 
@@ -93,12 +93,12 @@ def test_ends_do_not_collapse():
     assert interval(np.ones(20), 8) == pytest.approx((1.0, 0.8389, 1.0), abs=1e-4)
 
 
-def test_one_answer_per_question_is_wilson_exactly():
+def test_one_completion_per_prompt_is_wilson_exactly():
     value_q = np.array([1.0] * 7 + [0.0] * 3)
     assert interval(value_q, 1) == pytest.approx(wilson(0.7, 10))
 
 
-def test_more_answers_help_only_as_far_as_questions_differ():
+def test_more_completions_help_only_as_far_as_prompts_differ():
     same = interval(np.array([1.0] * 7 + [0.0] * 3), 16)  # each prompt always right or always wrong
     assert same == pytest.approx(wilson(0.7, 10))
     alike = interval(np.full(10, 0.75), 16)  # every prompt equally hard: all 160 completions count
@@ -131,7 +131,7 @@ def _true_pass_at_k(k):
 # --- evaluation of a policy ----------------------------------------------------------------------------------------
 
 
-def test_counts_are_those_of_the_answers(policy):
+def test_counts_are_those_of_the_completions(policy):
     found = request(policy, samples=1, k=(1,))
     correct = [sample.reward >= 1.0 for sample in found.samples]
     assert found.greedy.value == pytest.approx(np.mean(correct))
@@ -147,7 +147,7 @@ def test_same_seed_same_numbers_however_it_is_cut(policy):
     assert request(policy, seed=4).pass_at != whole.pass_at or request(policy, seed=4).length_mean != whole.length_mean
 
 
-def test_an_answer_depends_on_its_own_seed_only(policy):
+def test_a_completion_depends_on_its_own_seed_only(policy):
     few, many = request(policy, greedy=False, prompts=3), request(policy, greedy=False)
     assert few.samples == many.samples[:3]
     assert (
@@ -187,7 +187,7 @@ def test_record_names_are_in_the_glossary(policy):
     assert record["eval/prompts"] == 6
 
 
-def test_progress_counts_every_answer(policy):
+def test_progress_counts_every_completion(policy):
     seen = []
     request(policy, batch_rows=8, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (30, 30)
@@ -206,7 +206,7 @@ def test_a_small_split_is_used_whole_and_said(policy):
     assert "6 held-out prompts, 100 were requested" in found.notes[0]
 
 
-def test_unscored_answers_are_left_out_not_zero(policy):
+def test_unscored_completions_are_left_out_not_zero(policy):
     def reward(completion, first):
         if first == "b":
             return None
@@ -255,7 +255,7 @@ def test_bad_requests(policy, changes, words):
         request(policy, **changes)
 
 
-def test_a_task_without_questions(policy):
+def test_a_task_without_prompts(policy):
     class Empty(Letters):
         count = 0
 

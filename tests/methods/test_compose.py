@@ -323,7 +323,7 @@ def test_composed_methods_compute():
     assert ready.weight_bt[0, 0].item() == pytest.approx(1 / 6)
 
 
-def test_single_replayed_answers_need_the_advantage_they_had():
+def test_single_replayed_completions_need_the_advantage_they_had():
     with pytest.raises(InputError, match="without advantage_transform 'stored_advantage'"):
         compose({"base": "grpo", "replay": "sample_buffer"})
     with pytest.raises(InputError, match="without advantage_transform 'stored_advantage'"):

@@ -29,29 +29,29 @@ def keyed(rewards, completions, groups=None, **fields):
 # ---------------------------------------------------------------------------------------------
 
 
-def test_answer_entropy_counts_each_group_alone():
+def test_completion_entropy_counts_each_group_alone():
     batch = keyed([0.0] * 6, [7, 7, 8, 8, 7, 7], [0, 0, 0, 0, 1, 1])
     near(completion_entropy(batch), [log(2)] * 4 + [0.0, 0.0])
 
 
-def test_answers_out_of_statistics_do_not_count():
+def test_completions_out_of_statistics_do_not_count():
     batch = keyed([0.0] * 3, [7, 7, 8]).replace(stat_b=torch.tensor([True, True, False]))
     near(completion_entropy(batch)[:2], [0.0, 0.0])
 
 
 @pytest.mark.parametrize(("completions", "low", "high"), [([3] * 8, 0.0, 1e-12), (list(range(8)), 1 - 1e-4, 1.0)])
-def test_copo_trusts_the_group_only_where_answers_differ(completions, low, high):
+def test_copo_trusts_the_group_only_where_completions_differ(completions, low, high):
     shaped = PromptAdvantage()(keyed([1.0, 0.0] * 4, completions))
     assert low <= float(shaped.rewards["local"][0]) <= high
 
 
-def test_a_lone_question_has_no_global_advantage():
+def test_a_lone_prompt_has_no_global_advantage():
     near(PromptAdvantage()(keyed([1.0, 1.0], [0, 0])).rewards["question"], [0.0, 0.0])
     assert PromptAdvantage().idle(RunFacts(prompts=1))
     assert not PromptAdvantage().idle(RunFacts(prompts=2))
 
 
-def test_questions_count_once_however_many_answers_they_have():
+def test_prompts_count_once_however_many_completions_they_have():
     shaped = PromptAdvantage(blend="dead", eps=0.0)(keyed([1.0, 1.0, 1.0, 0.0], [0] * 4, [0, 0, 0, 1]))
     near(shaped.rewards["question"], [0.5 / 0.5**0.5] * 3 + [-0.5 / 0.5**0.5])
 
@@ -107,7 +107,7 @@ def test_agreement_leaves_the_step_as_it_is():
 
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("size", [2, 3, 8])
-def test_equally_likely_different_answers(size, normalized):
+def test_equally_likely_different_completions(size, normalized):
     x = 0.5 * (1.0 if normalized else log(size))
     for curve, factor in {"inverse": 1 / (1 + x), "exp": exp(-x), "linear": 1 - x}.items():
         part = SemanticScale(alpha=0.5, curve=curve, normalized=normalized)

@@ -28,7 +28,7 @@ from small import f64, near, prepared, slopes, small
 
 def kept(x, **settings):
     x_bt = f64([x])
-    return DropoutClip(**settings).kept(x_bt, torch.ones_like(x_bt, dtype=torch.bool))[0].tolist()
+    return DropoutClip(**settings).keep_mask(x_bt, torch.ones_like(x_bt, dtype=torch.bool))[0].tolist()
 
 
 def test_each_sign_loses_its_share():
@@ -194,13 +194,13 @@ def test_moments_are_those_the_ledger_keeps():
         near(std_b[0], moments.variance**0.5, 1e-12)
 
 
-def test_a_run_in_which_no_question_comes_again_is_told_so():
+def test_a_run_in_which_no_prompt_comes_again_is_told_so():
     assert SmoothStandardized().idle(RunFacts(examples=None))
     assert SmoothStandardized().idle(RunFacts(examples=6400, steps=200, prompts=32))
     assert not SmoothStandardized().idle(RunFacts(examples=100, steps=200, prompts=32))
 
 
-def test_only_token_mean_sums_the_means_of_answers():
+def test_only_token_mean_sums_the_means_of_completions():
     batch = small([0.0, 0.0], [2, 1])
     near(OnlyTokenMean()(batch), [[0.5, 0.5], [1.0, 0.0]])
     case = random_case(2)

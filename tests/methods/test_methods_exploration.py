@@ -52,7 +52,7 @@ def test_no_phrase_found_is_grpo():
     near(ours, grouprl.method("grpo").prepare(bare).advantage_bt)
 
 
-def test_the_verl_rule_amplifies_long_good_answers_only():
+def test_the_verl_rule_amplifies_long_good_completions_only():
     entropy = {"entropy_bt": [[1.0, 1.0, 2.0, 1.0], [1.0, 5.0, 1.0, 1.0], [1.0], [1.0]]}
     rows = [[1.0] * 4, [-1.0] * 4, [1.0], [1.0]]
     adv_bt, batch = marked([[True], [True], [True], [True]], rows, **entropy)
@@ -101,7 +101,7 @@ def ones(batch):
     return torch.where(batch.correct_b[:, None], 1.0, -1.0).double() * batch.mask_bt
 
 
-def test_the_threshold_is_the_least_mean_of_the_right_answers():
+def test_the_threshold_is_the_least_mean_of_the_right_completions():
     batch = influenced([[4.0, 2.0], [9.0, 1.0], [3.1, 2.9]], [True, True, False])
     near(HiddenReward(p=0.0)(ones(batch), batch), [[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     near(HiddenReward(p=0.0, beta=0.0)(ones(batch), batch), [[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]])
@@ -119,7 +119,7 @@ def test_groups_without_both_signs_stay(part):
     near(part(ones(batch), batch), ones(batch))
 
 
-def test_nthr_touches_wrong_answers_above_the_threshold_only():
+def test_nthr_touches_wrong_completions_above_the_threshold_only():
     batch = influenced([[1.0], [3.0, 0.5], [0.9, 1.1], [0.0]], [True, False, False, False])
     near(SparedTokens()(ones(batch), batch), [[1.0, 0.0], [-0.5, -1.0], [-1.0, -0.5], [-1.0, 0.0]])
 

@@ -45,8 +45,8 @@ def test_the_gradients_of_both_phases_add_up_to_that_of_one_update(spec) -> None
     learner.accumulate(step)
     whole = gradient(policy)
     halves = []
-    for kept_bt in (step.marks[PHASE], ~step.marks[PHASE]):
-        learner.accumulate(only(step, kept_bt))
+    for keep_bt in (step.marks[PHASE], ~step.marks[PHASE]):
+        learner.accumulate(only(step, keep_bt))
         halves.append(gradient(policy))
     torch.testing.assert_close(halves[0] + halves[1], whole, rtol=1e-9, atol=1e-13)
     assert all(float(half.norm()) > 0.05 * float(whole.norm()) for half in halves)
@@ -59,8 +59,8 @@ def test_all_steps_of_the_first_phase_come_before_the_second(order, first) -> No
 
     class Watched(Learner):
         def take(self, step: Batch) -> dict[str, float]:
-            kept_bt = step.weight_bt != 0
-            low = step.old_bt[kept_bt].exp() < 0.5
+            keep_bt = step.weight_bt != 0
+            low = step.old_bt[keep_bt].exp() < 0.5
             assert bool(low.all()) or not bool(low.any())
             seen.append((bool(low.all()), float(step.weight_bt.sum())))
             return {}

@@ -22,7 +22,7 @@ from grouprl.algorithms.objectives.papers.soft import GeometricMean
 from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.papers.coverage import Coverage
-from grouprl.algorithms.updates.papers.clip_bias import left_out_by
+from grouprl.algorithms.updates.papers.clip_bias import clipped_terms
 from grouprl.algorithms.updates.trust_region import natural_step
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
@@ -90,7 +90,7 @@ def test_a_guarded_token_is_pulled_up_however_far_it_fell():
     near(gradient(method, batch, batch.old_bt - f64([[50.0], [0.0]]))[:1], [[-0.2 / 2]], atol=1e-6)
 
 
-def test_a_right_answer_that_was_lost_still_learns_by_its_likelihood():
+def test_a_right_completion_that_was_lost_still_learns_by_its_likelihood():
     """NFT's loss of a right token is -log ρ (times its prompt's weight): its slope does not depend on ρ < e^10."""
     batch = small([1.0, 0.0], correct_b=[True, False])
     method = grouprl.method("nft")
@@ -291,7 +291,7 @@ def test_the_clips_bias_is_a_mean_over_completions():
     batch = prepared([[1.0, 1.0], [1.0]])
     batch = Method(advantage=Given(), objective=Clipped(), aggregate=TokenMean()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[math.log(2), 0.0], [math.log(2)]])).requires_grad_()
-    (grad_bt,) = torch.autograd.grad(left_out_by(Clipped(), logp_bt, batch), logp_bt)
+    (grad_bt,) = torch.autograd.grad(clipped_terms(Clipped(), logp_bt, batch), logp_bt)
     near(grad_bt, [[2 / 4, 0.0], [2 / 2, 0.0]])
 
 
@@ -304,7 +304,7 @@ def test_progress_is_read_where_the_turn_ends():
     assert grouprl.method("spa_rl", progress_at="answer").pretrain[0]._read(mask_t, 1) == 4
 
 
-def test_a_natural_steps_length_comes_from_all_answers():
+def test_a_natural_steps_length_comes_from_all_completions():
     """Half of the data sees no curvature along the second axis: g = (1, 1), F_thin = diag(1, 0.01), F = diag(1, 1).
 
     x = (1, 100); the length by F_thin is √(2δ/101), by F √(2δ/10001): ten times less.

@@ -134,7 +134,7 @@ def test_scalerl_weighs_at_most_the_cap():
     near(beyond, 5.0 * at)
 
 
-def test_gspo_clips_whole_answers():
+def test_gspo_clips_whole_completions():
     """One token up, one down: the mean ratio is inside, though both tokens are far outside."""
     batch = small([1.0, 0.0], [2, 2])
     grad_bt = gradient(grouprl.method("gspo"), batch, batch.old_bt + f64([[0.5, -0.5], [0.01, 0.0]]))
@@ -144,7 +144,7 @@ def test_gspo_clips_whole_answers():
     assert not outside.any()
 
 
-def test_gspo_token_takes_advantages_that_differ_within_an_answer():
+def test_gspo_token_takes_advantages_that_differ_within_a_completion():
     from grouprl.algorithms.advantages.advantage import Given
 
     batch = small([0.0], [2]).replace(advantage_bt=f64([[1.0, -3.0]]))
@@ -156,7 +156,7 @@ def test_gspo_token_takes_advantages_that_differ_within_an_answer():
     near(token, [[-weight, 3 * weight]])
 
 
-def test_minirl_and_the_gradient_of_whole_answers_agree_at_the_sampler():
+def test_minirl_and_the_gradient_of_whole_completions_agree_at_the_sampler():
     """At π = behavior the token objective has the gradient of -A·π(y)/π_behavior(y), the sequence's own objective."""
     batch = several([1.0, 0.0, 0.5])
     ours = gradient(grouprl.method("minirl"), batch, batch.old_bt)
@@ -169,7 +169,7 @@ def test_minirl_and_the_gradient_of_whole_answers_agree_at_the_sampler():
 # --- rejection ------------------------------------------------------------------------------------------------------
 
 
-def test_raft_is_sft_on_the_right_answers():
+def test_raft_is_sft_on_the_right_completions():
     """Up to the denominator, which counts all tokens."""
     batch = several([1.0, 0.0, 1.0, 0.0], groups=[0, 0, 1, 1])
     right = batch.rows(batch.reward_b > 0)

@@ -59,11 +59,11 @@ OFF_POLICY = [2] * 7 + [1] * 2 + [0]
         ("gvpo", {"beta": 0.5, "anchor": "ref"}),
     ],
 )
-def test_the_optimum_is_the_tilted_anchor_whatever_was_drawn(name, settings):
+def test_the_optimum_is_the_tilted_anchor_whatever_was_sampled(name, settings):
     near(optimum(grouprl.method(name, **settings), OFF_POLICY, [0] * 10), (REWARD / 0.5).softmax(-1), 1e-3)
 
 
-def test_a_policy_gradient_on_the_same_draws_goes_elsewhere():
+def test_a_policy_gradient_on_the_same_samples_goes_elsewhere():
     probability = optimum(grouprl.method("rec", region="none"), OFF_POLICY, [0] * 10)
     assert (probability - (REWARD / 0.5).softmax(-1)).abs().max() > 0.1
 
@@ -196,7 +196,7 @@ def test_nft_with_root_odds_is_grpo_with_the_population_spread():
     near(ours, -adv_b[:, None] * batch.mask_bt / 1000)
 
 
-def test_nft_does_not_train_on_one_sided_questions():
+def test_nft_does_not_train_on_one_sided_prompts():
     method = grouprl.method("nft")
     ready = method.prepare(small([1.0] * 4, groups=[0, 0, 1, 1], correct_b=[True, True, False, False]))
     assert not ready.active_bt.any()
@@ -217,7 +217,7 @@ def test_grpo_is_disco_times_its_difficulty_bias():
         near(grpo, (p * (1 - p)) ** 0.5 * gradient(grouprl.method("disco", tau=None), batch, batch.old_bt))
 
 
-def test_disco_counts_one_sided_questions_in_the_denominator():
+def test_disco_counts_one_sided_prompts_in_the_denominator():
     mixed = small([1.0, 0.0], correct_b=[True, False])
     both = small([1.0, 0.0, 1.0, 1.0], groups=[0, 0, 1, 1], correct_b=[True, False, True, True])
     method = grouprl.method("disco")

@@ -64,7 +64,7 @@ def test_an_unbounded_alpha_is_monte_carlo():
     near(advantages("vapo", batch, whiten=False, length_alpha=1e12)[0], [0.9, 0.8, 0.7, 0.6, 0.5], 1e-9)
 
 
-def test_the_likelihood_of_right_answers_adds_its_share():
+def test_the_likelihood_of_right_completions_adds_its_share():
     batch = small([1, 0], [2, 3], value_bt=torch.zeros(2, 3).double())
     with_it, without = (gradient(grouprl.method("vapo", nll_coef=c), batch, batch.old_bt) for c in (0.1, 0.0))
     near(with_it - without, [[-0.05, -0.05, 0], [0, 0, 0]])
@@ -97,7 +97,7 @@ def test_a_ratio_of_e_to_the_50_is_a_finite_loss():
     assert 0 < float(value) < 1000
 
 
-def test_asymmetry_leaves_solved_and_hopeless_questions_alone():
+def test_asymmetry_leaves_solved_and_hopeless_prompts_alone():
     for rewards in ([1, 1, 1], [0, 0, 0]):
         batch = small(rewards, [1, 2, 9], ref_bt=torch.full((3, 9), -1.0).double())
         ready = grouprl.method("apo_asymmetric", length_base=2.0).prepare(batch)
@@ -107,7 +107,7 @@ def test_asymmetry_leaves_solved_and_hopeless_questions_alone():
 # --- length -----------------------------------------------------------------------------------------------------------
 
 
-def test_lead_amplifies_the_only_right_answer_and_damps_it_among_many():
+def test_lead_amplifies_the_only_right_completion_and_damps_it_among_many():
     hard, easy = small([1, 0, 0, 0]), small([1, 1, 1, 0])
     plain_hard, plain_easy = (advantages("grpo", b)[0, 0] for b in (hard, easy))
     near(advantages("grpo_lead", hard)[0, 0] / plain_hard, 1.4926, 1e-3)
@@ -123,7 +123,7 @@ def test_conciseness_is_learnt_only_where_everything_is_right():
 
 
 @pytest.mark.parametrize("name", ["grpo_lead", "self_rewarded_efficiency", "open_rs"])
-def test_of_two_right_answers_the_shorter_is_better(name):
+def test_of_two_right_completions_the_shorter_is_better(name):
     short, long, wrong = advantages(name, small([1, 1, 0], [1, 3, 2], max_length=4))[:, 0]
     assert short > long > wrong
 
@@ -140,13 +140,13 @@ def test_the_control_token_s_gradient_does_not_know_lengths():
 # --- rarity and pruning ----------------------------------------------------------------------------------------------
 
 
-def test_the_rarer_of_two_right_answers_is_pushed_more():
+def test_the_rarer_of_two_right_completions_is_pushed_more():
     batch = small([1, 1, 0], old_bt=[[-1.0], [-4.0], [-2.0]])
     likely, rare, wrong = advantages("unlikeliness", batch)[:, 0]
     assert rare > likely > wrong
 
 
-def test_rarity_alone_does_not_make_a_solved_question_teach():
+def test_rarity_alone_does_not_make_a_solved_prompt_teach():
     batch = small([1, 1, 1, 0], groups=[0, 0, 1, 1], old_bt=[[-1.0], [-4.0], [-2.0], [-2.5]])
     ready = grouprl.method("unlikeliness").prepare(batch)
     assert not ready.advantage_bt[:2].any()

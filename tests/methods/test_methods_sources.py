@@ -90,7 +90,7 @@ def test_at_its_own_temperature_it_is_likelihood_weighed_by_probability(beta):
 
 
 @pytest.mark.parametrize("kappa", [1.0, 1.5])
-def test_many_drawn_tokens_approach_the_closed_form(kappa):
+def test_many_sampled_tokens_approach_the_closed_form(kappa):
     g = torch.Generator().manual_seed(0)
     tokens = torch.multinomial((LOGITS / kappa).softmax(-1), 200_000, replacement=True, generator=g)
     reward = torch.where(tokens == 2, 1.0, -0.1).double()
@@ -99,7 +99,7 @@ def test_many_drawn_tokens_approach_the_closed_form(kappa):
     near(sampled, one_token_gradient(OneToken(kappa=kappa), LOGITS, 2), 4e-3)
 
 
-def test_a_token_that_is_never_drawn_has_no_gradient_without_beta():
+def test_a_token_that_is_never_sampled_has_no_gradient_without_beta():
     logits = f64([0.0, 0.0, -800.0])
     near(one_token_gradient(OneToken(beta=0.0), logits, 2), [0.0, 0.0, 0.0])
 
@@ -134,7 +134,7 @@ def test_otr_learns_the_demonstrated_tokens():
 
 @pytest.mark.parametrize("gap", [-1.0, 0.0, 0.7, 2.0])
 @pytest.mark.parametrize("adv", [1.0, -1.0])
-def test_the_first_step_on_old_answers_is_never_clipped(gap, adv):
+def test_the_first_step_on_old_completions_is_never_clipped(gap, adv):
     batch = prepared([[adv]], behavior_bt=[[-1.0 - gap]])
     loss_bt, grad_bt = slopes(ShiftedClip(), [[0.0]], batch)
     near(loss_bt, [[-adv * exp(gap)]])
@@ -148,7 +148,7 @@ def test_the_interval_is_around_the_old_ratio():
     near(grad_bt, [[0.0, 0.0]])
 
 
-def test_answers_of_the_policy_itself_have_ppos_clip():
+def test_completions_of_the_policy_itself_have_ppos_clip():
     case = random_case(4)
     batch = case.batch.replace(behavior_bt=case.batch.old_bt)
     ready = grouprl.method("grpo").prepare(batch)
@@ -185,7 +185,7 @@ def test_expectations_are_the_divergences(divergence):
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)
-def test_only_answers_of_the_initial_policy_are_pulled(divergence):
+def test_only_completions_of_the_initial_policy_are_pulled(divergence):
     case = random_case(6)
     source_b = torch.where(torch.arange(len(case.batch.group_b)) % 3 == 0, SOURCES["reference"], 0)
     batch = case.batch.replace(source_b=source_b)
@@ -227,7 +227,7 @@ def test_a_demonstration_alone_is_fine_tuned_on():
     near(hybrid([0.0], [0], ["demonstration"], sft_coef=0.3), [-0.3])
 
 
-def test_a_question_that_is_always_right_teaches_nothing():
+def test_a_prompt_that_is_always_right_teaches_nothing():
     near(hybrid([1.0, 1.0], [0, 0], ["sampled", "sampled"]), [0.0, 0.0])
 
 
@@ -270,7 +270,7 @@ def run(folder: Path, method: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kappa", [1.0, 1.5])
-def test_otr_draws_nothing_and_moves(tmp_path: Path, kappa: float) -> None:
+def test_otr_samples_nothing_and_moves(tmp_path: Path, kappa: float) -> None:
     for record in run(tmp_path, {"name": "otr", "kappa": kappa}):
         assert record["grad_norm"] > 0
         assert "entropy" not in record

@@ -102,7 +102,7 @@ def test_every_episode_that_called_has_as_many_rows(tmp_path: Path, calls: int) 
     assert len(set(keys)) == len(keys)
     notes = context.read_notes()
     assert notes["rows_doubled"] == np.clip(calls - counts, 0, None).sum()
-    assert notes["rows_left_out"] == np.clip(counts - calls, 0, None).sum()
+    assert notes["rows_surplus"] == np.clip(counts - calls, 0, None).sum()
 
 
 def test_alignment_changes_nothing_where_there_is_one_agent(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_numbers_of_problems_have_a_limit() -> None:
         load_task({"name": "propose", "below": 15})
 
 
-def test_the_held_out_questions_are_problems_for_the_solver_alone() -> None:
+def test_the_held_out_prompts_are_problems_for_the_solver_alone() -> None:
     task = load_task("propose")
     example = task.example("eval", 0)
     env = task.environment()
@@ -280,7 +280,7 @@ def test_held_out_problems_are_never_tried_in_training() -> None:
 
 
 @pytest.mark.parametrize("name", ["propose", "host"])
-def test_every_question_can_be_solved_and_demonstrated(name: str) -> None:
+def test_every_prompt_can_be_solved_and_demonstrated(name: str) -> None:
     for level in range(3):
         task = load_task({"name": name, **type(load_task(name)).levels[level]})
         for index in range(20):

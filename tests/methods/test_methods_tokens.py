@@ -49,10 +49,10 @@ def test_forking_tokens_scale_dapos_gradient_and_touch_a_fifth() -> None:
     case = random_case(3, sizes=(4, 4, 4), rewards="mixed", drift=0.0)
     ours = outcome(grouprl.method("forking_tokens"), case).grad_bt
     theirs = outcome(grouprl.method("dapo"), case).grad_bt
-    kept_bt = ours != 0
-    near(ours[kept_bt], theirs[kept_bt])
+    keep_bt = ours != 0
+    near(ours[keep_bt], theirs[keep_bt])
     tokens = int(case.batch.mask_bt.sum())
-    assert abs(int(kept_bt.sum()) - 0.2 * tokens) <= 1
+    assert abs(int(keep_bt.sum()) - 0.2 * tokens) <= 1
 
 
 def test_low_probability_tokens_no_longer_dominate() -> None:
@@ -131,7 +131,7 @@ def test_the_balanced_clip_frees_good_tokens() -> None:
 # --- credit ----------------------------------------------------------------------------------------------------------
 
 
-def test_shared_beginnings_of_bad_answers_get_no_gradient() -> None:
+def test_shared_beginnings_of_bad_completions_get_no_gradient() -> None:
     """Two completions share a prefix: the good one's is doubled, the bad one's is exactly zero."""
     batch = small([1, 0], [3, 3]).replace(token_bt=torch.tensor([[1, 2, 3], [1, 2, 4]]))
     method = grouprl.method("gtpo_trajectory", scale="none", entropy_coef=0.0, entropy_limit=None, spread=False)
@@ -145,7 +145,7 @@ def test_only_branching_tokens_learn_symmetrically() -> None:
     near(ready.advantage_bt, [[0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
 
 
-def test_key_tokens_are_told_apart_within_an_answer() -> None:
+def test_key_tokens_are_told_apart_within_a_completion() -> None:
     """Two correct completions share a token that no wrong one has; other tokens keep GRPO's advantage."""
     batch = small([1, 1, 0, 0], [2] * 4, correct_b=[True, True, False, False], truncated_b=[True] * 4)
     batch = batch.replace(token_bt=torch.tensor([[7, 1], [7, 1], [7, 2], [7, 2]]))
@@ -153,7 +153,7 @@ def test_key_tokens_are_told_apart_within_an_answer() -> None:
     near(ours - theirs, [[0.0, 1.0], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0]])
 
 
-def test_the_guard_holds_up_the_likelihood_of_good_answers() -> None:
+def test_the_guard_holds_up_the_likelihood_of_good_completions() -> None:
     """A good completion that has become less likely is pulled up harder than by GRPO alone, a bad one is not."""
     batch = small([1, 0], [2, 2])
     logp_bt = torch.full((2, 2), -1.3, dtype=torch.float64)

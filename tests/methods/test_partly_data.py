@@ -26,7 +26,7 @@ def test_vade_adds_right_and_wrong_completions_and_forgets_at_two_rates() -> Non
     """a += c, b += G - c; counts shrink by 0.9 where the prompt was asked, by 0.999 elsewhere."""
     part = grouprl.method("vade").curriculum
     assert isinstance(part, ThompsonSampling)
-    assert (part.prior, part.decay, part.asked_decay) == (1.0, 0.999, 0.9)
+    assert (part.prior, part.decay, part.sampled_decay) == (1.0, 0.999, 0.9)
     context, plain = FakeContext([0.5] * 4), [[0.0, 0.0] for _ in range(4)]
     for step, visits in enumerate([{0: (3, 4), 1: (0, 4)}, {1: (2, 4)}, {0: (4, 4), 3: (1, 4)}]):
         context.step = step
@@ -194,7 +194,7 @@ def test_skywork_r1v2_trains_replayed_completions_on_the_advantage_they_had() ->
     near(grad_bt[:, 0], [-a / 3, -b / 3, -0.7 * math.exp(0.1) / 3])
 
 
-def test_skywork_r1v2_stores_what_has_an_advantage_and_draws_by_its_size() -> None:
+def test_skywork_r1v2_stores_what_has_an_advantage_and_samples_by_its_size() -> None:
     """No completion of A = 0 is stored; over many steps draws are in proportion to |A|."""
     part = grouprl.method("skywork_r1v2").buffer
     assert part is not None

@@ -57,7 +57,7 @@ def semantic_factor(mass: Sequence[float], size: int, alpha: float = 0.0417) -> 
     return 1 / (1 + alpha / math.log(size) * entropy)
 
 
-def test_seed_grpo_scales_by_the_entropy_of_the_answers() -> None:
+def test_seed_grpo_scales_by_the_entropy_of_the_completions() -> None:
     """Clusters {0, 1} and {2}: masses from exp(mean log π) of -1, -2 (two tokens -1.5, -2.5) and -0.5."""
     old_bt = [[-1.0, -1.0], [-1.5, -2.5], [-0.5, -0.5]]
     batch = small([1, 0, 0], [2, 2, 2], old_bt=old_bt).replace(keys={"answer": torch.tensor([4, 4, 7])}, max_length=2)

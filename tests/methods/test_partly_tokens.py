@@ -137,9 +137,9 @@ def test_s_grpo_memory_trains_the_head_a_share_of_the_rest_and_at_most_its_limit
     batch = small([1.0, 0.0] * 20, lengths, old_bt=old_bt)
     method = grouprl.method("s_grpo_memory", head=50, keep=0.5, limit=None)
     _, grad_bt, _ = slope(method, batch, still(batch))
-    kept_bt = grad_bt != 0
-    assert kept_bt[:, :50].all()
-    assert float(kept_bt[:, 50:].double().mean()) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(40 * 350))
+    keep_bt = grad_bt != 0
+    assert keep_bt[:, :50].all()
+    assert float(keep_bt[:, 50:].double().mean()) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(40 * 350))
     adv = standardised([1.0, 0.0] * 20)
     near(grad_bt.sum(1), [-a / 40 for a in adv])
     limited = slope(grouprl.method("s_grpo_memory"), batch, still(batch))[1] != 0

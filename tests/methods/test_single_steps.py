@@ -223,7 +223,7 @@ They add up to 7.
 or so"""
 
 
-def test_the_rewards_of_an_answer_in_steps() -> None:
+def test_the_rewards_of_a_completion_in_steps() -> None:
     keys = [["add up to 7", "3 + 4"], "the third is 5", ["perimeter"], "a triangle"]
     assert key_step_share(ANSWER, keys) == 0.5  # what the description says is no step
     assert step_rewards(ANSWER, "12", keys) == {"accuracy": 1.0, "key_steps": 0.5, "valid_steps": 1.0, "correct": 1.0}
@@ -262,7 +262,7 @@ def test_short_headings_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize("level", range(1, 7))
-def test_answers_in_steps_fit_and_are_spelt_in_the_alphabet(level: int) -> None:
+def test_completions_in_steps_fit_and_are_spelt_in_the_alphabet(level: int) -> None:
     task, best = StepsTask(level=level), []
     for index in range(40):
         example = task.example("train", index)

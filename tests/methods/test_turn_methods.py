@@ -113,7 +113,7 @@ def test_beliefs_are_read_where_turns_begin():
             assert float(filled.stats["answer"][b, t]) == pytest.approx(expected)
 
 
-def test_beliefs_need_a_right_answer():
+def test_beliefs_need_a_right_completion():
     class Unknown(Numbers):
         def solution(self, example):
             return None

@@ -90,7 +90,7 @@ def test_dead_groups_are_told_in_words_with_the_effective_batch():
     assert finding.persists
 
 
-def test_mostly_wrong_dead_groups_ask_for_easier_questions():
+def test_mostly_wrong_dead_groups_ask_for_easier_prompts():
     finding = found(history(groups_zero_variance=0.7, groups_all_right=0.0, groups_all_wrong=0.7))["dead_groups"]
     assert finding.severity == "warning"
     assert "easier prompts" in finding.remedy
@@ -354,7 +354,7 @@ def test_percent(value, text):
     assert percent(value) == text
 
 
-def test_dead_groups_mean_nothing_where_answers_are_not_compared():
+def test_dead_groups_mean_nothing_where_completions_are_not_compared():
     alone = dataclasses.replace(FACTS, grouped=False)
     dead = {"groups_zero_variance": 1.0, "groups_all_right": 0.2, "groups_all_wrong": 0.8}
     assert {"dead_groups", "no_signal"} <= found(history(**dead)).keys()

@@ -69,7 +69,7 @@ def closed(folder: Path) -> dict[str, float]:
     return sums
 
 
-def questions_dealt(folder: Path) -> int:
+def prompts_dealt(folder: Path) -> int:
     """How many prompts the run has dealt out since its warm-up, by its own counter."""
     state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())
     first = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
@@ -101,7 +101,7 @@ def run(folder: Path, **changes: Any) -> dict[str, float]:
     sums = closed(folder)
     if "task" not in changes:  # episodes ask turn by turn
         assert sums["rows_sampled"] == len(requests), "every completion that was asked of the sampler in training"
-    assert sums["prompts_sampled"] == questions_dealt(folder)
+    assert sums["prompts_sampled"] == prompts_dealt(folder)
     return sums
 
 
@@ -145,7 +145,7 @@ def test_failed_rewards(tmp_path: Path, function: str, mode: str, reasons: set[s
         assert sums["rows_lost/error"] == 4 * sums["prompts_lost/error"]
 
 
-def test_refilled_questions(tmp_path: Path) -> None:
+def test_refilled_prompts(tmp_path: Path) -> None:
     path = tmp_path / "rewards.py"
     path.write_text(REWARDS)
     reward = {"function": f"{path}:never", "self_test": False}
@@ -199,7 +199,7 @@ class Judged:
         self.active_bt = torch.tensor([[x] for x in active])
 
 
-def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
+def test_a_prompt_is_lost_to_what_took_its_last_completion() -> None:
     sampled: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (4, 0, 0))
     fates = np.array(["error", "refill", "error", "group", "", ""])
     wanted: Any = Rows((2, 0, 0), (4, 0, 0), (-1, 0, 0), (-1, 1, 0))
@@ -225,14 +225,14 @@ def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
 
 def test_rows_that_are_elsewhere_are_not_lost() -> None:
     sampled: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0))
-    fates = np.array(["", "sent", "kept", "error", "sent"])
+    fates = np.array(["", "sent", "buffered", "error", "sent"])
     found = account(range(3), sampled, fates, Rows((0, 0, 0)), Judged(True))  # type: ignore[arg-type]
-    assert (found["rows_used"], found["rows_sent"], found["rows_kept"], found["rows_lost/error"]) == (1, 2, 1, 1)
-    assert (found["prompts_trained"], found["prompts_kept"], found["prompts_sent"]) == (1, 1, 1)
+    assert (found["rows_used"], found["rows_sent"], found["rows_buffered"], found["rows_lost/error"]) == (1, 2, 1, 1)
+    assert (found["prompts_trained"], found["prompts_buffered"], found["prompts_sent"]) == (1, 1, 1)
     assert "prompts_lost/error" not in found
     assert in_words(totals([{"phase": "train", **found}])) == (
-        "3 prompts sampled: 1 trained on, 1 kept for later, 1 sent to another trainer. "
-        "5 completions sampled: 1 used, 1 kept for later, 2 sent to another trainer, 1 lost (error)."
+        "3 prompts sampled: 1 trained on, 1 stored for later steps, 1 sent to another trainer. "
+        "5 completions sampled: 1 used, 1 stored for later steps, 2 sent to another trainer, 1 lost (error)."
     )
 
 
@@ -242,8 +242,8 @@ ARCHER = {"name": "archer", "critic_steps": 3, "critic_batch": 8, "actions": 6, 
 def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
     batch = {"prompts": 8, "group_size": 4, "minibatches": 1}
     sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method=ARCHER, batch=batch)
-    assert sums["rows_kept"] == 64  # of the two steps after the critic's warm-up
-    assert sums["prompts_kept"] == 16
+    assert sums["rows_buffered"] == 64  # of the two steps after the critic's warm-up
+    assert sums["prompts_buffered"] == 16
     assert sums["rows_stored"] == sums["prompts_stored"] == 12  # actions at stored observations
     assert sums["rows_lost/probe"] == 2 * (3 * 8 + 6) + 3 * 8
     assert sums["rows_sampled"] == 96 + sums["rows_lost/probe"]

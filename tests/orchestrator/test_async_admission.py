@@ -48,7 +48,7 @@ def test_a_bound_of_zero_admits_one_batch_a_step() -> None:
         rule.advance()
 
 
-def test_rejected_questions_make_room_for_others() -> None:
+def test_rejected_prompts_make_room_for_others() -> None:
     rule = Admission(0, 4)
     rule.miss(4)
     rule.admit(4)
@@ -99,7 +99,7 @@ def test_in_order_nothing_is_older_than_the_bound(bound: int, batch: int, rounds
         assert rule.running == len(line)
 
 
-def test_a_question_starves_when_its_answers_are_lost_again_and_again() -> None:
+def test_a_prompt_starves_when_its_completions_are_lost_again_and_again() -> None:
     hunger = Starvation()
     assert [hunger.lost([7, 8]) for _ in range(STARVED - 1)] == [[]] * (STARVED - 1)
     hunger.fed([8, 9])
@@ -109,7 +109,7 @@ def test_a_question_starves_when_its_answers_are_lost_again_and_again() -> None:
     assert again.lost([7]) == [], "said once"
 
 
-def test_questions_under_way_are_plain_data() -> None:
+def test_prompts_under_way_are_plain_data() -> None:
     task = Numbers()
     request = RolloutRequest(
         5, 3, task.example("train", 3), 4, first=2, temperature=0.7, max_new_tokens=9, keys={"budget": 1}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from ahead_runs import alive, warm_here
+from async_runs import alive, warm_here
 from grouprl.storage.checkpoint import load
 from killed_runs import PRELOADED, finished, log_of
 from killed_runs import child as trainer
@@ -137,7 +137,7 @@ def check_history(folder: Path) -> None:
     assert [line["step"] for line in lines if line["phase"] == "train"] == list(range(1, STEPS + 1))
     for path in sorted((folder / "checkpoints").glob("step-*")):
         step = int(path.name[5:])
-        waiting = [request["ordinal"] for request in load(path).data["ahead"]["asks"]]
+        waiting = [request["ordinal"] for request in load(path).data["in_flight"]["requests"]]
         first = WARM + step * PROMPTS
         assert waiting == list(range(first, first + len(waiting))), "what was asked and not trained on is written down"
         assert len(waiting) <= (BOUND + 1) * PROMPTS

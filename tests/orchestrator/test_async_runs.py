@@ -19,7 +19,7 @@ from rich.console import Console
 
 import slow_envs
 import toy_envs
-from ahead_runs import (
+from async_runs import (
     REWARDS,
     alive,
     evidence,
@@ -34,7 +34,7 @@ from ahead_runs import (
 )
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.asynchronous.ahead import Ahead
+from grouprl.orchestrator.asynchronous.source import AsyncSource
 from grouprl.records.tokens import Tokens
 from grouprl.train.export import load_trained
 from grouprl.train.loop import train
@@ -92,7 +92,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
         changes["batch"] = {"prompts": 4, "group_size": 4}
         warm(monkeypatch)
     plain = launch(tmp_path / "plain", **changes)
-    monkeypatch.setattr("grouprl.train.session.runs_ahead", lambda config: True)
+    monkeypatch.setattr("grouprl.train.session.is_asynchronous", lambda config: True)
     apart = launch(tmp_path / "apart", **changes)
     assert all(row["version"] is None for row in rollouts(plain))
     for row in rollouts(apart):
@@ -102,7 +102,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     assert found == expected
 
 
-def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
+def test_completions_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
     found, rows = slow.records, slow.rows
     assert [r["step"] for r in found] == list(range(1, STEPS + 1))
     aged = [r for r in found if "staleness_max" in r]
@@ -117,7 +117,7 @@ def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
         assert 0 <= row["step"] - 1 - min(row["version"]) <= 2
 
 
-def test_answers_span_versions(slow: Run) -> None:
+def test_completions_span_versions(slow: Run) -> None:
     used = [row for row in slow.rows if row["used"]]
     spans = {
         step: [len(set(row["version"])) > 1 for row in used if row["step"] == step] for step in range(1, STEPS + 1)
@@ -153,7 +153,7 @@ def _laid_out(rows: list[list[float]], fill: float) -> torch.Tensor:
     return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
 
 
-def test_old_log_probs_of_older_answers_are_computed_anew(slow: Run) -> None:
+def test_old_log_probs_of_older_completions_are_computed_anew(slow: Run) -> None:
     older = [r for r in slow.records if r.get("staleness_max")]
     assert all("kl_behavior" in r for r in older)
     assert all(r["kl_old"] < 1e-9 for r in older), "the ratio to the policy at the start of the update is 1"
@@ -168,7 +168,7 @@ def test_failing_rewards_are_counted_as_in_other_runs(slow: Run) -> None:
     assert all("none below c" in problem for problem in problems)
 
 
-def test_several_samplers_draw_the_same_questions_in_the_same_order(
+def test_several_samplers_draw_the_same_prompts_in_the_same_order(
     tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm(monkeypatch)
@@ -189,7 +189,7 @@ def test_several_samplers_draw_the_same_questions_in_the_same_order(
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
     code = (
-        "import sys, grouprl.train.loop, grouprl.orchestrator.asynchronous.ahead\n"
+        "import sys, grouprl.train.loop, grouprl.orchestrator.asynchronous.source\n"
         "print('grouprl.orchestrator.asynchronous.worker' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -278,14 +278,14 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm(monkeypatch)
-    pids, advance = watched(monkeypatch), Ahead.advance
+    pids, advance = watched(monkeypatch), AsyncSource.advance
 
-    def killed(self: Ahead, gathered: Any) -> dict[str, float]:
+    def killed(self: AsyncSource, rollout: Any) -> dict[str, float]:
         if self.context.step == 3 and len(pids) == 1:
             os.kill(pids[0], signal.SIGKILL)
-        return advance(self, gathered)
+        return advance(self, rollout)
 
-    monkeypatch.setattr(Ahead, "advance", killed)
+    monkeypatch.setattr(AsyncSource, "advance", killed)
     changes = {"run": {"threads": 1, "async_steps": 1, "checkpoint_every": 1}}
     with pytest.raises(RunError, match="was ended by the signal SIGKILL"):
         launch(tmp_path / "run", **changes)

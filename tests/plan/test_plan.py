@@ -350,7 +350,7 @@ def test_a_task_without_forms_is_refused_where_only_forms_earn():
     assert any("never earn more" in s for s in without_effect(config, parallel, facts_of(config, parallel, 16, task)))
 
 
-def test_answers_that_do_not_fit():
+def test_completions_that_do_not_fit():
     assert room(64, 10, 54) == []
     assert room(None, 10, 10_000) == []
     (reason,) = make(model={"tiny": {"max_positions": 20}}).refusals
@@ -451,8 +451,8 @@ def test_defaults_are_not_complained_about():
 
 def test_notes():
     assert any("gradient is biased" in note for note in make(sampling={"top_p": 0.9}).notes)
-    (note,) = [n for n in make(model={"dtype": "bfloat16", "device": "cpu"}).notes if "lose updates" in n]
-    assert "mixed keeps float32 weights. Its products are" in note
+    (note,) = [n for n in make(model={"dtype": "bfloat16", "device": "cpu"}).notes if "small updates" in n]
+    assert "mixed keeps float32 weights alone. Its products are" in note
     assert "slow on" not in note
     assert any("a killed run starts over" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
 
@@ -481,7 +481,7 @@ def test_notes():
         ("vapo", "value_pretraining: 50 × 6 = 300 completions before the first step"),
     ],
 )
-def test_the_plan_says_what_else_is_drawn(method, said):
+def test_the_plan_says_what_else_is_sampled(method, said):
     found = make(method=method, batch={"prompts": 2, "group_size": 3}, data={"prompts": 64}).extra_samples
     assert bool(found) == bool(said)
     assert not said or found[0].startswith(said)
@@ -523,7 +523,7 @@ def test_hints_need_room():
     assert "a prompt of 14 tokens" in refused("ghpo", 24)[0]
 
 
-def test_cut_thoughts_need_room_for_their_answers():
+def test_cut_thoughts_need_room_for_their_completions():
     task = load_task("ponder")
     facts = facts_of(parse_config({}), compose("brpo").method, 15, task)
     assert BudgetCuts().behind(task, facts) == len(task.ellipsis + task.thought_end) + 15

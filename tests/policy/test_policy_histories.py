@@ -60,9 +60,9 @@ def test_a_pass_by_hand():
     assert plan.ids_s.tolist() == [1, 5, 4, 7]
     assert plan.position_s.tolist() == [0, 1, 2, 3]
     assert plan.place_m is not None
-    assert plan.kept_u is not None
-    assert plan.kept_u.tolist() == [1, 2, 3], "the prompt's first token predicts nothing"
-    assert plan.kept_u[plan.state_n[plan.place_m]].tolist() == [1, 2, 1, 2, 3]
+    assert plan.needed_u is not None
+    assert plan.needed_u.tolist() == [1, 2, 3], "the prompt's first token predicts nothing"
+    assert plan.needed_u[plan.state_n[plan.place_m]].tolist() == [1, 2, 1, 2, 3]
     assert plan.target_n[plan.place_m].tolist() == [4, 6, 4, 7, 8]
     assert len(plan.target_n) == 4, "4 after 1 5 is predicted once for both"
     long, short = sorted(plan.blocks, key=lambda block: -block.token_rl.shape[1])

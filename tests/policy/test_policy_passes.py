@@ -13,8 +13,8 @@ from grouprl.policy.passes import (
     PassSettings,
     bins,
     bytes_per_token,
+    checkpointing_threshold,
     free_bytes,
-    kept_tokens,
     layers_of,
     padding_ratio,
     shares,
@@ -198,9 +198,9 @@ def test_checkpointing_keeps_layer_inputs_alone(engine):
 
 
 def test_checkpointing_is_chosen_by_memory():
-    assert kept_tokens("on", 8, None) == 0
-    assert kept_tokens("off", 8, 1000) == kept_tokens("auto", 8, None) == math.inf
-    assert kept_tokens("auto", 8, 1000) == 50
+    assert checkpointing_threshold("on", 8, None) == 0
+    assert checkpointing_threshold("off", 8, 1000) == checkpointing_threshold("auto", 8, None) == math.inf
+    assert checkpointing_threshold("auto", 8, 1000) == 50
     assert free_bytes(torch.device("cpu")) > 2**20
     config = LlamaConfig(**SIZES)  # hidden 32, intermediate 40, 4 heads of 8, 2 layers
     assert bytes_per_token(config, 4) == 2 * (8 * 32 + 4 * 40 + 2 * 32) * 4

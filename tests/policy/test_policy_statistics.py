@@ -216,7 +216,7 @@ def test_no_rows():
 # ---- influence -------------------------------------------------------------------------------------------------------
 
 
-def test_a_right_answers_own_token_has_the_largest_influence_at_the_same_state():
+def test_a_right_completions_own_token_has_the_largest_influence_at_the_same_state():
     """One state h, one right token y: s_v = (1[v=y] - p_y - p_v + |p|²) |h|², largest at v = y."""
     policy = policy_of()
     every = Tokens.of([[1, 5, 6]] * 17, [[v] for v in range(17)])
@@ -231,7 +231,7 @@ def test_a_right_answers_own_token_has_the_largest_influence_at_the_same_state()
     assert int(found.argmax()) == right
 
 
-def test_groups_without_a_right_answer_have_none_and_are_not_run(monkeypatch):
+def test_groups_without_a_right_completion_have_none_and_are_not_run(monkeypatch):
     policy = make_policy()
     found = policy.statistics(TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT)["influence"]
     assert (found[GROUP == 3] == 0).all()
@@ -249,7 +249,7 @@ def test_influence_of_a_group_does_not_depend_on_other_groups():
     torch.testing.assert_close(alone["influence"], together[rows][:, : alone["influence"].shape[1]])
 
 
-def test_only_written_tokens_of_right_answers_count():
+def test_only_written_tokens_of_right_completions_count():
     """Two correct completions of which one is masked out altogether are as one correct completion."""
     policy = policy_of()
     mask_bt = TOKENS.present_bt() & (torch.arange(len(TOKENS)) != 2)[:, None]
@@ -300,7 +300,7 @@ def test_all_tokens_sum_to_one_and_no_more_can_be_had():
 
 @BOTH
 @torch.no_grad()
-def test_responses_scored_as_answers_to_other_prompts(engine):
+def test_responses_scored_as_completions_to_other_prompts(engine):
     policy = policy_of(engine=engine, temperature=0.7)
     prompts = [[1, *range(3, 3 + row % 4)] for row in range(len(TOKENS))]
     found = policy.cross_logp(TOKENS, prompts).logp_bt
@@ -329,7 +329,7 @@ def dense_norm(policy, row, parameters):
 
 @pytest.mark.parametrize(("family", "engine"), [("llama", "lean"), *CASES[-4:]])
 @pytest.mark.parametrize("block", ["embedding", "head", "trainable"])
-def test_gradient_norms_are_those_of_each_answer_by_itself(family, engine, block):
+def test_gradient_norms_are_those_of_each_completion_by_itself(family, engine, block):
     policy = policy_of(family, engine, temperature=0.7)
     layers = {"embedding": policy.model.get_input_embeddings, "head": policy.model.get_output_embeddings}
     parameters = [layers[block]().weight] if block in layers else list(policy.model.parameters())

@@ -27,7 +27,7 @@ def test_the_text_with_an_unknown_character_is_named(policy: CausalPolicy) -> No
         policy.encode_prompts(["1+2=", "3x4="])
 
 
-def test_many_answers_are_decoded_as_the_tokenizer_does(policy: CausalPolicy) -> None:
+def test_many_completions_are_decoded_as_the_tokenizer_does(policy: CausalPolicy) -> None:
     rows = [[*policy.encode("1+2=3"), 2], [1, *policy.encode("9"), 2, 0, 0], [2], []]
     plain = policy.tokenizer
     assert policy.decode_all(rows) == ["1+2=3", "9", "", ""]

@@ -196,12 +196,12 @@ def test_programs_run_and_the_shortest_is_the_shortest():
 
 
 def test_speed_up_needs_no_thought_to_pass():
-    question = {"number": 6, "program": "iiiiii", "least": 4}
+    example = {"number": 6, "program": "iiiiii", "least": 4}
     gain = 0.5 * (0.5 + 0.5 * math.tanh(1 / 3))
-    assert speed_up("6.3.1|idid", **question) == {"improvement": pytest.approx(gain), "format": 0.2, "correct": 1}
-    assert speed_up("|idid", **question) == {"improvement": pytest.approx(gain), "format": 0, "correct": 1}
-    assert speed_up("6.3|iiiiii", **question)["improvement"] == 0.25
-    assert speed_up("6|6", **question) == {"improvement": -0.5, "format": 0, "correct": 0}
+    assert speed_up("6.3.1|idid", **example) == {"improvement": pytest.approx(gain), "format": 0.2, "correct": 1}
+    assert speed_up("|idid", **example) == {"improvement": pytest.approx(gain), "format": 0, "correct": 1}
+    assert speed_up("6.3|iiiiii", **example)["improvement"] == 0.25
+    assert speed_up("6|6", **example) == {"improvement": -0.5, "format": 0, "correct": 0}
 
 
 # --- screens: in parts, and a critic --------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def samples(completions: int = 3, **config: Any) -> ScoredSamples:
     return collector.sample(requests)
 
 
-def test_groups_are_of_question_and_agent() -> None:
+def test_groups_are_of_prompt_and_agent() -> None:
     rows = samples()
     assert set(rows.ordinal_b.tolist()) == {4, 7}
     np.testing.assert_array_equal(rows.group_b, rows.ordinal_b * 2 + rows.extras["agent_b"])
@@ -217,11 +217,11 @@ def test_an_episode_is_dropped_whole_and_counts_once(mode: Any) -> None:
     assert len(errors.state_dict()["recent"]) == 24
     of_bad_b = np.isin(rows.extras["keys.episode"], list(bad))
     if mode == "zero":
-        assert rows.kept_b.all()
+        assert rows.valid_b.all()
         assert not rows.scores.reward_b[failed_b].any()
     else:
         gone_b = of_bad_b if mode == "drop_row" else rows.ordinal_b == 0
-        np.testing.assert_array_equal(rows.kept_b, ~gone_b)
+        np.testing.assert_array_equal(rows.valid_b, ~gone_b)
 
 
 def test_evaluation_counts_episodes() -> None:
@@ -231,7 +231,7 @@ def test_evaluation_counts_episodes() -> None:
     assert found.samples[0].completion.startswith("boss> ")
 
 
-def test_demonstrations_may_have_more_rows_than_questions() -> None:
+def test_demonstrations_may_have_more_rows_than_prompts() -> None:
     task = toy_envs.TeamTask()
     numbered_examples = [(i, task.example("train", i)) for i in range(12)]
     batch = demonstration_batch(policy(), task, numbered_examples, 0)

@@ -88,6 +88,6 @@ def test_the_plan_shows_the_difference() -> None:
     assert not measured(policy(CHATML), task, requested, 4).notes
 
 
-def test_single_answers_have_no_history() -> None:
+def test_single_completions_have_no_history() -> None:
     made = plan(parse_config(run_config(task="addition", sampling={"history": "append"})))
     assert "sampling.history has no effect: the task has a single turn" in made.idle

@@ -394,9 +394,9 @@ def test_names_of_agents(agents):
 
 
 def test_a_column_may_bear_the_name_of_the_prompt():
-    question = Example("sum", "3+4=", {"answer": "7", "prompt": "3+4=", "base_url": "nowhere"})
+    example = Example("sum", "3+4=", {"answer": "7", "prompt": "3+4=", "base_url": "nowhere"})
     environment = program("answer_once").environment()
     try:
-        assert "3+4=" in environment.reset(question, 0).text
+        assert "3+4=" in environment.reset(example, 0).text
     finally:
         environment.close()

@@ -34,7 +34,7 @@ def rows_seen(monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("prompts", [PROMPTS, [[1, 5, 6], [1, 9, 9]]])
 @pytest.mark.parametrize("way", ["few rows", "many rows", "prompts stored once"])
-def test_what_is_drawn_stays_the_same(family, prompts, way, monkeypatch):
+def test_what_is_sampled_stays_the_same(family, prompts, way, monkeypatch):
     policy = make_policy(family, torch.float64)
     precise_norms(policy.model)
     if way == "prompts stored once":
@@ -64,7 +64,7 @@ def test_the_decoder_goes_on_once_for_each_history(monkeypatch):
     assert seen[0] < 24
 
 
-def test_greedy_answers_are_one_row_for_each_prompt(monkeypatch):
+def test_greedy_completions_are_one_row_for_each_prompt(monkeypatch):
     policy, seen = make_policy(), rows_seen(monkeypatch)
     sampled(policy, monkeypatch, greedy=True, n=8)
     assert set(seen) <= {1, 2, 3}

@@ -56,7 +56,7 @@ def test_draw_needs_no_normalisation():
     assert sample(torch.tensor([[1.0, 3.0]]), torch.tensor([0.24], dtype=torch.float64)).item() == 0
 
 
-def test_drawn_frequencies():
+def test_sampled_frequencies():
     p = torch.tensor([0.5, 0.3, 0.15, 0.05])
     u = torch.from_numpy(uniforms([11], 20_000)[0])
     counts = torch.bincount(sample(p.expand(len(u), -1), u), minlength=4)

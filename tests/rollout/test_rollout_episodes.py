@@ -64,7 +64,7 @@ def test_rows_are_actions_and_observations_in_order(policy):
     assert episodes.valid_bs.tolist() == [[True, False, False], [True] * 3, [True, True, False]]
 
 
-def test_an_action_holds_the_end_token_that_was_drawn(policy):
+def test_an_action_holds_the_end_token_that_was_sampled(policy):
     episodes = go(policy, starts=counting(*[3] * 24))
     actions = [ids for row in range(24) for turn, ids in segments(episodes, row) if turn >= 0]
     ended = [ids[-1] in policy.eos_ids for ids in actions]
@@ -100,7 +100,7 @@ def test_an_episode_does_not_depend_on_its_neighbours(policy):
     assert turned.rollout.response_ids == together.rollout.response_ids[::-1]
 
 
-def test_turns_have_draws_of_their_own(policy):
+def test_turns_have_samples_of_their_own(policy):
     """With equal observations and seeds the turns of an episode would be copies of each other."""
     episodes = go(policy, starts=counting(*[4] * 8))
     firsts = [[ids for turn, ids in segments(episodes, row) if turn >= 0] for row in range(8)]

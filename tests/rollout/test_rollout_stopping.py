@@ -30,7 +30,7 @@ def sampled(policy: Any, *stop: str, n: int = 200, tokens: int = 12) -> Any:
     return generate(policy, prompts, n=n, max_new_tokens=tokens, seeds=list(range(n)), stop_texts=stop)
 
 
-def test_answers_end_where_a_text_is_complete_and_are_the_same_until_then(policy: Any) -> None:
+def test_completions_end_where_a_text_is_complete_and_are_the_same_until_then(policy: Any) -> None:
     free, bound = sampled(policy), sampled(policy, "ab", "k")
     texts = policy.decode_all(bound.response_ids)
     ended = 0

@@ -44,7 +44,7 @@ def test_a_lost_prompt_is_offered_once_more_and_then_left_out() -> None:
     later = indices(stream, 20)
     assert first[2] not in later
     assert set(later) == set(first) - {first[2]}
-    assert stream.aside.left_out == 1
+    assert stream.aside.excluded == 1
     assert [own.prompt for own in stream.aside.prompts] == ["p"]
 
 
@@ -97,8 +97,8 @@ def lost_scores(groups: int, size: int, bad: set[int], *, each: int) -> tuple[Sc
 def test_bad_prompts_cost_themselves_whatever_the_size_of_their_group(size: int, order: str) -> None:
     bad = {"first": set(range(16)), "last": set(range(240, 256)), "spread": set(range(0, 256, 16))}[order]
     scores, group_b = lost_scores(256, size, bad, each=size)
-    kept_b = ErrorPolicy().apply(scores, group_b)
-    assert set(group_b[~kept_b].tolist()) == bad
+    valid_b = ErrorPolicy().apply(scores, group_b)
+    assert set(group_b[~valid_b].tolist()) == bad
 
 
 def test_systematic_failure_ends_the_run_in_words() -> None:

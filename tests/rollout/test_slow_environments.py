@@ -57,7 +57,7 @@ def identical(one: Episodes, two: Episodes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_the_order_of_the_answers_every_bit_is_the_same(
+def test_whatever_the_order_of_the_completions_every_bit_is_the_same(
     policy: CausalPolicy, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr("grouprl.rollout.rounds.PATIENCE", -1.0)

@@ -239,14 +239,14 @@ def test_whether_it_compiles_never_raises(text):
 def test_the_task_code(level):
     task = load_task({"name": "code", "level": level})
     for index in range(100):
-        question = task.example("train", index)
-        assert question.level == level
-        right = task.solution(question)
-        for text in (question.prompt, right, task.demonstration(question, 0)):
+        example = task.example("train", index)
+        assert example.level == level
+        right = task.solution(example)
+        for text in (example.prompt, right, task.demonstration(example, 0)):
             assert set(text) <= set(task.alphabet)
-        assert max(len(right), len(task.demonstration(question, 0))) < task.max_new_tokens
-        assert all(eval(right, {"x": x}) == y for x, y in question.columns["tests"])
-        assert split_of(str(question.prompt)) == "train"
+        assert max(len(right), len(task.demonstration(example, 0))) < task.max_new_tokens
+        assert all(eval(right, {"x": x}) == y for x, y in example.columns["tests"])
+        assert split_of(str(example.prompt)) == "train"
     assert check_reward(task.reward, task.reward_examples()) == 9
 
 
@@ -262,8 +262,8 @@ def test_every_right_expression_of_the_task_counts_and_no_other():
 
 def test_demonstrations_are_right_in_about_half():
     task = CodeTask(sandbox=SandboxSettings(seconds=2))
-    questions = [task.example("train", index) for index in range(300)]
-    right = [all(eval(task.demonstration(q, 0), {"x": x}) == y for x, y in q.columns["tests"]) for q in questions]
+    examples = [task.example("train", index) for index in range(300)]
+    right = [all(eval(task.demonstration(q, 0), {"x": x}) == y for x, y in q.columns["tests"]) for q in examples]
     assert 0.4 < sum(right) / len(right) < 0.75
 
 

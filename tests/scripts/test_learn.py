@@ -97,7 +97,7 @@ def test_a_page_lists_what_did_not_learn():
     assert "| `grpo` | 1 of 1 | 0.400 [0.380, 0.420] | 0.900 [0.880, 0.920] |" in page
 
 
-def test_the_control_s_reward_ignores_the_answer_but_its_verdict_does_not():
+def test_the_control_s_reward_ignores_the_completion_but_its_verdict_does_not():
     values = [learn.coin(text, answer="abc")["reward"] for text in map(str, range(200))]
     assert 60 < sum(values) < 140
     assert learn.coin("abc", answer="abc")["correct"] == 1.0

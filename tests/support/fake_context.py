@@ -161,7 +161,7 @@ class FakeContext:
             ),
             texts=tuple("right" if r else "wrong" for r in right),
             scores=Scores(correct_b.astype(float), {}, correct_b, np.array(["ok"] * len(rows)), []),
-            kept_b=np.ones(len(rows), dtype=bool),
+            valid_b=np.ones(len(rows), dtype=bool),
             source_b=np.array([a.source for a, _ in rows], dtype=np.int64),
             foreign_b=np.array([a.temperature not in (None, self.temperature) for a, _ in rows], dtype=bool),
             extras={f"keys.{n}": np.array([a.keys.get(n, 0) for a, _ in rows], dtype=np.int64) for n in names},

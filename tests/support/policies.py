@@ -84,7 +84,7 @@ def make_tokens(prompts, per_prompt, longest, seed=0, shortest=1):
 def kept_rows(policy, prompts, held, names, **settings):
     """What `decode` writes behind `prompts`, known by `names` in `held`."""
     requests = [replace(r, name=n) for r, n in zip(requests_of(prompts, **settings), names, strict=True)]
-    written = decode(policy, requests, kept=held)
+    written = decode(policy, requests, cache=held)
     return Rollout(
         tuple(r.prompt for r in requests), written.ids, written.logp_bt, written.entropy_bt, written.truncated_b
     )

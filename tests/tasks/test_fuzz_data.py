@@ -88,10 +88,10 @@ def test_good_rows_come_out_as_they_are(folder: Path, table: list[dict[str, str]
     content = bom + end.join(json.dumps(row, ensure_ascii=False) for row in table)
     task = tried(folder, "good.jsonl", content.encode())
     assert task is not None
-    questions = [task.example("train", i) for i in range(task.size("train"))]
-    assert [dict(q.columns) for q in questions] == table
-    assert [q.prompt for q in questions] == [row["prompt"] for row in table]
-    assert len({q.id for q in questions}) == len(table)
+    examples = [task.example("train", i) for i in range(task.size("train"))]
+    assert [dict(q.columns) for q in examples] == table
+    assert [q.prompt for q in examples] == [row["prompt"] for row in table]
+    assert len({q.id for q in examples}) == len(table)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_any_options(folder: Path, chosen: dict[str, Any]) -> None:
         return
     for split in ("train", "eval"):
         for i in range(task.size(split) or 0):
-            question = task.example(split, i)
-            task.hints(question), task.variants(question), task.demonstration(question, 0)
+            each = task.example(split, i)
+            task.hints(each), task.variants(each), task.demonstration(each, 0)
 
 
 @FAST

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from grouprl.core.errors import InputError
+from grouprl.records.examples import prompt_text
 from grouprl.rewards import score
 from grouprl.tasks import load_task
 
@@ -89,6 +90,22 @@ def test_chat_messages():
     assert plain == ({"role": "system", "content": "S"}, {"role": "user", "content": "0+1="})
 
 
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"x": 1}}}
+
+
+def test_chat_messages_keep_their_calls_and_show_them():
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL], "name": None},
+        {"role": "tool", "content": "2", "tool_call_id": "a", "name": "add"},
+    ]
+    found = jsonl([{"prompt": messages, "answer": "4"}], eval_fraction=0).example("train", 0).prompt
+    assert found[1] == {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    assert found[2] == messages[2]
+    shown = 'user: Hi\nassistant: {"name": "add", "arguments": {"x": 1}}\ntool: 2'
+    assert prompt_text(found) == shown
+
+
 def test_demonstrations_from_a_column():
     task = jsonl([*ROWS[:2], {**ROWS[2], "hint": None}], demonstration="hint", eval_fraction=0)
     assert [task.demonstration(task.example("train", index), 0) for index in range(3)] == ["near 0", "near 1", None]
@@ -138,6 +155,9 @@ def test_another_prompt_column():
         ([{"prompt": [{"role": "usr", "content": "x"}], "answer": 1}], {}, "chat message in line 1 .* 'role' among"),
         ([{"prompt": ["x"], "answer": 1}], {}, "chat message in line 1"),
         ([{"prompt": [{"role": "user"}], "answer": 1}], {}, "text 'content'"),
+        ([{"prompt": [{"role": "assistant", "tool_calls": "add"}], "answer": 1}], {}, "'tool_calls', are a list"),
+        ([{"prompt": [{"role": "assistant", "tool_calls": [{"name": "add"}]}], "answer": 1}], {}, "'tool_calls', are"),
+        ([{"prompt": [{"role": "user", "content": "x", "nmae": "y"}], "answer": 1}], {}, "Did you mean 'name'"),
         (
             [{"prompt": [{"role": "system", "content": "x"}], "answer": 1}],
             {"system": "y"},

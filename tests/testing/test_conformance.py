@@ -209,7 +209,7 @@ def test_the_sampler_of_vectors_conforms() -> None:
         check_sync(sampler, policy, sample=lambda sampler=sampler, requests=requests: sampler.sample(requests))
 
 
-def test_actions_are_drawn_from_the_distribution_that_is_scored() -> None:
+def test_actions_are_sampled_from_the_distribution_that_is_scored() -> None:
     policy = Mlp(Build(POLE, seed=3), hidden=[8])
     with torch.no_grad():
         policy.module["mean"][-1].bias.copy_(torch.tensor([0.0, 1.0]))

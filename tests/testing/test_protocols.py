@@ -16,7 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from ahead_runs import run_config
+from async_runs import run_config
 from chat_policies import chatting
 from grouprl.config.run import Config, parse_config
 from grouprl.core.errors import InputError
@@ -26,7 +26,7 @@ from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.orchestrator.asynchronous.worker import WorkerSampler as ChildSampler
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
-from grouprl.orchestrator.step import gather
+from grouprl.orchestrator.step import collect_rollout
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
@@ -293,7 +293,7 @@ class Counting(LocalSampler):
 
 
 @pytest.fixture
-def rows_drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def rows_sampled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows the local decoder wrote, call by call."""
     rows: list[int] = []
     write = decoding._Writer.write
@@ -333,9 +333,11 @@ def run_with(folder: Path, config: Config, engine: Any) -> Path:
     ],
     ids=["single completions", "episodes", "a temperature rule", "a greedy baseline", "asynchronous"],
 )
-def test_a_run_draws_nothing_past_its_sampler(config: dict[str, Any], rows_drawn: list[int], tmp_path: Path) -> None:
+def test_a_run_samples_nothing_past_its_sampler(
+    config: dict[str, Any], rows_sampled: list[int], tmp_path: Path
+) -> None:
     run_with(tmp_path / "run", small(**config), Counting)
-    assert sum(rows_drawn) == Counting.passed > 0
+    assert sum(rows_sampled) == Counting.passed > 0
 
 
 def noting(sample: Any, passed: list[int]) -> Any:
@@ -348,7 +350,7 @@ def noting(sample: Any, passed: list[int]) -> Any:
     return noted
 
 
-def test_the_sampler_process_draws_nothing_past_its_sampler(rows_drawn: list[int], monkeypatch: Any) -> None:
+def test_the_sampler_process_samples_nothing_past_its_sampler(rows_sampled: list[int], monkeypatch: Any) -> None:
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
     for task in ("addition", "guess"):
         config = small(task, run={"threads": 1, "async_steps": 1})
@@ -361,30 +363,30 @@ def test_the_sampler_process_draws_nothing_past_its_sampler(rows_drawn: list[int
         own = child.collector.sampler
         assert isinstance(own, InFlight)
         monkeypatch.setattr(own, "_sample", noting(own._sample, passed))
-        before = sum(rows_drawn)
+        before = sum(rows_sampled)
         requests = PromptStream(child.collector.task, 0, None).requests(2, 3)
         sampled = child.sample(requests)
-        assert sum(rows_drawn) - before == sum(passed) >= len(sampled)
+        assert sum(rows_sampled) - before == sum(passed) >= len(sampled)
         assert set(np.unique(sampled.extras["version_bt"])) <= {-1, 0}
 
 
-def test_an_evaluation_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> None:
+def test_an_evaluation_samples_nothing_past_its_sampler(rows_sampled: list[int]) -> None:
     for task in (load_task("addition", 0), load_task("guess", 0)):
         policy = tiny_policy(task.alphabet)
-        before, passed = sum(rows_drawn), Counting.passed
+        before, passed = sum(rows_sampled), Counting.passed
         sampler = Counting(policy)
         found = evaluate(policy, task, prompts=3, samples=2, max_new_tokens=6, sampler=sampler)
-        assert sum(rows_drawn) - before == Counting.passed - passed >= 9
+        assert sum(rows_sampled) - before == Counting.passed - passed >= 9
         assert found == evaluate(policy, task, prompts=3, samples=2, max_new_tokens=6)
 
 
-def test_a_server_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> None:
+def test_a_server_samples_nothing_past_its_sampler(rows_sampled: list[int]) -> None:
     policy = chatting()
     drawing = BatchedSampling(policy, 8, Counting(policy))
     completions = [drawing.sample(SampleJob(tuple(policy.encode("Hello")), 50, seed)) for seed in range(3)]
     assert all(len(answer.result(30).ids) for answer in completions)
     drawing.close()
-    assert sum(rows_drawn) == Counting.passed >= 3
+    assert sum(rows_sampled) == Counting.passed >= 3
 
 
 # --- the engine may be exchanged -----------------------------------------------------------------------------------
@@ -402,13 +404,13 @@ def test_old_log_probs_are_computed_anew_unless_the_sampler_says_that_they_are_e
     """The weights are float32, so the type of the policy alone would have the sampler's log-probs taken as old ones."""
     config = small(task, warmup={"steps": 0})
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=_shifted, exact=exact))
-    gathered = gather(session.context)
-    assert gathered is not None
-    batch = _batch(session, gathered.wanted)
+    rollout = collect_rollout(session.context)
+    assert rollout is not None
+    batch = _batch(session, rollout.wanted)
     assert batch is not None
     assert batch.old_bt is not None
     assert batch.behavior_bt is not None
-    own_bt, mask_bt = session.policy.logp(gathered.wanted.tokens).logp_bt[:, : batch.size[1]], batch.mask_bt
+    own_bt, mask_bt = session.policy.logp(rollout.wanted.tokens).logp_bt[:, : batch.size[1]], batch.mask_bt
     torch.testing.assert_close(batch.behavior_bt[mask_bt], own_bt[mask_bt] - 0.3, atol=1e-4, rtol=0)
     old_bt = own_bt - 0.3 if exact else own_bt
     torch.testing.assert_close(batch.old_bt[mask_bt], old_bt[mask_bt], atol=1e-4, rtol=0)
@@ -447,8 +449,8 @@ def test_versions_never_go_back_and_belong_to_the_policy_in_training() -> None:
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_both_sources_of_samples_are_sources(ahead: int, tmp_path: Path) -> None:
     session = started(tmp_path / "run", LocalSampler, steps=3, run={"threads": 1, "async_steps": ahead})
-    source = session.context.rounds
-    assert source.ahead == bool(ahead)
+    source = session.context.sample_source
+    assert source.asynchronous == bool(ahead)
     assert isinstance(source, SampleSource)
 
     def groups(found: Any) -> Sequence[int]:
@@ -461,7 +463,7 @@ def test_both_sources_of_samples_are_sources(ahead: int, tmp_path: Path) -> None
 
 def test_a_source_that_returns_a_prompt_twice_is_found_out() -> None:
     class Twice:
-        ahead = False
+        asynchronous = False
 
         def begin(self, say: Any) -> None: ...
 

@@ -345,9 +345,24 @@ def test_an_episode_of_calls_and_an_answer():
     assert not two.valid
     last = environment.step(" 3\n")
     assert (last.reward, last.terminated) == (1.0, True)
-    assert environment.score() == {"correct": 1.0, "#tool_calls": 2.0, "#malformed_calls": 1.0, "#failed_calls": 1.0}
+    counts = {"#tool_calls": 2.0, "#used_results": 1.0, "#malformed_calls": 1.0, "#failed_calls": 1.0}
+    assert environment.score() == {"correct": 1.0, **counts}
     environment.close()
     environment.close()
+
+
+def test_a_result_is_used_once_by_a_later_call_or_the_answer_and_not_by_the_call_it_came_from():
+    environment, _ = began(answer="10")
+    environment.step(JSON.write("add", {"first": 3, "second": 0}))
+    assert environment.score()["#used_results"] == 0.0
+    environment.step(JSON.write("add", {"first": 3, "second": 7}))
+    assert environment.score()["#used_results"] == 1.0
+    environment.step("no idea")
+    assert environment.score()["#used_results"] == 1.0
+    other, _ = began(answer="10")
+    other.step(JSON.write("add", {"first": 3, "second": 7}))
+    other.step("It is 10, since 3 + 7 = 10")
+    assert other.score()["#used_results"] == 1.0
 
 
 def test_chat_prompts_keep_their_messages():
@@ -422,13 +437,13 @@ def test_tools_of_a_file_beside_the_questions_of_another_task(tmp_path):
     file.write_text(FILE)
     spec = {"name": f"tools:{file}:times,half", "of": {"name": "multiplication", "level": 1}, "form": "compact"}
     task = load_task(spec, seed=3)
-    question = task.example("train", 5)
-    assert question == load_task({"name": "multiplication", "level": 1}, seed=3).example("train", 5)
-    a, b = map(int, question.prompt[:-1].split("*"))
-    right = question.columns["answer"]
-    assert task.reward(f"times({a},{b})\n=|{right}", **question.columns) == 1
-    assert task.reward(f"half({a})\n=|1{right}", **question.columns) == 0
-    assert task.reward(task.solution(question), **question.columns) == 1
+    example = task.example("train", 5)
+    assert example == load_task({"name": "multiplication", "level": 1}, seed=3).example("train", 5)
+    a, b = map(int, example.prompt[:-1].split("*"))
+    right = example.columns["answer"]
+    assert task.reward(f"times({a},{b})\n=|{right}", **example.columns) == 1
+    assert task.reward(f"half({a})\n=|1{right}", **example.columns) == 0
+    assert task.reward(task.solution(example), **example.columns) == 1
     assert task.fingerprint() != load_task(spec, seed=4).fingerprint()
     task._toolbox.close()
 
@@ -439,10 +454,10 @@ def test_an_expert_demonstrates_calls_and_answers(tmp_path):
     of = {"name": "multiplication", "level": 1}
     spec = {"name": f"tools:{file}:times", "of": of, "form": "compact", "expert": f"{file}:expert"}
     task = load_task(spec)
-    question = task.example("train", 0)
+    example = task.example("train", 0)
     environment = task.environment()
-    environment.reset(question, 0)
-    a, b = (int(number) for number in question.prompt[:-1].split("*"))
+    environment.reset(example, 0)
+    a, b = (int(number) for number in example.prompt[:-1].split("*"))
     call = environment.demonstrate(random.Random(0))
     assert call == f"times({a},{b})"
     assert environment.step(call).observation.text == f"{a * b}>"
@@ -451,7 +466,7 @@ def test_an_expert_demonstrates_calls_and_answers(tmp_path):
     assert not hasattr(load_task({**spec, "expert": None}).environment(), "demonstrate")
     assert task.needs_clock
     mute = load_task({**spec, "expert": f"{file}:mute"}).environment()
-    mute.reset(question, 0)
+    mute.reset(example, 0)
     with pytest.raises(InputError, match="a demonstrated turn is a text"):
         mute.demonstrate(random.Random(0))
     task._toolbox.close()
@@ -492,26 +507,26 @@ def test_python_as_a_tool():
 def test_the_task_python_tool(level):
     task = load_task({"name": "python_tool", "level": level})
     for index in range(50):
-        question = task.example("train", index)
-        expression, answer = question.columns["expression"], question.columns["answer"]
+        example = task.example("train", index)
+        expression, answer = example.columns["expression"], example.columns["answer"]
         assert eval(expression) == int(answer) >= 0
         assert max(len(f"p({expression})"), len(answer) + 1) + 1 <= task.max_new_tokens
         assert len(answer) <= task._toolbox.longest
-        for text in (question.prompt, task.solution(question), f"p({expression})", answer + ">"):
+        for text in (example.prompt, task.solution(example), f"p({expression})", answer + ">"):
             assert set(text) <= set(task.alphabet)
     assert check_reward(task.reward, task.reward_examples()) == 4
-    assert task.reward(f"p({expression})\n={answer}", **question.columns) == 1
+    assert task.reward(f"p({expression})\n={answer}", **example.columns) == 1
 
 
 def test_demonstrations_of_the_python_tool_are_imperfect():
     task = PythonToolTask(digits=1, operations=1)
-    questions = [task.example("train", index) for index in range(100)]
-    shown = [task.demonstration(question, 0) for question in questions]
-    scores = score(task.reward, shown, [q.columns for q in questions], ids=[q.id for q in questions])
+    examples = [task.example("train", index) for index in range(100)]
+    shown = [task.demonstration(example, 0) for example in examples]
+    scores = score(task.reward, shown, [q.columns for q in examples], ids=[q.id for q in examples])
     assert 0.3 < scores.reward_b.mean() < 0.85
     assert set("".join(shown)) <= set(task.alphabet + "\n")
     perfect = PythonToolTask(digits=1, operations=1, noise=0)
-    assert all(perfect.reward(perfect.demonstration(q, 0), **q.columns) == 1 for q in questions[:20])
+    assert all(perfect.reward(perfect.demonstration(q, 0), **q.columns) == 1 for q in examples[:20])
     assert task._toolbox.hits > 0
 
 
@@ -628,10 +643,10 @@ def test_a_turn_of_endless_calls_is_cut():
 def test_what_python_says_beside_the_alphabet_is_a_failed_call(said):
     task = PythonToolTask(digits=1, operations=1)
     environment = task.environment()
-    question = task.example("train", 0)
-    environment.reset(question, 0)
+    example = task.example("train", 0)
+    environment.reset(example, 0)
     step = environment.step(f"p({said})")
     assert step.observation.text == "!>"
     assert environment.score()["#failed_calls"] == 1
     assert set(step.observation.text) <= set(task.alphabet)
-    assert environment.step(task.solution(question)).reward == 1
+    assert environment.step(task.solution(example)).reward == 1

@@ -121,9 +121,9 @@ def test_a_server_on_the_network(tmp_path):
 
 def test_a_task_with_a_servers_tools():
     task = load_task({"name": f"mcp:{COMMAND}", "of": "summands", "names": ["add"], "turns": 3})
-    question = Example("sum", "3+4=", {"answer": "7", "total": 7})
+    example = Example("sum", "3+4=", {"answer": "7", "total": 7})
     environment = task.environment()
-    first = environment.reset(question, 0)
+    first = environment.reset(example, 0)
     assert [each["function"]["name"] for each in first.tools] == ["add"]
     seen = environment.step('<tool_call>{"name": "add", "arguments": {"a": 3, "b": 4}}</tool_call>')
     assert (seen.valid, seen.observation.messages[0]["content"]) == (True, "7")

@@ -221,7 +221,7 @@ def test_damaged_facts_are_named(copy: Path, damage: Callable[[Path], None]) -> 
         go_on(copy)
 
 
-def test_the_answers_before_training_may_be_lost_without_losing_the_run(copy: Path) -> None:
+def test_the_completions_before_training_may_be_lost_without_losing_the_run(copy: Path) -> None:
     cut(copy / "before.json")
     assert "before.json is damaged" in go_on(copy)
     assert json.loads((copy / "summary.json").read_text())["finished"]

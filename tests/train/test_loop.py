@@ -114,7 +114,7 @@ def test_dead_groups_only_move_nothing(tmp_path: Path, rewards: Path) -> None:
     assert [r["loss"] for r in last] == [0.0, 0.0]
 
 
-def test_refill_draws_again_for_dead_groups(tmp_path: Path) -> None:
+def test_refill_samples_again_for_dead_groups(tmp_path: Path) -> None:
     folder = launch(tmp_path / "run", method={"name": "dapo", "max_rounds": 3}, steps=1).folder
     record = records(folder, "train")[0]
     assert record["refill_rounds"] == 3 or record["groups_zero_variance"] < 1

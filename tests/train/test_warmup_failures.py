@@ -100,13 +100,13 @@ def test_a_run_goes_on_where_a_whole_step_failed(tmp_path: Path) -> None:
     ]
 
 
-def test_answers_have_the_right_words_too() -> None:
+def test_completions_have_the_right_words_too() -> None:
     words = r"^The demonstration failed; for instance sample reverse/train/4#demonstration: demonstration\(\) raised "
     with pytest.raises(RunError, match=words + "ValueError: no idea"):
         batch(Broken(length=2), [1, 4], "raise")
 
 
-def test_a_run_of_answers_goes_on_too(tmp_path: Path) -> None:
+def test_a_run_of_completions_goes_on_too(tmp_path: Path) -> None:
     """Example 0, which is looked at before the run begins, is one of those that raise."""
     task = {"name": f"{__file__}:Broken", "length": 2}
     folder = launch(tmp_path / "run", task=task, method="grpo", **settings())

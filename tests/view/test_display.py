@@ -279,7 +279,7 @@ def test_the_summary_compares_before_and_after():
     assert "—" in text  # there was no pass@16 before
 
 
-def test_answers_side_by_side_are_of_the_same_questions():
+def test_completions_side_by_side_are_of_the_same_prompts():
     before = [Sample("47+25=", "62", 0.0, False), Sample("gone", "x", 0.0, False)]
     after = [Sample("other", "y", 1.0, True), Sample("47+25=", "[b]72[/b]", 1.0, True)]
     text = shown(side_by_side(before, after))

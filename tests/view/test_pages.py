@@ -45,7 +45,7 @@ def test_the_walk_names_functions_that_exist() -> None:
     from grouprl.train import loop
 
     assert all(hasattr(Method, name) for name in ("prepare", "compute_advantages", "compute_loss_weights", "loss"))
-    assert callable(step.gather)
+    assert callable(step.collect_rollout)
     assert callable(loop._reinforce_step)
 
 

@@ -150,7 +150,7 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
         find(team / "checkpoints")
 
 
-def test_single_answers_are_episodes_of_one_turn(tmp_path: Path) -> None:
+def test_single_completions_are_episodes_of_one_turn(tmp_path: Path) -> None:
     task = {"name": "addition", "digits": 1}
     folder = launch(
         tmp_path / "run", task=task, steps=1, batch={"prompts": 2, "group_size": 2}, eval={"final_prompts": 2}

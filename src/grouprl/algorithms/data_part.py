@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-import numpy as np
-
-from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import Part, RunFacts
-from grouprl.core.batch import Batch
-from grouprl.protocols import EntropyScaling
-from grouprl.records.examples import Example, Prompt
-from grouprl.records.prompt_history import PromptHistory
-from grouprl.records.requests import RolloutRequest
-from grouprl.records.rollout import Rollout
-from grouprl.records.samples import ScoredSamples
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from grouprl.algorithms.lessons import Lesson, Shown
+    from grouprl.core.batch import Batch
+    from grouprl.protocols import EntropyScaling
+    from grouprl.records.examples import Example, Prompt
+    from grouprl.records.prompt_history import PromptHistory
+    from grouprl.records.requests import RolloutRequest
+    from grouprl.records.rollout import Rollout
+    from grouprl.records.samples import ScoredSamples
     from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]
@@ -127,7 +127,7 @@ class DataPart(Part):
     """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
     teaches: ClassVar[bool] = False
     """Whether the part has `lessons`."""
-    ahead: ClassVar[bool] = False
+    async_safe: ClassVar[bool] = False
     """Whether the part may choose for a step while the results of the steps before it are still on their way
     (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
 

@@ -212,8 +212,8 @@ class Method:
         for gate_bt in gate_bts.values():
             policy_bt = policy_bt * gate_bt
         value = policy_bt.sum()
-        left_out = {f"gated/{name}": (gate_bt == 0).to(batch.dtype) for name, gate_bt in gate_bts.items()}
-        averages = _averages({**surrogate.metrics, **left_out}, batch)
+        gated = {f"gated/{name}": (gate_bt == 0).to(batch.dtype) for name, gate_bt in gate_bts.items()}
+        averages = _averages({**surrogate.metrics, **gated}, batch)
         metrics = {"policy_loss": value.detach(), **averages, **_drift(logp_bt, batch)}
         for term in self.regularize:
             extra = token_loss(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import string
 import sys
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
-from grouprl.core.discovery import Discovered
+from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
 from grouprl.core.renamed import note_renamed, with_new_names
@@ -60,10 +59,17 @@ KINDS: dict[str, str] = {
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
 
-OLD_PARTS = {"question_advantage": "prompt_advantage", "initial_answers": "initial_completions"}
+OLD_PARTS = {
+    "question_advantage": "prompt_advantage",
+    "initial_answers": "initial_completions",
+    "kept_entropy_bonus": "top_entropy_bonus",
+}
 """What parts were called in the version before."""
 
-PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
+PARTS: dict[str, Discovered[type[Part]]] = {
+    kind: Discovered(lambda kind=kind: part_homes().get(kind, {}))  # type: ignore[misc]
+    for kind in KINDS
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class RunFacts:
     """Turns of an episode at most."""
     agents: int = 1
     """How many agents act."""
-    ahead: int = 0
+    async_steps: int = 0
     """How many steps completions may be sampled ahead of their update; 0: every completion is the current policy's."""
     fresh_old: bool = True
     """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
@@ -111,6 +117,9 @@ class Part:
     """Whether the formula needs the policy's current entropies, with gradient."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    reads_gradients: ClassVar[bool] = False
+    """Whether an update part reads or changes `.grad` itself, so that the policy cannot lie in parts on several
+    ranks."""
     also: ClassVar[Mapping[str, str]] = {}
     """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
     renamed: ClassVar[Mapping[str, str]] = {}
@@ -227,7 +236,9 @@ def _check_class(kind: str, cls: type) -> None:
 
 def _check_free(made: Any) -> None:
     """Refuse a name that another class has: a method must not change because something was imported."""
-    known = dict.get(PARTS[made.kind], made.name)  # what is registered so far; imports nothing
+    parts = PARTS[made.kind]
+    ours = made.__module__.startswith("grouprl.")  # then the names of our sources are not read: a test holds them apart
+    known = parts[made.name] if not ours and parts.home(made.name) else parts.loaded().get(made.name)
     if known is not None and _written(known) != _written(made):
         raise InputError(
             f"there are two {made.kind} parts '{made.name}': in {known.__module__} and in {made.__module__}",
@@ -263,11 +274,6 @@ def _check_templates(made: type[Part]) -> None:
                 if name not in known and not hasattr(made, name):
                     where = f"{attribute} of the part '{made.name}' names '{{{name}}}'"
                     raise InputError(where, "it must be one of the part's settings", suggest(name, known))
-
-
-def snake_case(name: str) -> str:
-    """`ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:

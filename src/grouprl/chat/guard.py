@@ -39,7 +39,7 @@ class Guard:
         try:
             self.access.check(headers)
             whole = await body.read(headers)
-            await self.app(scope, _again(whole, receive), send)
+            await self.app(scope, _replayed(whole, receive), send)
         except Refusal as error:
             self.heard(key_of(headers), error)
             await _refuse(error.status, self.told(scope["path"], error), send)
@@ -101,7 +101,7 @@ class _Body:
         return Refusal(f"The body is too large; at most {self.limits.body_bytes} bytes", status=413)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replayed(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that gives the body first, and then what else happens on the connection."""
     left = [body]
 

@@ -95,14 +95,14 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
 
     def completed(api: Api) -> Any:
         async def answer(request: Request) -> Any:
-            asked, key = await work.off(api.read, await request.body()), key_of(request.headers)
-            _check_model(backend, asked.model, key)
-            if asked.stream:
-                events = _events(api, backend, asked, key, limits.answer_seconds)
+            parsed, key = await work.off(api.read, await request.body()), key_of(request.headers)
+            _check_model(backend, parsed.model, key)
+            if parsed.stream:
+                events = _events(api, backend, parsed, key, limits.answer_seconds)
                 return StreamingResponse(events, media_type="text/event-stream")
-            waiting = backend.answer(asked, key, None)
+            waiting = backend.answer(parsed, key, None)
             completion = await _while_connected(waiting, request.receive, limits.answer_seconds)
-            return JSONResponse(await work.off(api.whole, asked, completion, backend.model))
+            return JSONResponse(await work.off(api.whole, parsed, completion, backend.model))
 
         return answer
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.discovery import method_homes
 from grouprl.core.errors import InputError, suggest
 
 FILE, TASKS = "methods/listing.json", "tasks/listing.json"
-ENTRY = re.compile(r'^@(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -41,17 +39,11 @@ class Listed:
 def listed() -> tuple[Listed, ...]:
     """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
     found = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
-    if {each["name"] for each in found} != registered():
+    if {each["name"] for each in found} != set(method_homes()):
         from grouprl.methods.describe import listing  # a method came or went since the file was made
 
         found = listing()
     return tuple(Listed(**each) for each in found)
-
-
-def registered() -> set[str]:
-    """Return the names that the files of the catalogue register, read off them without loading them."""
-    folder = Path(str(files("grouprl"))) / "methods"
-    return {name for path in folder.rglob("*.py") for name in ENTRY.findall(path.read_text(encoding="utf-8"))}
 
 
 @dataclass(frozen=True)

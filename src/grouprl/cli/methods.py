@@ -109,13 +109,13 @@ def check(name: Name, as_json: Json = False) -> None:
 
     findings = check_method(entry_of(_plain(name)))
     if as_json:
-        rows = [{"rule": each.rule, "kept": each.kept, "words": each.words} for each in findings]
+        rows = [{"rule": each.rule, "passed": each.passed, "words": each.words} for each in findings]
         print(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
     else:
         for each in findings:
-            mark = ("✓ ", "green") if each.kept else ("✗ ", "bold red")
+            mark = ("✓ ", "green") if each.passed else ("✗ ", "bold red")
             Terminal().print(Text.assemble(mark, each.rule, f"\n    {each.words}" if each.words else ""))
-    if not all(each.kept for each in findings):
+    if not all(each.passed for each in findings):
         raise typer.Exit(2)
 
 

@@ -39,18 +39,17 @@ def parts_command(
     grouprl parts clipped                  settings, defaults, formula
     grouprl parts --plugin my_parts.py     with yours
     """
-    from grouprl.algorithms.part import KINDS
+    from grouprl.algorithms.part import KINDS, PARTS
     from grouprl.core.plugins import load_plugins
     from grouprl.methods.parts import described
 
     load_plugins([str(Path(each)) if each.endswith(".py") else each for each in plugin or []])
     if kind and kind not in KINDS:
         raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
-    found = [each for each in described() if kind in ("", each.kind)]
-    if name:
-        known, found = {each.name for each in found}, [each for each in found if each.name == name]
-        if not found:
-            raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
+    found = described(kind, name)
+    if not found:
+        known = {each for k in KINDS if kind in ("", k) for each in PARTS[k]}
+        raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
     if as_json:
         print(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))
     elif name:

@@ -150,6 +150,8 @@ def _show_facts(task: Task, console: Console) -> None:
 
 
 def _show_examples(task: Task, console: Console) -> None:
+    from grouprl.records.examples import prompt_text
+
     size = task.size("eval")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("prompt", overflow="fold")
@@ -159,7 +161,7 @@ def _show_examples(task: Task, console: Console) -> None:
         example = task.example("eval", index)
         shown = {task.demonstration(example, seed) for seed in range(3)} - {None}
         table.add_row(
-            Text(_visible(_text(example.prompt))),
+            Text(_visible(prompt_text(example.prompt))),
             Text(_visible(task.solution(example) or "—")),
             Text("   ".join(_visible(text) for text in sorted(map(str, shown))) or "none"),
         )
@@ -182,10 +184,6 @@ def _show_options(made: type[Task], console: Console) -> None:
 def _reflowed(text: str) -> str:
     """Join the lines of each paragraph, so that the terminal wraps them."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-
-
-def _text(prompt: Any) -> str:
-    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
 
 
 def _visible(text: str) -> str:

@@ -63,12 +63,12 @@ def refuse_changes(run: RunFolder, files: list[str]) -> None:
 
 
 def _difference(run: RunFolder, files: list[str]) -> str:
-    kept: Any = {}
+    recorded: Any = {}
     with suppress(OSError, ValueError):
-        kept = json.loads(run.code.read_bytes())
+        recorded = json.loads(run.code.read_bytes())
     lines: list[str] = []
     for path in files:
-        before, now = kept.get(path), _read(Path(path))
+        before, now = recorded.get(path), _read(Path(path))
         if now is None:
             lines.append(f"{path} is gone")
         elif before is not None:

@@ -8,7 +8,7 @@ layers, `lr × hidden × layers` tells roughly by how many nats one optimiser st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +122,18 @@ def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
 
     Weight decay, which shrinks weights regardless of the gradient, is left out.
     """
+    found = update_squares(optimizer)
+    return None if found is None else ratio_of_squares([found])
+
+
+def ratio_of_squares(found: Sequence[tuple[float, float]]) -> float | None:
+    """Return the ratio of what `update_squares` found of pieces of the weights."""
+    moved, size = (sum(column) for column in zip(*found, strict=True))
+    return math.sqrt(moved / size) if size > 0 else None
+
+
+def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | None:
+    """Return the squared norms of Adam's last step and of the weights it moved; None for other optimisers."""
     moved = size = 0.0
     for group in optimizer.param_groups:
         if "betas" not in group:
@@ -136,7 +148,7 @@ def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
             spread = state["exp_avg_sq"].float().sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
             moved += float((state["exp_avg"].float() / spread).square_().sum()) * (group["lr"] * scale) ** 2
             size += float(weight.detach().float().square().sum())
-    return math.sqrt(moved / size) if size > 0 else None
+    return moved, size
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:

@@ -274,8 +274,8 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     if first["type"] == "value_error":
         rule = str(first["msg"]).removeprefix("Value error, ")
         return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
-    ways = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
-    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(ways))
+    messages = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
+    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages))
 
 
 def _path(error: Any) -> list[str]:

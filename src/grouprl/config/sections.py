@@ -430,3 +430,6 @@ class Run(Section):
     """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:
     from the policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were sampled
     with."""
+    rank_timeout: WrittenPositive = 1800.0
+    """Seconds that the processes of `grouprl launch` or torchrun wait for one that is slow, before it counts as
+    hung."""

@@ -88,14 +88,14 @@ class Adventure(Game):
 
     def way(self, start: str, goal: str) -> str:
         """Return the directions of a shortest way from one room to another; "" where there is none."""
-        ways, waiting = {start: ""}, deque([start])
-        while waiting and goal not in ways:
+        paths, waiting = {start: ""}, deque([start])
+        while waiting and goal not in paths:
             here = waiting.popleft()
             for direction, there in self.doors[here].items():
-                if there not in ways:
-                    ways[there] = ways[here] + direction
+                if there not in paths:
+                    paths[there] = paths[here] + direction
                     waiting.append(there)
-        return ways.get(goal, "")
+        return paths.get(goal, "")
 
     def _take(self, thing: str) -> float:
         self.carried = thing

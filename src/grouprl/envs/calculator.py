@@ -77,9 +77,9 @@ class Calculator(Game):
             self.malformed += 1
             return self._outcome("!", valid=False)
         self.results.append(compute(int(call[1]), call[2], int(call[3])))
-        leads_on = self.results[-1:] == running_totals(self.terms, self.signs)[self.reached : self.reached + 1]
-        self.reached += leads_on
-        return self._outcome(f"{self.results[-1]}>", self.call_reward * leads_on)
+        is_on_path = self.results[-1:] == running_totals(self.terms, self.signs)[self.reached : self.reached + 1]
+        self.reached += is_on_path
+        return self._outcome(f"{self.results[-1]}>", self.call_reward * is_on_path)
 
     def demonstrate(self, rng: random.Random) -> str:
         """Do the next operation with the tool or, when all are done, answer; with a certain chance slip."""

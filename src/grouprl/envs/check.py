@@ -68,8 +68,8 @@ def check_environment(
     examiner = _Examiner(make, max_turns, actions, seconds, agents)
     played: list[CheckedEpisode] = []
     for number in range(episodes):
-        asked = example(number // PER_PROMPT)
-        episode = examiner.examine(asked, seed_of(asked, number), number)
+        example_now = example(number // PER_PROMPT)
+        episode = examiner.examine(example_now, seed_of(example_now, number), number)
         if episode is not None:
             played.append(episode)
         elif not played and number + 1 >= HOPELESS:

@@ -98,7 +98,7 @@ class Keys(Game):
         """Move along a shortest way, or with a certain chance anywhere."""
         return rng.choice(self.legal) if rng.random() < self.noise else self.way()[0]
 
-    def leads_on(self, action: str) -> bool:
+    def is_on_path(self, action: str) -> bool:
         """Whether an action is the next move of a shortest way."""
         if action not in self.legal:
             return False
@@ -115,7 +115,7 @@ class Keys(Game):
 
     def _follow(self, action: str) -> Outcome:
         """Make the move if it leads on, else the expert's."""
-        matched = self.leads_on(action)
+        matched = self.is_on_path(action)
         self.patched += not matched
         self._move(action if matched else self.way()[0])
         return Outcome(f"{'' if matched else '!'}{self.state}>", matched / self.whole, self._arrived, matched)
@@ -159,7 +159,7 @@ def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
     grid.begin(columns, random.Random(0))
     named: dict[str, list[str]] = {"good": [], "poor": []}
     for action, seen in made:
-        named["good" if grid.leads_on(action.strip()) else "poor"].append(action + seen)
+        named["good" if grid.is_on_path(action.strip()) else "poor"].append(action + seen)
         grid.act(action.strip())
     return {side: list(dict.fromkeys(parts)) for side, parts in named.items()}
 

@@ -107,7 +107,7 @@ class OpenEnvEnvironment:
         if "seed" not in example.columns:
             raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
         self._socket, self._phase = self._opened(), "playing"
-        data = self._asked({"type": "reset", "data": {**self._options, "seed": int(example.columns["seed"])}})
+        data = self._exchange({"type": "reset", "data": {**self._options, "seed": int(example.columns["seed"])}})
         return Observation(self._instructions + self._wording.observation(data["observation"]))
 
     def step(self, action: str) -> Step:
@@ -117,7 +117,7 @@ class OpenEnvEnvironment:
         self._turns += 1
         late = self._turns >= self._max_turns
         data = self._wording.action(action)
-        found = None if data is None else self._asked({"type": "step", "data": data})
+        found = None if data is None else self._exchange({"type": "step", "data": data})
         if found is None:
             self._total += self._invalid
             self._phase = "ended" if late else "playing"
@@ -156,7 +156,7 @@ class OpenEnvEnvironment:
         except (OSError, TimeoutError) as error:
             raise InputError(f"The OpenEnv server {self._url} cannot be reached: {error}") from error
 
-    def _asked(self, message: Mapping[str, Any]) -> Any:
+    def _exchange(self, message: Mapping[str, Any]) -> Any:
         """Return the server's answer; None where it cannot read an action."""
         from websockets.exceptions import ConnectionClosed
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingRequest:
     """A request of the program, waiting for its answer."""
 
     request: ChatRequest
     reply: Future[str]
 
 
-Event = Asked | Finished | Crashed
+Event = PendingRequest | Finished | Crashed
 LAST_WORDS_SECONDS = 1.0
 """A program that was stopped has so long to be heard of."""
 MOST_REFUSED = 1000
@@ -75,7 +75,7 @@ class ProgramEnvironment:
         self._key = uuid.uuid4().hex
         self._stop: Callable[[], None] | None = None
         self._begun = False
-        self._asked: Asked | None = None
+        self._pending: PendingRequest | None = None
         self._acting = self._agents[0]
         self._contexts: dict[str, _Context] = {}
         self._end: Finished | Crashed | None = None
@@ -133,10 +133,10 @@ class ProgramEnvironment:
         ProcessEndpoint.here().sessions.pop(self._key, None)
         if self._stop is not None:
             self._stop()
-        while self._asked is not None or not self._events.empty():
-            waiting = self._asked or self._events.get()
-            self._asked = None
-            if isinstance(waiting, Asked) and not waiting.reply.done():
+        while self._pending is not None or not self._events.empty():
+            waiting = self._pending or self._events.get()
+            self._pending = None
+            if isinstance(waiting, PendingRequest) and not waiting.reply.done():
                 waiting.reply.set_exception(over())
 
     def _start(self, example: Example) -> None:
@@ -148,11 +148,11 @@ class ProgramEnvironment:
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
-        if self._asked is None:
+        if self._pending is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
-        self._contexts[self._acting].said = said(self._asked.request, Choice(action, "stop"))
-        self._asked.reply.set_result(action)
-        self._asked = None
+        self._contexts[self._acting].said = said(self._pending.request, Choice(action, "stop"))
+        self._pending.reply.set_result(action)
+        self._pending = None
 
     def _wait(self) -> Observation | None:
         """Return the next request as an observation; None where the program has ended."""
@@ -162,10 +162,10 @@ class ProgramEnvironment:
             self._end = self._last_words()
             what = f"the program neither sent a request nor ended within {self._timeout:g} seconds"
             raise TimeoutError(self._account(what)) from None
-        if not isinstance(event, Asked):
+        if not isinstance(event, PendingRequest):
             self._end = event
             return None
-        self._asked, request = event, event.request
+        self._pending, request = event, event.request
         self._acting = request.model if request.model in self._agents else self._agents[0]
         before = self._contexts.get(self._acting, _Context())
         variables = request.chat_template_kwargs
@@ -195,7 +195,7 @@ class ProgramEnvironment:
         with contextlib.suppress(queue.Empty):
             while True:
                 event = self._events.get(timeout=LAST_WORDS_SECONDS)
-                if not isinstance(event, Asked):
+                if not isinstance(event, PendingRequest):
                     return event
                 event.reply.set_exception(over())
         return None
@@ -228,8 +228,8 @@ class DemonstratedProgram(ProgramEnvironment):
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return the expert's answer to the request that waits."""
-        assert self._asked is not None
-        return self._expert(self._asked.request.messages, rng, **self._columns)
+        assert self._pending is not None
+        return self._expert(self._pending.request.messages, rng, **self._columns)
 
 
 class ProcessEndpoint:
@@ -245,7 +245,7 @@ class ProcessEndpoint:
 
     @classmethod
     def here(cls) -> ProcessEndpoint:
-        """Return this process's desk; it is opened when it is first needed."""
+        """Return this process's endpoint; it is opened when it is first needed."""
         with cls._lock:
             if cls._here is None or cls._here.pid != os.getpid():
                 cls._here = ProcessEndpoint()
@@ -280,7 +280,7 @@ class ProcessEndpoint:
             if getattr(request, name):
                 raise Refusal(f"{name} are the trainer's while the policy is trained", name)
         reply: Future[str] = Future()
-        session.events.put(Asked(request, reply))
+        session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not
         shown, stop = before_stop(text, request.stop)
         return Completion((Choice(shown, "stop", stop=stop),))

@@ -86,7 +86,7 @@ class Subgoals(Game):
         """Return the page: labels and places."""
         return " ".join(f"{label}{x}{y}" for label, x, y, *_ in self.screen.pages[self.screen.page])
 
-    def asked(self) -> str:
+    def planner_prompt(self) -> str:
         """Return what the planner is shown: the page, and the goals that are left."""
         return f"{self.show()}:{','.join(self.screen.goals[self.screen.reached :])}>"
 
@@ -132,7 +132,7 @@ class Subgoals(Game):
             self.screen.act(action)
             self.subgoal, ended = None, self.screen.correct
             self.target = self.target if ended else self.screen.target()
-            return Outcome("" if ended else self.asked(), self.earned[-1], ended, valid=done is not None)
+            return Outcome("" if ended else self.planner_prompt(), self.earned[-1], ended, valid=done is not None)
         seen = "" if last else f"{self.show()}|{self.subgoal}>"
         return Outcome(seen, self.earned[-1], ended=last, valid=done is not None)
 

@@ -15,7 +15,7 @@ from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Request, Sampler, StoredRows
-from grouprl.records.examples import Example, Message
+from grouprl.records.examples import Example, prompt_text
 from grouprl.records.samples import join_scores
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
@@ -52,7 +52,7 @@ class Completions:
     length_b: NDArray[np.float64]
     truncated_b: NDArray[np.float64]
     scores: Scores
-    kept_b: NDArray[np.bool_]
+    valid_b: NDArray[np.bool_]
     each: int
 
     def reward(self) -> Estimate:
@@ -61,22 +61,22 @@ class Completions:
 
     def components(self) -> dict[str, Estimate]:
         """The same for each component of the reward, over the completions that have it."""
-        values = {name: np.where(self.kept_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
+        values = {name: np.where(self.valid_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
         return {name: self._mean(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
 
     def _mean(self, value_b: NDArray[np.float64]) -> Estimate:
         """Estimate the mean over prompts of [R] values; NaN: the completion has none. Shares have Wilson's interval."""
         value_qs = value_b.reshape(-1, self.each)
-        known_qs = np.isfinite(value_qs) & self.kept_b.reshape(-1, self.each)
-        asked_q = known_qs.any(1)
-        value_q = np.where(known_qs, value_qs, 0.0).sum(1)[asked_q] / known_qs.sum(1)[asked_q]
+        known_qs = np.isfinite(value_qs) & self.valid_b.reshape(-1, self.each)
+        known_q = known_qs.any(1)
+        value_q = np.where(known_qs, value_qs, 0.0).sum(1)[known_q] / known_qs.sum(1)[known_q]
         shares = np.isin(value_qs[known_qs], (0.0, 1.0)).all()
         return interval(value_q, self.each) if shares else mean_interval(value_q)
 
     def pass_at(self, k: int) -> Estimate:
         """pass@k over the prompts of which at least k completions could be scored."""
-        n_q = self.kept_b.reshape(-1, self.each).sum(1)
-        c_q = (self.scores.correct_b & self.kept_b).reshape(-1, self.each).sum(1)
+        n_q = self.valid_b.reshape(-1, self.each).sum(1)
+        c_q = (self.scores.correct_b & self.valid_b).reshape(-1, self.each).sum(1)
         enough_q = n_q >= k
         if not enough_q.any():
             raise RunError(f"pass@{k}: the reward left no prompt with {k} scored completions")
@@ -91,7 +91,7 @@ class Completions:
                 example_text(example), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row])
             )
             for example, row in zip(requested, rows, strict=False)
-            if self.kept_b[row]
+            if self.valid_b[row]
         )
 
 
@@ -237,10 +237,10 @@ class Examiner:
     def _completions(
         self, scores: Scores, each: int, texts: list[str], lengths: list[int], truncated: list[bool]
     ) -> Completions:
-        kept_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(texts)) // each)
-        if not kept_b.any():
+        valid_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(texts)) // each)
+        if not valid_b.any():
             raise RunError(f"None of the {len(texts)} completions could be scored. For instance {scores.problems[0]}")
-        return Completions(texts, np.array(lengths, float), np.array(truncated, float), scores, kept_b, each)
+        return Completions(texts, np.array(lengths, float), np.array(truncated, float), scores, valid_b, each)
 
 
 class Meter:
@@ -259,10 +259,3 @@ class Meter:
 def example_text(example: Example) -> str:
     """Return the prompt as one text: chat messages as `role: content` lines."""
     return prompt_text(example.prompt)
-
-
-def prompt_text(prompt: str | tuple[Message, ...]) -> str:
-    """Return a prompt as one text: chat messages as `role: content` lines."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)

@@ -36,14 +36,14 @@ KNOWN = (*EXAMPLES, DEAD)
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """One rule and whether the method keeps it; `words` say what is wrong, '' where it is kept."""
+    """One rule and whether the method follows it; `words` say what is wrong, '' where nothing is."""
 
     rule: str
     words: str = ""
 
     @property
-    def kept(self) -> bool:
-        """Whether the rule is kept."""
+    def passed(self) -> bool:
+        """Whether the method follows the rule."""
         return not self.words
 
 
@@ -59,7 +59,7 @@ def check_method(entry: Entry) -> list[RuleFinding]:
     findings = [composed, *_described(method)]
     acts, _ = _tried("its parts return finite numbers of the right shapes", lambda: _on_examples(method))
     findings.append(acts)
-    return [*findings, *(_numbers(method) if acts.kept else [])]
+    return [*findings, *(_numbers(method) if acts.passed else [])]
 
 
 def _tried(rule: str, act: Callable[[], Any]) -> tuple[RuleFinding, Any]:

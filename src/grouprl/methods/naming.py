@@ -47,7 +47,7 @@ def entry_of(name: str) -> Entry:
     function = getattr(module, attribute, None)
     if not callable(function) or inspect.isclass(function):
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
-    for found in CATALOGUE.values():
+    for found in CATALOGUE.loaded().values():
         if found.function is function:
             return found
     first_line = (function.__doc__ or attribute).strip().splitlines()[0]

@@ -42,9 +42,10 @@ class Described:
         return asdict(self)
 
 
-def described() -> list[Described]:
-    """Return every registered part, kind by kind, by name."""
-    return [describe_part(PARTS[kind][name]) for kind in KINDS for name in sorted(PARTS[kind])]
+def described(kind: str = "", name: str = "") -> list[Described]:
+    """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
+    kinds = [each for each in KINDS if kind in ("", each)]
+    return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
 
 
 def describe_part(part: type[Part]) -> Described:

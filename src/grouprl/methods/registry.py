@@ -8,19 +8,20 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import pydantic
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import checked
-from grouprl.core.discovery import Discovered
+from grouprl.core.discovery import Discovered, method_homes
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.renamed import RenamedWarning
 from grouprl.methods.card import Card
 
-CATALOGUE: Discovered[Entry] = Discovered("grouprl.methods")
-"""Every entry by name; the families are imported when it is first looked into."""
+CATALOGUE: Discovered[Entry] = Discovered(method_homes)
+"""Every entry by name; the module of an entry is imported when it is first looked up."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,17 @@ class Entry:
     base: str = ""
     keeps: tuple[str, ...] | None = None
 
-    # The base is looked up when an entry is first used, not when it is registered: modules register in the order of
-    # their names, and a base may stand in a later one.
+    # The base is looked up when an entry is first used, not when it is registered: its module may import this one's.
     @functools.cached_property
     def card(self) -> Card:
-        """The entry's card; a setting that comes from the base has the base's line on its default."""
+        """The entry's card: papers of a dialect are those of its method, a base's settings have the base's lines."""
+        card = self.written
+        if self.dialect_of and not card.papers:
+            card = replace(card, papers=find(self.name.partition("@")[0]).card.papers)
         if not self.base:
-            return self.written
+            return card
         lines = find(self.base).card.defaults
-        return replace(
-            self.written, defaults={k: v for k, v in lines.items() if k in self.settings} | {**self.written.defaults}
-        )
+        return replace(card, defaults={k: v for k, v in lines.items() if k in self.settings} | {**card.defaults})
 
     @functools.cached_property
     def compose(self) -> Callable[..., Method]:
@@ -162,7 +163,7 @@ def entry(
     """
 
     def register(compose: Callable[..., Method]) -> Callable[..., Method]:
-        if CATALOGUE.registered(name):
+        if name in CATALOGUE.loaded() or CATALOGUE.home(name) not in ("", compose.__module__):
             raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
         new = {old: to if isinstance(to, Renamed) else Renamed(to) for old, to in (renamed or {}).items()}
         CATALOGUE[name] = Entry(name, card, compose, new, base, None if keeps is None else tuple(keeps))
@@ -201,13 +202,13 @@ def _merged(
     entry: Entry, theirs: Mapping[str, inspect.Parameter], own: Mapping[str, inspect.Parameter]
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters of an entry with a base: the base's in their order, then those that are new."""
-    kept = _kept(entry, theirs)
+    inherited = _inherited(entry, theirs)
     new = {k: p for k, p in own.items() if p.default is not p.empty or k not in theirs}
-    chosen = {k: new.get(k, p) for k, p in theirs.items() if k in kept or k in own} | new
+    chosen = {k: new.get(k, p) for k, p in theirs.items() if k in inherited or k in own} | new
     return {k: p.replace(kind=p.KEYWORD_ONLY) for k, p in chosen.items()}
 
 
-def _kept(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
+def _inherited(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
     """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
     for name in entry.keeps or ():
         if name not in theirs:
@@ -229,8 +230,8 @@ def method(name: str, **settings: Any) -> Method:
 
 
 def methods() -> Mapping[str, Entry]:
-    """Return the whole catalogue by name."""
-    return dict(CATALOGUE)
+    """Return the whole catalogue by name; an entry is imported when it is looked up."""
+    return MappingProxyType(CATALOGUE)
 
 
 def _validated(compose: Callable[..., Method]) -> Callable[..., Method]:

@@ -51,7 +51,7 @@ class HealthFacts:
     """Optimiser steps taken on one rollout batch."""
     exact_sampler: bool = True
     """Whether the sampler runs the trainer's own weights in the trainer's precision."""
-    ahead: int = 0
+    async_steps: int = 0
     """How many steps completions may be sampled ahead of their update."""
     grouped: bool = True
     """Whether completions of a prompt are compared with each other, so that equal rewards leave nothing to learn."""

@@ -116,8 +116,8 @@ def fit_sigmoid_law(
     c_n, r_n = _points(compute_n, reward_n, 4, "compute_n", "reward_n")
     if bool((c_n <= 0).any()):
         raise InputError(f"compute_n holds {c_n.min():g}", "compute must be above 0")
-    kept_n = c_n >= skip
-    c_n, r_n = c_n[kept_n], r_n[kept_n]
+    keep_n = c_n >= skip
+    c_n, r_n = c_n[keep_n], r_n[keep_n]
     if len(c_n) < 4:
         raise InputError(f"{len(c_n)} points from compute {skip:g} on", "a sigmoid needs four", "Lower skip")
     gain = float(r_n.max()) - start

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.evaluation.sampling import prompt_text
+from grouprl.records.examples import prompt_text
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.rollout.collector import sample_id
 from grouprl.rollout.episode_rows import turn_metrics
@@ -33,7 +33,7 @@ def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
         "reward_errors": float(samples.scores.failed_b.sum()),
         "reward_timeouts": float((samples.scores.status_b == "timeout").sum()),
         **_environment_errors(samples),
-        "rows_dropped": float((~samples.kept_b).sum()),
+        "rows_dropped": float((~samples.valid_b).sum()),
         "tokens": float(samples.length_b.sum()),
     }
     return metrics | _sampled_metrics(sampled) if len(sampled) else metrics

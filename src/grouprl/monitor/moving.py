@@ -101,8 +101,8 @@ def _same(evaluations: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
 
 
 def _figures(record: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("eval/greedy", "eval/pass@", "eval/reward")
-    return {name: value for name, value in record.items() if name.startswith(kept)}
+    names = ("eval/greedy", "eval/pass@", "eval/reward")
+    return {name: value for name, value in record.items() if name.startswith(names)}
 
 
 def _perfect(record: Mapping[str, Any]) -> bool:

@@ -194,7 +194,7 @@ def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
     """Sampler and trainer that disagree about the probability of the same tokens."""
     gap, kl = past.mean("logp_gap_mean"), past.mean("kl_behavior") or 0.0
     if (
-        gap is None or facts.ahead
+        gap is None or facts.async_steps
     ):  # completions of earlier weights differ for good reason; there the canary watches the sampler
         return None
     limit = GAP_EXACT if facts.exact_sampler else GAP_WARNING

@@ -44,13 +44,13 @@ REASONS = {
 }
 """Why a completion can be dropped, in the order in which it happens."""
 
-ELSEWHERE = {"kept": "kept for later", "sent": "sent to another trainer"}
+ELSEWHERE = {"buffered": "stored for later steps", "sent": "sent to another trainer"}
 """Where a completion can be that is neither used in the step nor lost."""
 
 ENTRIES = (
-    *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_kept", "prompts_sent", "prompts_lost/"),
+    *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_buffered", "prompts_sent", "prompts_lost/"),
     "prompts_set_aside",
-    *("rows_sampled", "rows_stored", "rows_used", "rows_kept", "rows_sent", "rows_lost/", "tokens_sampled"),
+    *("rows_sampled", "rows_stored", "rows_used", "rows_buffered", "rows_sent", "rows_lost/", "tokens_sampled"),
 )
 """How the names of the account's metrics begin."""
 
@@ -88,11 +88,11 @@ class SampledCounts:
         return self.keys.total() + self.unnamed
 
 
-def dropped(samples: ScoredSamples, *, ahead: bool = False) -> Fates:
-    """[B] why rows are not kept after scoring and exploration; `ahead`: they were sampled ahead of training."""
+def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
+    """[B] why rows are not kept after scoring and exploration; `asynchronous`: they were sampled ahead of training."""
     status_b = samples.scores.status_b
-    failed_b, gone_b = np.isin(status_b, FAILED), ~samples.kept_b
-    fate_b = np.where(gone_b, "late" if ahead else "exploration", "").astype("<U14")
+    failed_b, gone_b = np.isin(status_b, FAILED), ~samples.valid_b
+    fate_b = np.where(gone_b, "late" if asynchronous else "exploration", "").astype("<U14")
     fate_b[gone_b & np.isin(samples.ordinal_b, samples.ordinal_b[failed_b])] = "group"
     if samples.greedy_reward_b is not None:
         fate_b[gone_b & ~np.isfinite(samples.greedy_reward_b)] = "baseline"

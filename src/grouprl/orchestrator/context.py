@@ -65,7 +65,7 @@ class SessionContext:
         self.memory: dict[str, dict[str, Any]] = {}
         self._caches: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
-        self.rounds: SampleSource[Round, Any] = Synchronous(self)
+        self.sample_source: SampleSource[Round, Any] = Synchronous(self)
         """Where the rows of a step come from."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
@@ -232,10 +232,10 @@ class SessionContext:
     def state(self) -> dict[str, Any]:
         """Everything remembered, for a checkpoint: plain containers and tensors."""
         state = {"ledger": self.prompt_history.state(), "memory": self.memory, "last_entropy": self.last_entropy}
-        return {**state, **self.rounds.state()}
+        return {**state, **self.sample_source.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.prompt_history.restore(state["ledger"])
         self.memory, self.last_entropy = state["memory"], state["last_entropy"]
-        self.rounds.restore(state)
+        self.sample_source.restore(state)

@@ -20,7 +20,7 @@ from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 
 @dataclass(frozen=True)
-class Gathered:
+class StepRollout:
     """What a step collected: everything sampled (also what exploration replaced), and the rows to train on.
 
     `fate_b` [B] says of each sampled row why it was dropped (see `account`).
@@ -32,7 +32,7 @@ class Gathered:
     fate_b: Fates
 
 
-def gather(context: SessionContext) -> Gathered | None:
+def collect_rollout(context: SessionContext) -> StepRollout | None:
     """Collect one step's rows; None when the method requests nothing in this step."""
     method = context.method
     refill, replay = method.refill, method.buffer
@@ -41,21 +41,24 @@ def gather(context: SessionContext) -> Gathered | None:
     good: list[ScoredSamples] = []
     fates: list[Fates] = []
     for _ in range(limit):
-        found = context.rounds.round(missing)
+        found = context.sample_source.round(missing)
         if found is None:
             break
         part, gone, gone_b = found
         context.set_aside(part)
-        whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=context.rounds.ahead)
-        kept = subset(part, part.kept_b)
-        if refill is not None and len(kept):
-            wanted_b = call(refill, refill.wanted, context.batch(kept)).numpy()
-            fate_b[np.flatnonzero(part.kept_b)[~wanted_b]] = "refill"
-            kept = subset(kept, wanted_b)
+        whole, fate_b = (
+            part if gone is None else join([part, gone]),
+            dropped(part, asynchronous=context.sample_source.asynchronous),
+        )
+        valid = subset(part, part.valid_b)
+        if refill is not None and len(valid):
+            wanted_b = call(refill, refill.wanted, context.batch(valid)).numpy()
+            fate_b[np.flatnonzero(part.valid_b)[~wanted_b]] = "refill"
+            valid = subset(valid, wanted_b)
         parts.append(whole)
         fates += [fate_b, gone_b]
-        good.append(kept)
-        missing -= len(set(kept.ordinal_b.tolist()))
+        good.append(valid)
+        missing -= len(set(valid.ordinal_b.tolist()))
         if missing <= 0:
             break
     if not parts and replay is None:
@@ -68,16 +71,16 @@ def gather(context: SessionContext) -> Gathered | None:
     sampled, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))
     if replay is not None:
         fate_b[(fate_b == "") & ~among(sampled, wanted)] = replay.takes
-    return Gathered(sampled, sort_by_group(wanted), len(parts), fate_b)
+    return StepRollout(sampled, sort_by_group(wanted), len(parts), fate_b)
 
 
-def remember(context: SessionContext, gathered: Gathered, prepared: Batch | None) -> None:
+def remember(context: SessionContext, rollout: StepRollout, prepared: Batch | None) -> None:
     """Record the step in the prompt history and show it to the data parts. Only rows sampled for this step count.
 
     Of an episode with several rows the first one counts.
     """
-    sampled, wanted = gathered.sampled, gathered.wanted
-    rows = sampled.kept_b & (sampled.source_b == SOURCES["sampled"])
+    sampled, wanted = rollout.sampled, rollout.wanted
+    rows = sampled.valid_b & (sampled.source_b == SOURCES["sampled"])
     lengths_b = sampled.length_b
     if context.keeps_history:
         size = _mean_advantage(wanted, prepared)

@@ -29,7 +29,7 @@ Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
 class Synchronous:
     """A `grouprl.protocols.SampleSource` with nothing under way between steps."""
 
-    ahead = False
+    asynchronous = False
 
     def __init__(self, context: SessionContext) -> None:
         self.context = context
@@ -95,4 +95,4 @@ def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:
 def _with_greedy(context: SessionContext, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
     greedy = context.sample(requests, greedy=True, count_failures=False)
     reward_b = reward_of_groups(greedy, samples.group_b)
-    return replace(samples, greedy_reward_b=reward_b, kept_b=samples.kept_b & np.isfinite(reward_b))
+    return replace(samples, greedy_reward_b=reward_b, valid_b=samples.valid_b & np.isfinite(reward_b))

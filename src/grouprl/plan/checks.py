@@ -13,7 +13,7 @@ from grouprl.config.sections import Section
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.agents import team_refusals
-from grouprl.orchestrator.asynchronous.restrictions import idle_ahead, refusals_ahead
+from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals
 from grouprl.plan.memory import Cost, human, peak
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.records.examples import Example, Prompt
@@ -46,7 +46,7 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     """Say, one sentence each, why this run cannot work; empty when it can."""
     found = [sentence for part in method.parts() for sentence in part.refuse(facts)]
     found += _method_refusals(config, method, facts, found)
-    found += refusals_ahead(config, method)
+    found += async_refusals(config, method)
     found += [*_task_refusals(config, task), *team_refusals(config, method, task)]
     return list(dict.fromkeys(found))
 
@@ -76,7 +76,7 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
         given = {k: v for k, v in method.settings.items() if k in CATALOGUE[method.name].settings}
         inert = CATALOGUE[method.name].inert(given)
         found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
-    found += idle_ahead(config, method)
+    found += async_idle(config, method)
     return list(dict.fromkeys([*found, *_idle_settings(config, method, facts)]))
 
 
@@ -99,7 +99,7 @@ def supplied(name: str, method: Method, facts: RunFacts) -> bool:
     """Whether a run of `method` fills the batch field `name`."""
     turns = OF_TURNS if facts.environment else ()
     critic = ("value_bt", "return_bt") if method.critic is not None else ()
-    versions = ("version_bt",) if facts.ahead else ()
+    versions = ("version_bt",) if facts.async_steps else ()
     offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
     whole, _, _ = name.partition(".")

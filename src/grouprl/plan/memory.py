@@ -20,13 +20,13 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.fit import check_config, check_files, check_state
 from grouprl.policy.gguf import as_folder
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
 from grouprl.policy.lora import adapts, check_targets
+from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 
@@ -51,6 +51,8 @@ class ModelFacts:
     device: str
     lean: str = ""
     """Why the lean engine does not compute this model; "" where it does."""
+    tied: bool = True
+    """Whether the output layer is the embedding."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
         bytes_each=dtype.itemsize,
         device=str(resolve_device(config.model.device)),
         lean=why_not_lean(model) or "",
+        tied=bool(getattr(text, "tie_word_embeddings", True)),
     )
     return facts, tokenizer
 
@@ -202,13 +205,16 @@ def memory(
     per token; measured within a tenth of this for both engines when prompts are not shared.
     """
     size, train = model.bytes_each, model.trainable
+    wide = max(size, 4)  # the optimiser computes in float32 or better
     per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
     chunk = CHUNK_ELEMENTS.get(model.device.partition(":")[0], CHUNK_ELEMENTS["cuda"])
     costs = [
         Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
         Cost("gradients", train * size, f"{train:,} trainable × {size} bytes"),
-        Cost("Adam moments", 2 * train * size, f"2 × {train:,} × {size} bytes"),
+        Cost("Adam moments", 2 * train * wide, f"2 × {train:,} × {wide} bytes"),
     ]
+    if wide > size:
+        costs.append(Cost("float32 copies", train * wide, f"{train:,} × {wide} bytes: what the optimiser steps"))
     if reference:
         costs.append(Cost("reference copy", model.parameters * size, f"{model.parameters:,} × {size} bytes"))
     if second_models:
@@ -219,10 +225,10 @@ def memory(
         copies = each if samplers == 1 else f"{samplers} × {each}"
         costs.append(Cost(SAMPLER, samplers * model.parameters * size, copies))
         costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
-    kept = activations(model, batch)
+    activation_bytes = activations(model, batch)
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
     if anew:
-        kept = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
+        activation_bytes = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
         how = (
             f"{batch.tokens_per_pass:,} tokens × ({model.layers} layers × {model.hidden} + {per_token:,}) numbers × "
             f"{size} bytes"
@@ -235,7 +241,7 @@ def memory(
     )
     return (
         *costs,
-        Cost("activations of a pass", kept, how),
+        Cost("activations of a pass", activation_bytes, how),
         Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, whatever the vocabulary"),
         Cost("rollout cache", max(1, samplers) * cache, cached),
     )

@@ -14,7 +14,7 @@ from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
 from grouprl.policy.choose_engine import engine_name, other_engine
 from grouprl.policy.lean import AUTO_LIMIT
 from grouprl.policy.load import DTYPES
-from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, free_bytes, kept_tokens
+from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, checkpointing_threshold, free_bytes
 from grouprl.policy.precision import PrecisionChoice, choose_precision, told
 
 
@@ -77,8 +77,8 @@ def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterat
 def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:
     """Tell whether layers are computed anew in the backward pass."""
     per_token = activations(model, batch) // batch.tokens_per_pass
-    kept = kept_tokens(config.model.checkpointing, per_token, free_bytes(torch.device(model.device)))
-    return batch.tokens_per_pass > kept
+    threshold = checkpointing_threshold(config.model.checkpointing, per_token, free_bytes(torch.device(model.device)))
+    return batch.tokens_per_pass > threshold
 
 
 def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
@@ -126,15 +126,15 @@ def _sharing(config: Config, engine: str, batch: Arithmetic) -> PassChoice:
 
 
 def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> PassChoice:
-    kept, free = activations(model, batch), free_bytes(torch.device(model.device))
+    needed, free = activations(model, batch), free_bytes(torch.device(model.device))
     chosen = computed_anew(config, model, batch)
     if config.model.checkpointing != "auto":
         return PassChoice(
-            "checkpointing", config.model.checkpointing, f"requested; kept whole, a pass takes {human(kept)}"
+            "checkpointing", config.model.checkpointing, f"requested; without it, a pass takes {human(needed)}"
         )
     of = "unknown free memory" if free is None else f"{human(free)} free"
     return PassChoice(
         "checkpointing",
         "on" if chosen else "off",
-        f"activations of a pass take {human(kept)}, {of}; layers are computed anew above {MEMORY_SHARE:.0%} of it",
+        f"activations of a pass take {human(needed)}, {of}; layers are computed anew above {MEMORY_SHARE:.0%} of it",
     )

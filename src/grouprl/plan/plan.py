@@ -19,12 +19,14 @@ from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import CATALOGUE
-from grouprl.orchestrator.asynchronous.restrictions import words_ahead
+from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
+from grouprl.orchestrator.rank_build import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import (
     PromptEncoder,
@@ -177,7 +179,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     longest = max(lengths, default=0)
     answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
     notes += precision_notes(config, model, requested_precision) if model is not None else ()
-    notes += words_ahead(config, method, environment=facts.environment)
+    notes += async_explanations(config, method, environment=facts.environment)
     notes += judge_notes(config, environment=facts.environment)
     notes += server_notes(run)
     if facts.environment:
@@ -228,6 +230,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
+            *(rank_refusals(run) if current_ranks() is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),
@@ -263,7 +266,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         group_size=config.batch.group_size,
         has_reference=run.needs_reference,
         exact_sampler=run.exact and not config.run.async_steps,
-        ahead=config.run.async_steps,
+        async_steps=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=run.max_new_tokens * task.max_turns,
         prompts=config.batch.prompts,

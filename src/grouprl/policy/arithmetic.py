@@ -76,7 +76,7 @@ def timed(products: Counter[Shape], rate_of: Callable[[Shape], float] = rate) ->
     return sum(2 * m * k * n * times / rate_of((m, k, n)) for (m, k, n), times in products.items())
 
 
-def weighed(times: dict[Shape, float]) -> Counter[Shape]:
+def counted(times: dict[Shape, float]) -> Counter[Shape]:
     """Return shapes with how often they occur, fractions included."""
     return Counter(times)
 

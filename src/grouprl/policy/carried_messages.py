@@ -95,8 +95,8 @@ def _one_by_one(messages: Messages, facts: TemplateFacts, form: Form) -> Iterato
             if facts.results == "no" or (facts.results == "calls" and not called):
                 message = {"role": "user", "content": _response(message["content"])}
             elif names:
-                asked = message.get("tool_call_id")
-                message["tool_call_id"] = names.pop(asked if asked in names else next(iter(names)))
+                call_id = message.get("tool_call_id")
+                message["tool_call_id"] = names.pop(call_id if call_id in names else next(iter(names)))
         elif role == "system" and place and not facts.late_system:
             message = {"role": "user", "content": message["content"]}
         elif role not in KNOWN and not facts.roles:

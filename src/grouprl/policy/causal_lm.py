@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,14 @@ from grouprl.policy.frozen import FrozenPolicy
 from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
-from grouprl.policy.passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
+from grouprl.policy.passes import (
+    AUTO,
+    PassSettings,
+    bytes_per_token,
+    cached_tokens,
+    checkpointing_threshold,
+    free_bytes,
+)
 from grouprl.policy.precision import Precision
 from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from grouprl.policy.trainable import Trainable, check_cotangents
@@ -73,8 +80,8 @@ class CausalPolicy(Trainable):
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
         self._cached_tokens = cached_tokens(text, self.device)
-        kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: ModelEngine = choose_engine(model, engine, passes, kept, precision)
+        checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
+        self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
         self.value_head = self._build_value_head() if value_head else None
 
     @property
@@ -318,9 +325,7 @@ class CausalPolicy(Trainable):
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if self.value_head is not None:
-            from safetensors.torch import save_file
-
-            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
+            save_value_head(self.value_head.state_dict(), Path(folder))
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
         """Return a copy as it is now, adapters included; it shares nothing but the tokenizer.
@@ -346,3 +351,10 @@ class CausalPolicy(Trainable):
     def reference(self) -> FrozenPolicy:
         """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""
         return FrozenPolicy(self)
+
+
+def save_value_head(state: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write a value head beside the model in `folder`."""
+    from safetensors.torch import save_file
+
+    save_file(dict(state), folder / VALUE_HEAD_FILE)

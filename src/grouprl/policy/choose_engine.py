@@ -16,12 +16,16 @@ ENGINES = ("auto", "lean", "transformers")
 
 
 def choose_engine(
-    model: Any, engine: str, settings: PassSettings = AUTO, kept: float = math.inf, precision: str = "float32"
+    model: Any,
+    engine: str,
+    settings: PassSettings = AUTO,
+    checkpoint_above: float = math.inf,
+    precision: str = "float32",
 ) -> ModelEngine:
     """Return the engine called `engine`; "auto" is lean where that is exact, allowed and the model is not large.
 
-    In passes of more than `kept` tokens layers are computed anew in the backward pass. `precision` is that of products
-    (`grouprl.policy.precision.choose_precision`).
+    In passes of more than `checkpoint_above` tokens layers are computed anew in the backward pass. `precision` is
+    that of products (`grouprl.policy.precision.choose_precision`).
 
     Raises:
         InputError: an unknown name, "lean" for a model it does not compute exactly or without packing, settings
@@ -33,8 +37,8 @@ def choose_engine(
     _, hidden, intermediate, _ = sizes_of(model.config.get_text_config())
     chosen = choose_precision(precision, weight.dtype, weight.device, hidden, intermediate, other_engine(name))
     if name == "lean":
-        return LeanEngine(model, settings.shared_prefix, kept, mixed=chosen.precision == "mixed")
-    return TransformersEngine(model, settings, kept)
+        return LeanEngine(model, settings.shared_prefix, checkpoint_above, mixed=chosen.precision == "mixed")
+    return TransformersEngine(model, settings, checkpoint_above)
 
 
 def other_engine(name: str) -> str | None:

@@ -140,18 +140,18 @@ class LeanModel:
         stream = Stream(plan, HeadLayout(plan, self.heads, self.kv_heads), self.turns(plan.position_s)[:, None])
         x = self.core.model.embed_tokens(plan.ids_s)
         for number, layer in enumerate(self.layers):
-            run = (layer, x, stream, number == 0, plan.kept_u if number + 1 == len(self.layers) else None)
+            run = (layer, x, stream, number == 0, plan.needed_u if number + 1 == len(self.layers) else None)
             x = anew(self._layer, *run) if checkpointing else self._layer(*run)
         return rms_norm(x[plan.state_n], self.core.model.norm.weight, self.eps)
 
     def _layer(
-        self, layer: Any, x: torch.Tensor, stream: Stream, first: bool, kept_u: torch.Tensor | None
+        self, layer: Any, x: torch.Tensor, stream: Stream, first: bool, needed_u: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return what the layer makes of x; behind its attention only the tokens `kept_u` go on (None: all)."""
+        """Return what the layer makes of x; behind its attention only the tokens `needed_u` go on (None: all)."""
         heads, scaled = self._heads(layer, x, stream, first)
         out = attention(heads, stream.layout, scaled=scaled)
-        if kept_u is not None:
-            x, out = x.index_select(0, kept_u), out.index_select(0, kept_u)
+        if needed_u is not None:
+            x, out = x.index_select(0, needed_u), out.index_select(0, needed_u)
         return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.mixed))
 
     def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
@@ -240,9 +240,9 @@ class LeanEngine:
     name = "lean"
 
     def __init__(
-        self, model: Any, shared_prefix: Choice = "auto", kept: float = math.inf, *, mixed: bool = False
+        self, model: Any, shared_prefix: Choice = "auto", checkpoint_above: float = math.inf, *, mixed: bool = False
     ) -> None:
-        self.lean, self.kept = LeanModel(model, mixed), kept
+        self.lean, self.checkpoint_above = LeanModel(model, mixed), checkpoint_above
         self._pays = pays(shared_prefix)
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
@@ -253,7 +253,7 @@ class LeanEngine:
         """Run shared beginnings of rows once."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
-        states_nd = self.lean.states(plan, len(plan.ids_s) > self.kept)
+        states_nd = self.lean.states(plan, len(plan.ids_s) > self.checkpoint_above)
         return Readout(
             states_nd, plan.target_n, Head(linear_weight(head), head.bias, self.lean.mixed), place_m=plan.place_m
         )

@@ -52,7 +52,7 @@ class PassPlan:
     Attributes:
         ids_s: token ids, [S].
         position_s: position of each token in its own sequence, [S].
-        kept_u: stream indices of the tokens that go on behind the last layer's attention, [U]; None: all of them.
+        needed_u: stream indices of the tokens that go on behind the last layer's attention, [U]; None: all of them.
         state_n: which of the tokens kept makes each prediction, [N].
         target_n: the tokens predicted, [N].
         place_m: which prediction each response token is, [M], row after row; None: they are the predictions.
@@ -61,7 +61,7 @@ class PassPlan:
 
     ids_s: torch.Tensor
     position_s: torch.Tensor
-    kept_u: torch.Tensor | None
+    needed_u: torch.Tensor | None
     state_n: torch.Tensor
     target_n: torch.Tensor
     place_m: torch.Tensor | None
@@ -89,7 +89,7 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
     return PassPlan(
         _flat(rows, device),
         _tensor(_ramps(length_b), device),
-        *_kept(state_m, int(length_b.sum()), device),
+        *_needed(state_m, int(length_b.sum()), device),
         tokens.targets().to(device),
         None,
         tuple(blocks),
@@ -107,14 +107,14 @@ def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dt
     return PassPlan(
         _flat([rows[b][c:] for b, c in zip(tree.order, known, strict=True)], device),
         _tensor(np.repeat(known, own_r) + _ramps(own_r), device),
-        *_kept(state_n, tree.distinct, device),
+        *_needed(state_n, tree.distinct, device),
         _tensor(target_n, device),
         _tensor(place_m, device),
         tuple(blocks),
     )
 
 
-def _kept(state_n: np.ndarray, stream: int, device: torch.device) -> tuple[torch.Tensor | None, torch.Tensor]:
+def _needed(state_n: np.ndarray, stream: int, device: torch.device) -> tuple[torch.Tensor | None, torch.Tensor]:
     """Return the tokens whose last states are needed, None where that is nearly all, and each prediction's state."""
     # Prompt tokens predict nothing that is scored. Behind the last attention nobody looks at them again, so the last
     # feed-forward can skip them; selecting costs a copy, which few of them do not repay.

@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.fit import check_config, check_files, check_state
 from grouprl.policy.gguf import as_folder
 from grouprl.policy.hub import check_on_hub
 from grouprl.policy.lora import add_lora
+from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.storage.pickles import refusal
@@ -54,7 +54,8 @@ def load_policy(
             `gguf`), or a Hub id.
         device: "auto" is CUDA where there is one, else the CPU.
         dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
-            updates much smaller than 1/256 of a weight: for full training with a small learning rate choose float32.
+            updates much smaller than 1/256 of a weight; a run's optimiser therefore steps float32 copies of them
+            (`grouprl.policy.master_weights`).
         precision: of products, see `CausalPolicy`; mixed makes `dtype: auto` float32.
         lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
         temperature: of the policy's log-probs.

@@ -73,7 +73,7 @@ class ModulePolicy(Trainable, ABC):
         Raises:
             InputError: values without a critic, or cross-entropies, which a module does not have.
         """
-        self._check_asked(values, cross)
+        self._check_outputs(values, cross)
         with torch.set_grad_enabled(grad):
             passes = self.passes(inputs, range(len(inputs)))
             parts = [self._masked(inputs.rows(rows), entropy, values) for rows in passes]
@@ -100,7 +100,7 @@ class ModulePolicy(Trainable, ABC):
         Raises:
             InputError: a cotangent that is not [B,T] of `inputs`, or one for what the policy does not have.
         """
-        self._check_asked(grad_value_bt is not None, cross if grad_cross_bt is None else 1.0)
+        self._check_outputs(grad_value_bt is not None, cross if grad_cross_bt is None else 1.0)
         given = [grad_logp_bt, grad_entropy_bt, grad_value_bt]
         check_cotangents(inputs, given)
         present_bt = inputs.present_bt()
@@ -163,7 +163,7 @@ class ModulePolicy(Trainable, ABC):
         zero = torch.zeros((), dtype=self.score_dtype, device=self.device)
         return [None if x is None else torch.where(present_bt, x.to(self.score_dtype), zero) for x in found]
 
-    def _check_asked(self, values: bool, cross: float | None) -> None:
+    def _check_outputs(self, values: bool, cross: float | None) -> None:
         if values and self.critic is None:
             raise InputError("the policy has no critic", "values come from one", "Take a method with a critic")
         if cross is not None:

@@ -19,6 +19,9 @@ UNFIT = {
     "sparseadam": "it takes sparse gradients, and those of a policy are dense",
 }
 """Optimisers of torch that a run cannot use, and why."""
+BY_ELEMENT = (*("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"),)
+"""Optimisers whose step of a number depends on that number's gradients alone: a piece of the weights can be stepped by
+itself."""
 OWN = ("params", "lr")
 """What the run gives an optimiser itself: `optim.lr` and its schedule."""
 

@@ -134,7 +134,7 @@ def free_bytes(device: torch.device) -> int | None:
     return found[0] if found else None
 
 
-def kept_tokens(choice: Choice, per_token: int, free: int | None) -> float:
+def checkpointing_threshold(choice: Choice, per_token: int, free: int | None) -> float:
     """Return up to how many tokens of a pass layers keep what they compute (`per_token` bytes); beyond, they compute
     it anew: never, always, or where it would fill the free memory."""
     if choice == "on":

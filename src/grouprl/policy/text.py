@@ -69,11 +69,11 @@ def encode_prompts(tokenizer: Any, prompts: Sequence[str | Sequence[Message]]) -
 def decode_all(tokenizer: Any, rows: Sequence[Sequence[int]], eos_ids: Collection[int]) -> list[str]:
     """Return the texts of `rows` without the tokens that begin, end or pad a sequence."""
     framing = {tokenizer.bos_token_id, tokenizer.pad_token_id, *eos_ids}
-    kept = [[int(i) for i in ids if int(i) not in framing] for ids in rows]
+    content = [[int(i) for i in ids if int(i) not in framing] for ids in rows]
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is not None:  # the wrapper's own loop takes four times as long
-        return list(fast.decode_batch(kept, skip_special_tokens=False))
-    return list(tokenizer.batch_decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return list(fast.decode_batch(content, skip_special_tokens=False))
+    return list(tokenizer.batch_decode(content, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:

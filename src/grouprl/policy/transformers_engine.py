@@ -63,11 +63,11 @@ class TransformersEngine:
 
     name = "transformers"
 
-    def __init__(self, model: Any, settings: PassSettings = PADDED, kept: float = math.inf) -> None:
+    def __init__(self, model: Any, settings: PassSettings = PADDED, checkpoint_above: float = math.inf) -> None:
         self.model = model
         self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.plain_head = head_is_plain(self.core)
-        self.settings, self.kept, self.layers = settings, kept, layers_of(self.core)
+        self.settings, self.checkpoint_above, self.layers = settings, checkpoint_above, layers_of(self.core)
         if not self.plain_head:
             log.warning(
                 "%s changes its logits after the output layer: log-probabilities hold [tokens, vocabulary] at a time. "
@@ -75,8 +75,8 @@ class TransformersEngine:
                 type(self.core).__name__,
             )
         self.packs = self._able("packing", settings.packing, self._packed)
-        self.shares_prompts = kept > 0 and self._able("shared_prefix", settings.shared_prefix, self._shared)
-        if kept == 0 and settings.shared_prefix == "on":
+        self.shares_prompts = checkpoint_above > 0 and self._able("shared_prefix", settings.shared_prefix, self._shared)
+        if checkpoint_above == 0 and settings.shared_prefix == "on":
             raise InputError(
                 "shared_prefix=on and checkpointing=on",
                 "Through transformers, shared prompts live in a cache, which must not be written twice",
@@ -96,7 +96,7 @@ class TransformersEngine:
         return self._padded(tokens)
 
     def _keeps(self, tokens: Tokens) -> bool:
-        return not torch.is_grad_enabled() or sum(tokens.lengths) <= self.kept
+        return not torch.is_grad_enabled() or sum(tokens.lengths) <= self.checkpoint_above
 
     def _able(self, name: str, choice: str, way: Callable[[Tokens], Readout]) -> bool:
         """Tell whether the model gives the same states in this way, and no row sees another."""

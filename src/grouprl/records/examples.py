@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Split = Literal["train", "eval"]
 
 
 class Message(TypedDict):
-    """One chat message."""
+    """One chat message; an assistant's may hold calls of tools, and a tool's say which call it belongs to."""
 
     role: str
     content: str
+    tool_calls: NotRequired[Sequence[Mapping[str, Any]]]
+    name: NotRequired[str]
+    tool_call_id: NotRequired[str]
 
 
 Prompt = str | tuple[Message, ...]
@@ -52,3 +56,13 @@ class Chat(tuple[Mapping[str, Any], ...]):
         made = super().__new__(cls, messages)
         made.tools, made.variables = tuple(tools), dict(variables or {})
         return made
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt as one text: chat messages as `role: content` lines, calls of tools as JSON behind them."""
+    return prompt if isinstance(prompt, str) else "\n".join(map(_line, prompt))
+
+
+def _line(message: Mapping[str, Any]) -> str:
+    calls = [json.dumps(call.get("function", call), ensure_ascii=False) for call in message.get("tool_calls") or ()]
+    return " ".join(part for part in (f"{message['role']}:", message.get("content") or "", *calls) if part)

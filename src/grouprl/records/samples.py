@@ -21,7 +21,7 @@ from grouprl.records.turns import Record
 
 @dataclass(frozen=True)
 class ScoredSamples:
-    """B scored rows; `kept_b` says which may be trained on."""
+    """B scored rows; `valid_b` says which may be trained on."""
 
     examples: tuple[Example, ...]
     """[B] the prompt of each row."""
@@ -37,7 +37,7 @@ class ScoredSamples:
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
-    kept_b: np.ndarray
+    valid_b: np.ndarray
     source_b: np.ndarray
     """[B] int64 code of `grouprl.core.batch.SOURCES`."""
     foreign_b: np.ndarray
@@ -123,7 +123,7 @@ def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
         rollout=_join_rollouts([part.rollout for part in parts]),
         texts=tuple(text for part in parts for text in part.texts),
         scores=join_scores(scores),
-        kept_b=np.concatenate([part.kept_b for part in parts]),
+        valid_b=np.concatenate([part.valid_b for part in parts]),
         source_b=np.concatenate([part.source_b for part in parts]),
         foreign_b=np.concatenate([part.foreign_b for part in parts]),
         greedy_reward_b=None
@@ -158,7 +158,7 @@ def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
         ),
         texts=tuple(samples.texts[i] for i in index),
         scores=subset_scores(scores, index),
-        kept_b=samples.kept_b[index],
+        valid_b=samples.valid_b[index],
         source_b=samples.source_b[index],
         foreign_b=samples.foreign_b[index],
         greedy_reward_b=None if samples.greedy_reward_b is None else samples.greedy_reward_b[index],

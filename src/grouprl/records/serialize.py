@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Packed = dict[str, Any]
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
-_ARRAYS = ("group_b", "index_b", "sample_b", "kept_b", "source_b", "foreign_b")
+OLD_ARRAYS = {"valid_b": "kept_b"}
+"""What arrays are called in checkpoints of the version before."""
+_ARRAYS = ("group_b", "index_b", "sample_b", "valid_b", "source_b", "foreign_b")
 
 
 def pack(samples: ScoredSamples) -> Packed:
@@ -68,7 +70,7 @@ def unpack(packed: Mapping[str, Any], task: Task) -> ScoredSamples:
     return ScoredSamples(
         examples=examples,
         prompts=prompts,
-        **{name: packed[name].numpy().copy() for name in _ARRAYS},
+        **{name: packed[OLD_ARRAYS.get(name, name) if name not in packed else name].numpy().copy() for name in _ARRAYS},
         rollout=Rollout(
             prompt_ids=_rows(packed["prompt_ids"]),
             response_ids=_rows(packed["response_ids"]),

@@ -163,8 +163,8 @@ def expressions_in(prompt: str, right: str | None = None) -> list[str]:
     """
     found = [each for groups in IN_DOLLARS.findall(prompt) for each in groups if each] + EXPRESSION.findall(prompt)
     plain = [text.strip(" .,;:?=<>") for text in found]
-    kept = [text for text in plain if text and not NUMBER.fullmatch(text)]
-    return [text for text in dict.fromkeys(kept) if right is None or not text.endswith(right)][:MOST_EXPRESSIONS]
+    texts = [text for text in plain if text and not NUMBER.fullmatch(text)]
+    return [text for text in dict.fromkeys(texts) if right is None or not text.endswith(right)][:MOST_EXPRESSIONS]
 
 
 def formulas_of(right: str) -> Iterator[str]:
@@ -248,10 +248,10 @@ def _bare(case: Case) -> str | None:
     return None
 
 
-def _score(reward: Reward, asked: Sequence[tuple[Case, str]], correct_at: float) -> Scores:
-    ids = [case.label for case, _ in asked]
+def _score(reward: Reward, cases: Sequence[tuple[Case, str]], correct_at: float) -> Scores:
+    ids = [case.label for case, _ in cases]
     return score(
-        reward, [text for _, text in asked], [case.columns for case, _ in asked], ids=ids, correct_at=correct_at
+        reward, [text for _, text in cases], [case.columns for case, _ in cases], ids=ids, correct_at=correct_at
     )
 
 

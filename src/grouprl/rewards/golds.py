@@ -66,7 +66,7 @@ def refused_golds(reward: Reward, rows: Sequence[Columns], labels: Sequence[str]
     """Return a sentence for every row whose gold a reward cannot read, or does not accept as its own answer."""
     found = []
     for plain in plain_rewards(reward):
-        asked: list[tuple[str, Columns, str]] = []
+        cases: list[tuple[str, Columns, str]] = []
         for columns, label in zip(rows, labels, strict=True):
             try:
                 text = own_answer(plain, columns)
@@ -74,14 +74,14 @@ def refused_golds(reward: Reward, rows: Sequence[Columns], labels: Sequence[str]
                 found.append(f"{label}: {type(error).__name__}: {error}")
                 continue
             if text is not None:
-                asked.append((text, columns, label))
-        if asked:
-            found += _refused(plain, asked)
+                cases.append((text, columns, label))
+        if cases:
+            found += _refused(plain, cases)
     return found
 
 
-def _refused(reward: Any, asked: list[tuple[str, Columns, str]]) -> list[str]:
-    texts, columns, labels = (list(values) for values in zip(*asked, strict=True))
+def _refused(reward: Any, cases: list[tuple[str, Columns, str]]) -> list[str]:
+    texts, columns, labels = (list(values) for values in zip(*cases, strict=True))
     scores = score(reward, texts, columns, ids=labels)
     reasons = {problem.sample_id: problem.what for problem in scores.problems}
     name = getattr(reward, "__name__", getattr(getattr(reward, "func", None), "__name__", "reward"))

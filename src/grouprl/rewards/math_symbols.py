@@ -134,17 +134,17 @@ def unfinished(said: str, gold: str) -> bool:
         return True
     if any(names.count(name) > max(1, wanted.count(name)) for name in (r"\pi", r"\infty")):
         return True
-    roots, kept_roots = re.findall(ROOT, said), re.findall(ROOT, gold)
+    roots, gold_roots = re.findall(ROOT, said), re.findall(ROOT, gold)
     if names.count(r"\sqrt") > wanted.count(r"\sqrt") + 1:
         return True
-    if any(roots.count(root) > max(1, kept_roots.count(root)) for root in roots):
+    if any(roots.count(root) > max(1, gold_roots.count(root)) for root in roots):
         return True
     undone = [found.replace(" ", "") for found in (*UNDONE.findall(said), *PRODUCT.findall(said))]
     if any(found not in gold.replace(" ", "") for found in undone):
         return True
     radicands = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", said)
-    kept = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", gold)
-    return any(_has_square(int(a or b)) for a, b in radicands if (a, b) not in kept) or _unreduced(said, gold)
+    roots = re.findall(r"\\sqrt\s*(?:\{(\d+)\}|(\d))", gold)
+    return any(_has_square(int(a or b)) for a, b in radicands if (a, b) not in roots) or _unreduced(said, gold)
 
 
 def _has_square(number: int) -> bool:

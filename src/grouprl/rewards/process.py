@@ -21,7 +21,7 @@ from grouprl.rewards import worker
 from grouprl.rewards.validation import Verdict
 from grouprl.rewards.worker import LENGTH
 
-KEPT_OUTPUT = 4000
+MAX_OUTPUT = 4000
 """Bytes of a worker's last output that are kept."""
 LONGEST_REPLY = 1 << 20
 """Bytes of a line unless set otherwise; a longer one is not a reply."""
@@ -102,7 +102,7 @@ class WorkerProcess:
 
     def read_output(self) -> None:
         """Keep the end of what the worker printed since the last time."""
-        self.printed = (self.printed + _available(self.output))[-KEPT_OUTPUT:]
+        self.printed = (self.printed + _available(self.output))[-MAX_OUTPUT:]
 
     def ended(self) -> bool:
         """Whether the process has ended; what it wrote before may still have to be read."""

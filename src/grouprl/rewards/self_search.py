@@ -32,7 +32,7 @@ def self_search(completion: str, answer: str, form: float = 0.2) -> dict[str, fl
 
 def valid(completion: str) -> bool:
     """Tell whether a text is queries, each with its information, at least one, and then one answer."""
-    place, asked = 0, False
+    place, searched = 0, False
     while turn := TURN.match(completion, place):
-        place, asked = turn.end(), True
-    return asked and ANSWER.fullmatch(completion, place) is not None
+        place, searched = turn.end(), True
+    return searched and ANSWER.fullmatch(completion, place) is not None

@@ -71,8 +71,8 @@ class _WorkerSlot:
 class _Batch:
     """The completions of one call: all of them, those that wait, and the verdicts so far."""
 
-    def __init__(self, asked: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[Any, ...]) -> None:
-        self.asked, self.rest = asked, rest
+    def __init__(self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[Any, ...]) -> None:
+        self.inputs, self.rest = inputs, rest
         self.waiting: deque[_Job] = deque()
         self.verdicts: dict[int, Verdict] = {}
         self.again: set[int] = set()
@@ -80,7 +80,7 @@ class _Batch:
 
     def request(self, number: int, job: _Job, timeout: float) -> bytes:
         """Return the message that hands a job to a worker."""
-        completions, columns, ids = ([values[row] for row in job.rows] for values in self.asked)
+        completions, columns, ids = ([values[row] for row in job.rows] for values in self.inputs)
         try:
             return pickle.dumps((number, job.mode, completions, columns, ids, *self.rest, timeout))
         except Exception as error:  # pickling runs the code of the objects it meets
@@ -164,7 +164,7 @@ class RewardWorkers(VerdictReward):
 
     def _finish(self, batch: _Batch, limit: float) -> None:
         try:
-            while len(batch.verdicts) < len(batch.asked[0]):
+            while len(batch.verdicts) < len(batch.inputs[0]):
                 self._fill_up()
                 self._hand_out(batch, limit)
                 self._wait()

@@ -198,7 +198,7 @@ class Collector:
         samples = self._scored_samples(rows, rollout, texts, scores, foreign_b)
         if not count_failures:
             return samples
-        return replace(samples, kept_b=self.errors.apply(scores, samples.group_b))
+        return replace(samples, valid_b=self.errors.apply(scores, samples.group_b))
 
     def _played(
         self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, scaling: EntropyScaling | None, count_failures: bool
@@ -229,17 +229,17 @@ class Collector:
             extras={**samples.extras, **extras_of(episodes, rows)},
             records=episodes.records,
         )
-        kept_b = self._kept(samples, count_failures) & episodes.mask_bt.any(1)
-        return replace(samples, kept_b=kept_b)
+        valid_b = self._valid(samples, count_failures) & episodes.mask_bt.any(1)
+        return replace(samples, valid_b=valid_b)
 
     def counted(self, samples: ScoredSamples) -> ScoredSamples:
         """Return rows that were sampled with `count_failures` off, as if it had been on."""
         if self.make is None:
-            return replace(samples, kept_b=self.errors.apply(samples.scores, samples.group_b))
-        kept_b = self._kept(samples, count_failures=True)
-        return replace(samples, kept_b=kept_b & samples.extras["mask_bt"].any(1))
+            return replace(samples, valid_b=self.errors.apply(samples.scores, samples.group_b))
+        valid_b = self._valid(samples, count_failures=True)
+        return replace(samples, valid_b=valid_b & samples.extras["mask_bt"].any(1))
 
-    def _kept(self, samples: ScoredSamples, count_failures: bool) -> np.ndarray:
+    def _valid(self, samples: ScoredSamples, count_failures: bool) -> np.ndarray:
         """[B] which rows may be trained on. An episode is one sample of the error policy, kept or dropped whole."""
         scores = samples.scores
         if not count_failures:
@@ -250,11 +250,11 @@ class Collector:
             worst_e[of_b[row]] = row
         one_e = np.where(worst_e >= 0, worst_e, [int((of_b == e).argmax()) for e in range(len(episodes))])
         order = np.argsort(one_e)
-        kept_e = np.zeros(len(episodes), dtype=bool)
-        kept_e[order] = self.errors.apply(subset_scores(scores, one_e[order]), samples.ordinal_b[one_e[order]])
+        valid_e = np.zeros(len(episodes), dtype=bool)
+        valid_e[order] = self.errors.apply(subset_scores(scores, one_e[order]), samples.ordinal_b[one_e[order]])
         if self.errors.mode == "zero":
             scores.reward_b[scores.failed_b] = 0.0
-        return kept_e[of_b] & np.isfinite(scores.reward_b)
+        return valid_e[of_b] & np.isfinite(scores.reward_b)
 
     def _with_prefix_logps(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
         """Return the rollout with the policy's own log-probs and entropies on the tokens of trained turn prefixes."""
@@ -341,7 +341,7 @@ class Collector:
             rollout=rollout,
             texts=texts,
             scores=scores,
-            kept_b=scores.ok_b,
+            valid_b=scores.ok_b,
             source_b=np.array([request.source for request, _ in rows], dtype=np.int64),
             foreign_b=foreign_b,
             extras=columns,

@@ -56,7 +56,7 @@ def decode(
     requests: Sequence[Request[Tokens]],
     *,
     rows_at_once: int | None = None,
-    kept: TurnCache | None = None,
+    cache: TurnCache | None = None,
     pause: Pause | None = None,
 ) -> Written:
     """Sample the completions that `requests` ask for, which are `alike`.
@@ -84,7 +84,7 @@ def decode(
         own = requests[part]
         uniform_rt = uniforms([request.seed for request in own], longest, [request.sampled for request in own])
         decoder = make_decoder(policy)
-        keeping = kept if isinstance(decoder, LeanDecoder) or decoder.keeps else None
+        keeping = cache if isinstance(decoder, LeanDecoder) or decoder.keeps else None
         names = [request.name for request in own]
         if keeping is not None:
             decoder.past, writer.leaving = keeping.past(names, rows[part]), []

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
+from grouprl.core.leading import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.protocols import Engine, Sampler
 from grouprl.rollout.array_sampler import ArraySampler
+from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.sampler import LocalSampler
 
 LOCAL = "local"
@@ -53,6 +55,8 @@ def local_engine(policy: Any) -> Engine[Any, Any]:
     if callable(make := getattr(policy, "make_sampler", None)):
         found: Engine[Any, Any] = make()
         return found
+    if current_ranks() is not None:
+        return RankSampler(policy)
     return ArraySampler(policy) if isinstance(policy, ArrayPolicy) else LocalSampler(policy)
 
 

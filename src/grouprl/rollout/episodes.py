@@ -25,7 +25,7 @@ from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
 from grouprl.rollout.player import Player, Settling, written
 from grouprl.rollout.rounds import LockstepRounds
-from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
+from grouprl.rollout.sampler import CACHE_GB, LocalSampler, as_rollout
 from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.turn_text import History
 
@@ -106,7 +106,7 @@ def play(
     history: History = "refuse",
     stage: Stage | None = None,
     sampler: Sampler[Any, int] | None = None,
-    kept_gb: float = KEPT_GB,
+    cache_gb: float = CACHE_GB,
     reproducible: bool = True,
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
@@ -118,13 +118,13 @@ def play(
     Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
     where `history` is 'refuse'. `stage` holds the environments; None: they run in-process.
     `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
-    keeps keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
+    keeps keys and values from turn to turn, up to `cache_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
         InputError: a first observation that leaves no room to act, or that the chat template cannot render.
     """
     settings = TurnSettings(tuple(agents), greedy, top_p, top_k, tuple(stop), entropy_scaling)
-    sampler = sampler or LocalSampler(policy, kept_gb=kept_gb)
+    sampler = sampler or LocalSampler(policy, cache_gb=cache_gb)
     table = EpisodeTable(
         policy, stage or HereStage(make), history, EpisodeLimits(policy.max_positions, max_turns, max_new_tokens)
     )

@@ -47,7 +47,7 @@ class PromptStream:
         for index in self.aside.due(self.position):
             if self.aside.allows(index):
                 return index
-        while self.size is None or self.aside.left_out < self.size:
+        while self.size is None or self.aside.excluded < self.size:
             index = self._index(self.position)
             self.position += 1
             if self.aside.allows(index):

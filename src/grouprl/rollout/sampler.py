@@ -17,7 +17,7 @@ from grouprl.records.rollout import Rollout
 from grouprl.rollout.decoding import Pause, Written, alike, decode
 from grouprl.rollout.turn_cache import TurnCache
 
-KEPT_GB = 2.0
+CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
 EXACT = (torch.float32, torch.float64)
 """Types of weights in which the decoder and the trainer compute the same log-probs but for rounding."""
@@ -51,11 +51,11 @@ class LocalSampler:
     Args:
         policy: a `CausalPolicy`, or a `Team` of them.
         rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
-        kept_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
+        cache_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
     """
 
-    def __init__(self, policy: Any, *, rows_at_once: int | None = None, kept_gb: float = KEPT_GB) -> None:
-        self.policy, self.rows_at_once, self.kept_gb = policy, rows_at_once, kept_gb
+    def __init__(self, policy: Any, *, rows_at_once: int | None = None, cache_gb: float = CACHE_GB) -> None:
+        self.policy, self.rows_at_once, self.cache_gb = policy, rows_at_once, cache_gb
         self.version = NO_VERSION
 
     @property
@@ -78,7 +78,7 @@ class LocalSampler:
         return closing(LocalSession(self))
 
     def _sample(
-        self, requests: Sequence[Request[Prompt]], kept: dict[int, TurnCache] | None, pause: Pause | None = None
+        self, requests: Sequence[Request[Prompt]], caches: dict[int, TurnCache] | None, pause: Pause | None = None
     ) -> Samples[int]:
         """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
         groups: dict[Any, list[int]] = {}
@@ -88,8 +88,10 @@ class LocalSampler:
         parts = []
         for (owner, _), rows in groups.items():
             own, member = [requests[i] for i in rows], acting(self.policy, owner)
-            memory = kept.setdefault(owner, TurnCache(self.kept_gb)) if kept is not None and self.kept_gb else None
-            written = decode(member, own, rows_at_once=self.rows_at_once, kept=memory, pause=pause)
+            memory = (
+                caches.setdefault(owner, TurnCache(self.cache_gb)) if caches is not None and self.cache_gb else None
+            )
+            written = decode(member, own, rows_at_once=self.rows_at_once, cache=memory, pause=pause)
             note("sampled", own, written)
             parts.append((rows, written))
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
@@ -100,16 +102,16 @@ class LocalSession:
 
     def __init__(self, sampler: LocalSampler) -> None:
         self.sampler = sampler
-        self.kept: dict[int, TurnCache] = {}
+        self.caches: dict[int, TurnCache] = {}
         """By the agent who owns the weights."""
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
         """Sample what `requests` ask for; what is known of their names is not read again."""
-        return self.sampler._sample(requests, self.kept)
+        return self.sampler._sample(requests, self.caches)
 
     def close(self) -> None:
         """Release what was kept."""
-        self.kept.clear()
+        self.caches.clear()
 
 
 def exact_in(dtype: torch.dtype, precision: str = "float32") -> bool:

@@ -71,7 +71,7 @@ class SetAside:
         return [i for i, own in self._known.items() if own.again <= position and own.times < OFFERS and not own.offered]
 
     @property
-    def left_out(self) -> int:
+    def excluded(self) -> int:
         """How many are never offered again."""
         return sum(own.times >= OFFERS for own in self._known.values())
 

@@ -43,7 +43,7 @@ def stored(task: StoredRows, policy: Any, requests: Sequence[RolloutRequest], ma
         rollout=rollout,
         texts=tuple(row.completion for row in each),
         scores=scores_of(each),
-        kept_b=np.ones(len(rows), dtype=bool),
+        valid_b=np.ones(len(rows), dtype=bool),
         source_b=np.where(sampled_b, SOURCES["replay"], SOURCES["demonstration"]).astype(np.int64),
         foreign_b=np.ones(len(rows), dtype=bool),
     )

@@ -28,7 +28,7 @@ class EpisodeTable:
 
     def __init__(self, policy: Any, stage: Stage, history: History, limits: EpisodeLimits) -> None:
         self.policy, self.stage, self.limits = policy, stage, limits
-        self.between = TurnText(policy, history)
+        self.turn_text = TurnText(policy, history)
 
     def room(self, episodes: Iterable[Episode]) -> dict[int, list[Episode]]:
         """Return living episodes by the tokens that their next turn may have; end those with none left.
@@ -65,8 +65,8 @@ class EpisodeTable:
             ids = list(sampled.response_ids[i])
             of_turn = None if versions is None else versions[i][: len(ids)]
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], of_turn)
-            self.between.think(episode.acting, episode.turns[-1], ids)
-        return [self.between.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
+            self.turn_text.think(episode.acting, episode.turns[-1], ids)
+        return [self.turn_text.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
 
     def see(self, answered: Sequence[tuple[Episode, Any]]) -> None:
         """Record what environments answered to `reset`, or to the last action, and show it to those that go on."""
@@ -102,19 +102,21 @@ class EpisodeTable:
         grown: list[tuple[Episode, Context, Onward]] = []
         for episode in [each for each in episodes if each.alive]:
             context, shown = episode.addressed, episode.shown
-            if unable := self.between.unable(shown):
+            if unable := self.turn_text.unable(shown):
                 episode.fail(unable, who="the observation cannot be shown")
             elif context is None:
-                first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
+                first = (
+                    self.turn_text.first(episode.start.example, shown) if episode.opening is None else episode.opening
+                )
                 begun.append((episode, first, None))
-            elif (onward := self.between.onward(context, shown)).prompt is not None:
+            elif (onward := self.turn_text.onward(context, shown)).prompt is not None:
                 begun.append((episode, onward.prompt, context))
             elif onward.text is not None:
                 grown.append((episode, context, onward))
             else:
                 episode.fail(onward.refused, who="the episode cannot be continued")
         prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
-        later = self.between.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
+        later = self.turn_text.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
         for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
             episode.begin(prompt, list(ids), before)
         for (episode, context, onward), ids in zip(grown, later, strict=True):

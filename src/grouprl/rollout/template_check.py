@@ -56,14 +56,14 @@ def check_template(
     passed_by = _passed_by(plain, len(prompts), _chat_remedy(task))
     if not chats:
         return TemplateReport(notes=passed_by)
-    between, template = TurnText(policy, "refuse", calls), template_of(policy.tokenizer)
+    turn_text, template = TurnText(policy, "refuse", calls), template_of(policy.tokenizer)
     uses: set[Use] = set()
     for chat in chats:
         uses |= uses_of(chat, getattr(chat, "tools", ()))
     refusals, notes = template.refusals(uses), [*passed_by, *template.notes(uses)]
     if refusals or not turns:
         return TemplateReport(tuple(refusals), tuple(notes))
-    always, sometimes = _rewritten(between, chats[0])
+    always, sometimes = _rewritten(turn_text, chats[0])
     if always and history == "refuse":
         return TemplateReport((always,), tuple(notes))
     notes += [f"{what}; {EFFECTS[history]} (sampling.history {history})" for what in [always, *sometimes] if what]
@@ -91,27 +91,27 @@ def _chat_remedy(task: Task | None) -> str:
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 
-def _rewritten(between: TurnText, prompt: Any) -> tuple[str, list[str]]:
+def _rewritten(turn_text: TurnText, prompt: Any) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
-    form = between.form
+    form = turn_text.form
     simple = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
-    simply = _refused(between, prompt, simple, shown)
-    usual = _as_template(between, prompt, simple) if simply else simple  # the form's way may not be the template's
-    always = simply and _refused(between, prompt, usual, shown)
+    simply = _refused(turn_text, prompt, simple, shown)
+    usual = _as_template(turn_text, prompt, simple) if simply else simple  # the form's way may not be the template's
+    always = simply and _refused(turn_text, prompt, usual, shown)
     odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
-    found = {f"with {kind}": _refused(between, prompt, action, shown) for kind, action in odd.items()}
+    found = {f"with {kind}": _refused(turn_text, prompt, action, shown) for kind, action in odd.items()}
     found = {f"such as {shortened(simple, 80)}": simply, **found}
     return always, [f"of a turn {kind}, {what}" for kind, what in found.items() if what and not always]
 
 
-def _as_template(between: TurnText, prompt: Any, usual: str) -> str:
+def _as_template(turn_text: TurnText, prompt: Any, usual: str) -> str:
     """Return the same turn as the template itself writes it, without its end."""
-    template, tools = between.template, getattr(prompt, "tools", ())
+    template, tools = turn_text.template, getattr(prompt, "tools", ())
     call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}
     message = {"role": "assistant", "content": "", "tool_calls": [call]} if tools else _plain(usual)
     text = template.written(message) or usual
-    ends = between.policy.tokenizer.convert_ids_to_tokens(sorted(between.policy.eos_ids))
+    ends = turn_text.policy.tokenizer.convert_ids_to_tokens(sorted(turn_text.policy.eos_ids))
     return text[: min((at for at in map(text.find, map(str, ends)) if at >= 0), default=len(text))]
 
 
@@ -119,16 +119,16 @@ def _plain(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def _refused(between: TurnText, prompt: Any, action: str, shown: Observation) -> str:
+def _refused(turn_text: TurnText, prompt: Any, action: str, shown: Observation) -> str:
     """Return how the template rewrites an action; '' where it stays as it was written."""
     context = Context("", 0, -1, prompt, [])
-    whole = getattr(between.policy, "model", None) is not None  # without it not every end token is known
-    ends = [*sorted(between.policy.eos_ids), *[None] * (not whole)]
+    whole = getattr(turn_text.policy, "model", None) is not None  # without it not every end token is known
+    ends = [*sorted(turn_text.policy.eos_ids), *[None] * (not whole)]
     found = ""
     for end in ends:
         context.ids, context.turns = [] if end is None else [end], [Turn(0, "", action)]
         context.talk = [({"role": "assistant", "content": action},)]
-        found = between.onward(context, shown).refused.partition(". Set sampling.history")[0]
+        found = turn_text.onward(context, shown).refused.partition(". Set sampling.history")[0]
         if not found:
             return ""
     return found

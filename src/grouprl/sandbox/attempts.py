@@ -11,14 +11,14 @@ from grouprl.sandbox.level import LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome
 
 if TYPE_CHECKING:
-    from grouprl.sandbox.baits import World
+    from grouprl.sandbox.baits import Baits
 
 ESCAPED = "ESCAPED"
 TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)
 ROOMY = TIGHT.model_copy(update={"seconds": 60})
-HEAD = "import json, os, sys\nworld = json.load(sys.stdin)\n"
+HEAD = "import json, os, sys\ntargets = json.load(sys.stdin)\n"
 
-Check = Callable[[ProgramOutcome, "World"], bool]
+Check = Callable[[ProgramOutcome, "Baits"], bool]
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ class Escape:
         return HEAD + self.code
 
 
-def says_so(outcome: ProgramOutcome, world: World) -> bool:
+def says_so(outcome: ProgramOutcome, baits: Baits) -> bool:
     """Whether the program printed that it got through."""
     return ESCAPED in outcome.stdout
 
 
-def printed(outcome: ProgramOutcome, world: World) -> bool:
+def printed(outcome: ProgramOutcome, baits: Baits) -> bool:
     """Whether the program printed more than it may."""
     return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
 
 
-def marked(outcome: ProgramOutcome, world: World, mark: str) -> bool:
+def marked(outcome: ProgramOutcome, baits: Baits, mark: str) -> bool:
     """Whether the program left a mark on a bait."""
-    return world.marked(mark)
+    return baits.marked(mark)
 
 
-def ended(outcome: ProgramOutcome, world: World) -> bool:
+def ended(outcome: ProgramOutcome, baits: Baits) -> bool:
     """Whether the program came to its own end."""
     return outcome.why == "ok"
 

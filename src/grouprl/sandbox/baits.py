@@ -26,14 +26,14 @@ from grouprl.sandbox.outcome import ProgramOutcome, Why
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 
 
-class World:
+class Baits:
     """Baits for one attempt; a context manager that takes them away again."""
 
     def __init__(self) -> None:
         self.mark = f"gx{uuid.uuid4().hex[:10]}"
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Baits:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bait-", dir=Path.home())))
         self.folder, self.victim_file = folder, folder / "victim"
         (folder / "secret").write_text("secret")
@@ -133,17 +133,17 @@ class World:
 
 def attempt(escape: Escape, sandbox: Sandbox | None) -> tuple[bool, ProgramOutcome]:
     """Try an escape in a sandbox, or without one; return whether it succeeded, and what came of the run."""
-    with World() as world:
-        stdin = json.dumps(world.targets)
+    with Baits() as baits:
+        stdin = json.dumps(baits.targets)
         if sandbox is None:
-            outcome = _unprotected(escape.program, stdin, world)
+            outcome = _unprotected(escape.program, stdin, baits)
         else:
-            os.environ[world.variable] = "secret"
+            os.environ[baits.variable] = "secret"
             try:
                 outcome = sandbox.run(escape.program, stdin=stdin, limits=escape.limits)
             finally:
-                del os.environ[world.variable]
-        return escape.escaped(outcome, world), outcome
+                del os.environ[baits.variable]
+        return escape.escaped(outcome, baits), outcome
 
 
 def self_check(sandbox: Sandbox) -> Iterator[tuple[Escape, bool, bool]]:
@@ -153,7 +153,7 @@ def self_check(sandbox: Sandbox) -> Iterator[tuple[Escape, bool, bool]]:
         yield escape, sandbox.level.reaches(escape.needs), not escaped
 
 
-def _unprotected(program: str, stdin: str, world: World) -> ProgramOutcome:
+def _unprotected(program: str, stdin: str, baits: Baits) -> ProgramOutcome:
     """Run a program as it is, with the user's rights."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
@@ -162,7 +162,7 @@ def _unprotected(program: str, stdin: str, world: World) -> ProgramOutcome:
             input=stdin.encode(),
             capture_output=True,
             cwd=folder,
-            env=os.environ | {world.variable: "secret"},
+            env=os.environ | {baits.variable: "secret"},
             timeout=300,
         )
         why: Why = "ok" if done.returncode == 0 else "error" if done.returncode > 0 else "killed"

@@ -1,6 +1,6 @@
 """Ways out of a sandbox, tried one by one: a test of this package, and a self-check on the machine at hand.
 
-Every attempt is a program. It reads from its standard input what there is to attack (`World.targets`) as `world` and
+Every attempt is a program. It reads from its standard input what there is to attack (`Baits.targets`) as `targets` and
 either says that it got through, by printing ESCAPED, or leaves a mark outside that is found afterwards. All are
 harmless where they succeed, so that they can be shown to succeed without a sandbox.
 """
@@ -129,7 +129,7 @@ import ctypes, time
 if not os.fork():
     os.setsid()
     if not os.fork():
-        ctypes.CDLL(None).prctl(15, world["mark"].encode(), 0, 0, 0)
+        ctypes.CDLL(None).prctl(15, targets["mark"].encode(), 0, 0, 0)
         for n in range(3): os.close(n)
         time.sleep(20)
         os._exit(0)
@@ -144,7 +144,7 @@ _add(
     "leave files in shared folders",
     """
 for folder in ("/tmp", "/var/tmp", "/dev/shm"):
-    try: open(f"{folder}/{world['mark']}", "w").close()
+    try: open(f"{folder}/{targets['mark']}", "w").close()
     except OSError: pass
 """,
     escaped="shared",
@@ -152,74 +152,82 @@ for folder in ("/tmp", "/var/tmp", "/dev/shm"):
 _add(
     "tcp",
     "connect to a server of this machine",
-    "import socket\nsocket.create_connection(('127.0.0.1', world['tcp']), 3)\nprint('ESCAPED')",
+    "import socket\nsocket.create_connection(('127.0.0.1', targets['tcp']), 3)\nprint('ESCAPED')",
 )
 _add(
     "udp",
     "send a name query, as DNS does",
-    "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'ask', ('127.0.0.1', world['udp']))",
+    "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'ask', ('127.0.0.1', targets['udp']))",
     escaped="udp",
 )
 _add(
     "unix socket",
     "connect to a server by its file",
-    "import socket\nsocket.socket(socket.AF_UNIX).connect(world['unix'])\nprint('ESCAPED')",
+    "import socket\nsocket.socket(socket.AF_UNIX).connect(targets['unix'])\nprint('ESCAPED')",
 )
 _add(
     "abstract socket",
     "connect to a server by its name",
-    "import socket\nsocket.socket(socket.AF_UNIX).connect(chr(0) + world['mark'])\nprint('ESCAPED')",
+    "import socket\nsocket.socket(socket.AF_UNIX).connect(chr(0) + targets['mark'])\nprint('ESCAPED')",
 )
 _add("interfaces", "ask the kernel about the network", "import socket\nsocket.socket(16, 3, 0)\nprint('ESCAPED')")
 _add(
     "its own environment",
     "read a secret variable",
-    "if world['variable'] in os.environ: print('ESCAPED')",
+    "if targets['variable'] in os.environ: print('ESCAPED')",
     "rlimits",
 )
 _add(
     "another's environment",
     "read a secret variable of another process",
-    "if world['variable'].encode() in open(f\"/proc/{world['parent']}/environ\", 'rb').read(): print('ESCAPED')",
+    "if targets['variable'].encode() in open(f\"/proc/{targets['parent']}/environ\", 'rb').read(): print('ESCAPED')",
 )
-_add("foreign file", "read a file outside", "if open(world['secret']).read() == 'secret': print('ESCAPED')")
-_add("the package", "read the trainer's code", "if 'def ' in open(world['package']).read(): print('ESCAPED')")
-_add("home", "list the user's home, where keys are", "if world['bait'] in os.listdir(world['home']): print('ESCAPED')")
+_add("foreign file", "read a file outside", "if open(targets['secret']).read() == 'secret': print('ESCAPED')")
+_add("the package", "read the trainer's code", "if 'def ' in open(targets['package']).read(): print('ESCAPED')")
+_add(
+    "home",
+    "list the user's home, where keys are",
+    "if targets['bait'] in os.listdir(targets['home']): print('ESCAPED')",
+)
 _add("accounts", "read the list of users", "open('/etc/passwd').read()\nprint('ESCAPED')")
-_add("sizes", "ask for the size of a file outside", "os.stat(world['secret'])\nprint('ESCAPED')", "namespaces")
-_add("writing outside", "make a file outside", "open(world['outside'], 'w').close()", escaped="outside")
-_add("emptying", "empty a file outside", "os.truncate(world['victim_file'], 0)", escaped="emptied")
-_add("permissions", "change the permissions of a file outside", "os.chmod(world['victim_file'], 0o777)", escaped="mode")
+_add("sizes", "ask for the size of a file outside", "os.stat(targets['secret'])\nprint('ESCAPED')", "namespaces")
+_add("writing outside", "make a file outside", "open(targets['outside'], 'w').close()", escaped="outside")
+_add("emptying", "empty a file outside", "os.truncate(targets['victim_file'], 0)", escaped="emptied")
+_add(
+    "permissions", "change the permissions of a file outside", "os.chmod(targets['victim_file'], 0o777)", escaped="mode"
+)
 _add(
     "symbolic link",
     "read a file through a link",
-    "os.symlink(world['secret'], 's')\nopen('s').read()\nprint('ESCAPED')",
+    "os.symlink(targets['secret'], 's')\nopen('s').read()\nprint('ESCAPED')",
 )
-_add("hard link", "take a file in by a link", "os.link(world['secret'], 'h')\nprint('ESCAPED')")
-_add("way up", "leave the folder by its parents", f"open('../' * 20 + world['secret'][1:]).read()\nprint('{ESCAPED}')")
-_add("signal", "kill another process", "os.kill(world['process'], 9)", escaped="killed")
+_add("hard link", "take a file in by a link", "os.link(targets['secret'], 'h')\nprint('ESCAPED')")
+_add(
+    "way up", "leave the folder by its parents", f"open('../' * 20 + targets['secret'][1:]).read()\nprint('{ESCAPED}')"
+)
+_add("signal", "kill another process", "os.kill(targets['process'], 9)", escaped="killed")
 _add(
     "tracing",
     "attach to another process",
     """
 import ctypes
-if ctypes.CDLL(None).ptrace(16, world["process"], None, None) == 0:
-    os.waitpid(world["process"], 0x40000000)
-    ctypes.CDLL(None).ptrace(17, world["process"], None, None)
+if ctypes.CDLL(None).ptrace(16, targets["process"], None, None) == 0:
+    os.waitpid(targets["process"], 0x40000000)
+    ctypes.CDLL(None).ptrace(17, targets["process"], None, None)
     print("ESCAPED")
 """,
 )
 _add(
     "memory of others",
     "open another process's memory",
-    "open(f\"/proc/{world['process']}/mem\", 'rb').close()\nprint('ESCAPED')",
+    "open(f\"/proc/{targets['process']}/mem\", 'rb').close()\nprint('ESCAPED')",
 )
 _add(
     "limits of others",
     "change another process's limits",
-    "import resource\nresource.prlimit(world['process'], resource.RLIMIT_CORE, (0, 0))\nprint('ESCAPED')",
+    "import resource\nresource.prlimit(targets['process'], resource.RLIMIT_CORE, (0, 0))\nprint('ESCAPED')",
 )
-_add("priority of others", "slow another process down", "os.setpriority(0, world['process'], 19)\nprint('ESCAPED')")
+_add("priority of others", "slow another process down", "os.setpriority(0, targets['process'], 19)\nprint('ESCAPED')")
 _add(
     "new namespaces",
     "gain rights in a user namespace",

@@ -18,7 +18,7 @@ READING = (
     ("relative to the root's descriptor", "os.read(os.open(secret[1:], 0, dir_fd=os.open('/', 0)), 99)"),
     ("after a change of folder", "(os.chdir(os.path.dirname(secret)), open('secret').read())[1]"),
     ("after fchdir", "(os.fchdir(os.open(os.path.dirname(secret), 0)), open('secret').read())[1]"),
-    ("through the parent's folder of open files", "open(f\"/proc/{world['process']}/root{secret}\").read()"),
+    ("through the parent's folder of open files", "open(f\"/proc/{targets['process']}/root{secret}\").read()"),
     ("through its own root", "open('/proc/self/root' + secret).read()"),
     ("through a thread's root", "open('/proc/thread-self/root' + secret).read()"),
     ("through a link in a folder", "(os.mkdir('d'), os.symlink(secret, 'd/s'), open('d/s').read())[2]"),
@@ -116,7 +116,7 @@ CHANGING = (
 
 def _read(code: str) -> str:
     says = "got = got if isinstance(got, str) else bytes(got).decode(errors='replace')\nif 'secret' in got:"
-    return f"secret = world['secret']\ngot = {code}\n{says} print('ESCAPED')"
+    return f"secret = targets['secret']\ngot = {code}\n{says} print('ESCAPED')"
 
 
 FILES: list[Escape] = [
@@ -125,16 +125,18 @@ FILES: list[Escape] = [
         attempt_of(
             f"listing: {name}",
             "list the user's home",
-            f"home = world['home']\nif world['bait'] in {code}: print('ESCAPED')",
+            f"home = targets['home']\nif targets['bait'] in {code}: print('ESCAPED')",
         )
         for name, code in LISTING
     ),
     *(
-        attempt_of(f"making: {name}", "make a file outside", f"outside = world['outside']\n{code}", escaped="outside")
+        attempt_of(f"making: {name}", "make a file outside", f"outside = targets['outside']\n{code}", escaped="outside")
         for name, code in WRITING
     ),
     *(
-        attempt_of(f"changing: {name}", "change a file outside", f"victim = world['victim_file']\n{code}", escaped=mark)
+        attempt_of(
+            f"changing: {name}", "change a file outside", f"victim = targets['victim_file']\n{code}", escaped=mark
+        )
         for name, code, mark in CHANGING
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from grouprl.sandbox.attempts import Escape, attempt_of
 
-SOCKET = "import socket\ntcp = world['tcp']\n"
+SOCKET = "import socket\ntcp = targets['tcp']\n"
 TALKING = (
     ("connect", "socket.socket().connect(('127.0.0.1', tcp))"),
     ("connect_ex", "assert socket.socket().connect_ex(('127.0.0.1', tcp)) == 0"),
@@ -19,24 +19,24 @@ TALKING = (
     ("C's socket", "import ctypes\nassert ctypes.CDLL(None).socket(2, 1, 0) >= 0"),
     ("listening", "s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname(), 3)\n"
      "assert open('/proc/net/tcp').read().count(f'{tcp:04X}')"),
-    ("binding a datagram", "s = socket.socket(2, 2); s.bind(('127.0.0.1', 0)); s.connect(('127.0.0.1', world['udp']))\n"
-     "s.send(b'x')\nassert '%04X' % world['udp'] in open('/proc/net/udp').read()"),
+    ("binding a datagram", "s = socket.socket(2, 2); s.bind(('127.0.0.1', 0)); s.connect(('127.0.0.1', targets['udp']))\n"
+     "s.send(b'x')\nassert '%04X' % targets['udp'] in open('/proc/net/udp').read()"),
     ("multiprocessing", "from multiprocessing.connection import Client\nimport threading\n"
      "threading.Thread(target=Client, args=(('127.0.0.1', tcp),), daemon=True).start()\nimport time; time.sleep(0.2)\n"
      "assert f'0100007F:{tcp:04X} 01' in open('/proc/net/tcp').read()"),
-    ("unix by a link", "os.symlink(world['unix'], 'u'); socket.socket(1).connect('u')"),
-    ("unix by a folder", "os.chdir(os.path.dirname(world['unix'])); socket.socket(1).connect('unix')"),
-    ("unix by C", "s = socket.socket(1); s.settimeout(3); s.connect(world['unix']); s.send(b'x')"),
+    ("unix by a link", "os.symlink(targets['unix'], 'u'); socket.socket(1).connect('u')"),
+    ("unix by a folder", "os.chdir(os.path.dirname(targets['unix'])); socket.socket(1).connect('unix')"),
+    ("unix by C", "s = socket.socket(1); s.settimeout(3); s.connect(targets['unix']); s.send(b'x')"),
     ("netlink", "socket.socket(16, 3, 15).bind((0, 0))"),
     ("interfaces' names", "assert socket.if_nameindex()\nassert len(open('/proc/net/tcp').readlines()) > 1"),
     ("connections of others", "assert f'{tcp:04X}' in open('/proc/net/tcp').read()"),
-    ("abstract sockets of others", "assert world['mark'] in open('/proc/net/unix').read()"),
+    ("abstract sockets of others", "assert targets['mark'] in open('/proc/net/unix').read()"),
 )  # fmt: skip
 NETWORK: list[Escape] = [
     attempt_of(f"network: {name}", "reach the network", f"{SOCKET}{code}\nprint('ESCAPED')") for name, code in TALKING
 ]
 
-VICTIM = "import ctypes, signal, subprocess\nlibc = ctypes.CDLL(None, use_errno=True)\npid = world['process']\n"
+VICTIM = "import ctypes, signal, subprocess\nlibc = ctypes.CDLL(None, use_errno=True)\npid = targets['process']\n"
 LOOKING = (
     ("its existence", "os.kill(pid, 0)"),
     ("its command", "assert b'sleep' in open(f'/proc/{pid}/cmdline', 'rb').read()"),
@@ -44,10 +44,10 @@ LOOKING = (
     ("its status", "assert 'sleep' in open(f'/proc/{pid}/status').read()"),
     ("its memory map", "assert open(f'/proc/{pid}/maps').read()"),
     ("its open files", "assert os.listdir(f'/proc/{pid}/fd')"),
-    ("its folder", "assert world['bait'] in os.readlink(f'/proc/{pid}/cwd')"),
+    ("its folder", "assert targets['bait'] in os.readlink(f'/proc/{pid}/cwd')"),
     ("its program", "assert 'sleep' in os.readlink(f'/proc/{pid}/exe') or 'coreutils' in os.readlink(f'/proc/{pid}/exe')"),
     ("its folder entered", "os.chdir(f'/proc/{pid}/cwd'); assert open('secret').read() == 'secret'"),
-    ("its environment by a shell", "assert world['variable'].encode() in "
+    ("its environment by a shell", "assert targets['variable'].encode() in "
      "subprocess.check_output(['cat', f'/proc/{pid}/environ'])"),
     ("the list of processes", "assert str(pid) in os.listdir('/proc')"),
     ("its standard input", "open(f'/proc/{pid}/fd/0').close()"),
@@ -74,7 +74,7 @@ ACTING = (
     ("slowing a group down", "os.setpriority(1, pid, 19)", "niced"),
     ("slowing down by renice", "libc.setpriority(0, pid, 19)", "niced"),
 )
-NAMED = "ctypes.CDLL(None).prctl(15, world['mark'].encode(), 0, 0, 0)\nfor n in range(3): os.close(n)\ntime.sleep(20)"
+NAMED = "ctypes.CDLL(None).prctl(15, targets['mark'].encode(), 0, 0, 0)\nfor n in range(3): os.close(n)\ntime.sleep(20)"
 LEAVING = (
     ("a child", "if not os.fork():\n    {}\n    os._exit(0)"),
     ("a child of its own session", "if not os.fork():\n    os.setsid()\n    {}\n    os._exit(0)"),

@@ -1,4 +1,4 @@
-"""Retention what may be needed again, within bounds: per key, by age, and in all."""
+"""Retention of what may be needed again, within bounds: per key, by age, and in all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 
-class Kept(Protocol):
+class Retainable(Protocol):
     """What is kept: a numbered thing that was used at some time and takes some room."""
 
     number: int
@@ -16,7 +16,7 @@ class Kept(Protocol):
     cost: int
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=Retainable)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class ServedRows:
         self, policy: Any, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
     ) -> None:
         """Begin without rows; `secret` keys are written into the record as digests."""
-        self.policy, self.between, self.secret = policy, TurnText(policy, "append"), secret
+        self.policy, self.turn_text, self.secret = policy, TurnText(policy, "append"), secret
         self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
@@ -115,18 +115,18 @@ class ServedRows:
             before = [] if row is None else [*row.prompt_ids, *row.ids]
         with self._encoding:
             if row is None:
-                prompt = self.between.first(NOBODY, shown(messages, tools, variables))
-                opened = self.between.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
+                prompt = self.turn_text.first(NOBODY, shown(messages, tools, variables))
+                opened = self.turn_text.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
                 return Requested(None, 0, self.policy.encode_prompt(prompt), [], opened)
             ended = before[-1] if before[-1] in self.policy.eos_ids else None
-            text = self.between.later(shown(messages[len(said) :], (), variables), ended, said[-1] if said else None)
+            text = self.turn_text.later(shown(messages[len(said) :], (), variables), ended, said[-1] if said else None)
             seen = self.policy.encode(text)
-            return Requested(row, turns, [*before, *seen], seen, self.between.chat and opens_thinking(text))
+            return Requested(row, turns, [*before, *seen], seen, self.turn_text.chat and opens_thinking(text))
 
     def add(
         self,
         key: str,
-        asked: Requested,
+        requested: Requested,
         sampled: ServedTurn,
         said: Messages,
         tools: Messages,
@@ -135,9 +135,9 @@ class ServedRows:
         """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
         gone."""
         with self._lock:
-            row, seen = asked.row, asked.seen
-            if row is None or row.turns != asked.turns or not self._shelves.holds(key, row):
-                row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(asked.context)), []
+            row, seen = requested.row, requested.seen
+            if row is None or row.turns != requested.turns or not self._shelves.holds(key, row):
+                row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(requested.context)), []
                 row.variables = variables
             row.ids += [*seen, *sampled.ids]
             row.mask += [False] * len(seen) + [True] * len(sampled.ids)

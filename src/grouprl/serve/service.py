@@ -75,7 +75,7 @@ class Service:
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = prompt_chars or fitting
         self.recorded = ServedRows(policy, record, keeping, secret_keys)
-        self.drawing = BatchedSampling(policy, at_once)
+        self.batching = BatchedSampling(policy, at_once)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
         self._scoring = ThreadPoolExecutor(1, thread_name_prefix="alternatives")
@@ -99,12 +99,12 @@ class Service:
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
         for name in ("tools", "chat_template_kwargs"):
-            if getattr(request, name) and not self.recorded.between.chat:
+            if getattr(request, name) and not self.recorded.turn_text.chat:
                 raise Refusal(f"The model has no chat template, which {name} are for", name)
-        asked = await self._off(self._ask, key, request)
-        budget, seed = self._budget(request, len(asked.context)), request.seed
+        requested = await self._off(self._find_row, key, request)
+        budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
-        context, form = tuple(asked.context), self.recorded.between.form
+        context, form = tuple(requested.context), self.recorded.turn_text.form
         told = pieces if form.plain else None  # what is told as it comes is the sampled text
         lines = [
             SampleJob(
@@ -118,11 +118,11 @@ class Service:
             )
             for index in range(request.n)
         ]
-        if told is not None and asked.opened:
+        if told is not None and requested.opened:
             for index in range(request.n):
                 told(index, THOUGHTS[0][0])
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
-        choices = await self._off(self._completed, key, request, asked, sampled)
+        choices = await self._off(self._completed, key, request, requested, sampled)
         if request.top_logprobs:
             loop = asyncio.get_running_loop()
             choices = await loop.run_in_executor(self._scoring, self._with_alternatives, request, context, choices)
@@ -130,13 +130,13 @@ class Service:
 
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
-            return await asyncio.wrap_future(self.drawing.sample(line))
+            return await asyncio.wrap_future(self.batching.sample(line))
 
     async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in the thread in which texts become tokens and tokens texts."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 
-    def _ask(self, key: str, request: ChatRequest) -> Requested:
+    def _find_row(self, key: str, request: ChatRequest) -> Requested:
         """Return where a request continues; raises Refusal for messages that cannot become tokens."""
         told = sum(
             len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
@@ -147,7 +147,7 @@ class Service:
             raise Refusal(f"The messages and tools have {size} characters; at most {self.prompt_chars}", "messages")
         try:
             if request.chat_template_kwargs:
-                self.recorded.between.template.check(request.chat_template_kwargs)
+                self.recorded.turn_text.template.check(request.chat_template_kwargs)
         except InputError as error:
             raise Refusal(str(error), "chat_template_kwargs") from None
         try:
@@ -159,17 +159,17 @@ class Service:
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
 
     def _completed(
-        self, key: str, request: ChatRequest, asked: Requested, sampled: list[ServedTurn]
+        self, key: str, request: ChatRequest, requested: Requested, sampled: list[ServedTurn]
     ) -> tuple[Choice, ...]:
         """Write the completions down, and return them."""
-        choices = tuple(self._choice(request, each, asked.opened) for each in sampled)
+        choices = tuple(self._choice(request, each, requested.opened) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
-            self.recorded.add(key, asked, each, said(request, choice), request.tools, request.chat_template_kwargs)
+            self.recorded.add(key, requested, each, said(request, choice), request.tools, request.chat_template_kwargs)
         return choices
 
     def close(self) -> None:
         """Stop sampling and close the record; may be called twice."""
-        self.drawing.close()
+        self.batching.close()
         self._reading.shutdown()
         self._scoring.shutdown()
         self.recorded.close()
@@ -184,7 +184,7 @@ class Service:
         return budget if left is None else min(budget, left)
 
     def _choice(self, request: ChatRequest, sampled: ServedTurn, opened: bool) -> Choice:
-        text = Spoken(sampled.text, self.recorded.between.form.read(sampled.text, opened))
+        text = Spoken(sampled.text, self.recorded.turn_text.form.read(sampled.text, opened))
         pairs = zip(sampled.ids, self._texts(sampled.ids), sampled.logp, strict=True)
         tokens = tuple(Token(word, logp, number) for number, word, logp in pairs)
         stop = None

@@ -169,9 +169,9 @@ class RunFolder:
         lines = self.metrics.read_bytes()[:size].split(b"\n") if self.metrics.is_file() else []
         found = [(line, _record(line) or {}) for line in lines]
         known = [(line, record) for line, record in found if {"phase", "step"} <= record.keys()]
-        kept = [line for line, record in known if record["phase"] != "train" or record["step"] <= steps]
-        write_text(self.metrics, "".join(line.decode() + "\n" for line in kept))
-        return len([line for line in lines if line]) - len(kept)
+        retained = [line for line, record in known if record["phase"] != "train" or record["step"] <= steps]
+        write_text(self.metrics, "".join(line.decode() + "\n" for line in retained))
+        return len([line for line in lines if line]) - len(retained)
 
     def sync_metrics(self) -> None:
         """Flush metrics.jsonl to disk."""

@@ -28,6 +28,7 @@ from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
 from grouprl.tasks.reflection import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
+from grouprl.tasks.repositories import RepositoriesTask
 from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
 from grouprl.tasks.rollouts import Rollouts
@@ -45,6 +46,7 @@ from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
+from grouprl.tasks.terminal import TerminalTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tool_choice import Choose
@@ -91,6 +93,7 @@ __all__ = [
     "ReasoningGym",
     "Recall",
     "Reflect",
+    "RepositoriesTask",
     "Retell",
     "Reverse",
     "Rollouts",
@@ -114,6 +117,7 @@ __all__ = [
     "Task",
     "TaskDescription",
     "TeamTask",
+    "TerminalTask",
     "TextArena",
     "TicTacToeTask",
     "ToolCall",

@@ -84,8 +84,8 @@ def _tree(rooms: list[str], rng: random.Random) -> dict[str, dict[str, str]]:
     """Return doors that connect each room with one of those before it, in directions that are still free."""
     doors: dict[str, dict[str, str]] = {rooms[0]: {}}
     for room in rooms[1:]:
-        free = [(other, way) for other, ways in doors.items() for way in OPPOSITE if way not in ways]
+        free = [(other, way) for other, exits in doors.items() for way in OPPOSITE if way not in exits]
         other, way = rng.choice(free)
         doors[other][way] = room
         doors[room] = {OPPOSITE[way]: other}
-    return {room: dict(sorted(ways.items(), key=lambda item: "nesw".index(item[0]))) for room, ways in doors.items()}
+    return {room: dict(sorted(exits.items(), key=lambda item: "nesw".index(item[0]))) for room, exits in doors.items()}

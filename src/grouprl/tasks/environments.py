@@ -105,8 +105,8 @@ class SeededTask(OptionTask):
         """
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
-        drawn = next(seed for seed in iter(lambda: rng.randrange(2**31), None) if split_of(str(seed)) == split)
-        bare = Example(f"{self.name}/{split}/{index}", "", {"seed": drawn})
+        seed_now = next(seed for seed in iter(lambda: rng.randrange(2**31), None) if split_of(str(seed)) == split)
+        bare = Example(f"{self.name}/{split}/{index}", "", {"seed": seed_now})
         return Example(bare.id, self.first_text(bare), bare.columns)
 
     def first_text(self, example: Example) -> str:

@@ -65,12 +65,12 @@ class Maze(GeneratedTask):
 
 def shortest(size: int, start: str, goal: str, walls: Collection[str]) -> str:
     """Return the moves of a shortest way; "" where there is none."""
-    ways, waiting = {start: ""}, deque([start])
-    while waiting and goal not in ways:
+    paths, waiting = {start: ""}, deque([start])
+    while waiting and goal not in paths:
         here = waiting.popleft()
         for move in MOVES:
             there = walk(move, size, here, walls)
-            if there is not None and there not in ways:
-                ways[there] = ways[here] + move
+            if there is not None and there not in paths:
+                paths[there] = paths[here] + move
                 waiting.append(there)
-    return ways.get(goal, "")
+    return paths.get(goal, "")

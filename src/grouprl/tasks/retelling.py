@@ -34,7 +34,7 @@ class Retell(GeneratedTask):
     @property
     def max_new_tokens(self) -> int:
         """The longest sentence with all its words twice, and the end."""
-        return 2 * max(len(text) for text in ways("eve", "77", "bern", "figs", self.facts)) + 4
+        return 2 * max(len(text) for text in sentences("eve", "77", "bern", "figs", self.facts)) + 4
 
     @property
     def alphabet(self) -> str:
@@ -50,7 +50,7 @@ class Retell(GeneratedTask):
         """Return facts about a person."""
         name, age, town, food = rng.choice(NAMES), str(rng.randint(10, 99)), rng.choice(TOWNS), rng.choice(FRUIT)
         told = " ".join((name, age, town, food)[: self.facts + 1])
-        return f"{told}>", {"references": list(ways(name, age, town, food, self.facts))}
+        return f"{told}>", {"references": list(sentences(name, age, town, food, self.facts))}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Say it in one of the ways, with slips."""
@@ -68,7 +68,7 @@ class Retell(GeneratedTask):
         return str(example.columns["references"][0])
 
 
-def ways(name: str, age: str, town: str, food: str, facts: int) -> tuple[str, str]:
+def sentences(name: str, age: str, town: str, food: str, facts: int) -> tuple[str, str]:
     """Return two sentences that tell the first `facts` of age, town and food."""
     return (
         (f"{name} is {age}", f"{name} is {age} years old"),

@@ -54,10 +54,10 @@ class Rollouts(OptionTask):
         prompts = sorted({group[0]["prompt_id"] for group in groups}, key=content_number)
         count = max(round(self.eval_fraction * len(prompts)), 1 if self.eval_fraction > 0 else 0)
         held_out = set(prompts[:count])
-        kept = [group for group in groups if group[0]["prompt_id"] not in held_out]
-        if not kept:
+        training = [group for group in groups if group[0]["prompt_id"] not in held_out]
+        if not training:
             raise InputError(f"No prompt of {self.path} is left to train on", "some are held out", "Lower it")
-        self._groups = {"train": kept, "eval": [g for g in groups if g[0]["prompt_id"] in held_out]}
+        self._groups = {"train": training, "eval": [g for g in groups if g[0]["prompt_id"] in held_out]}
         self._content = digest([[row["completion_ids"] for row in group] for group in groups])
 
     @property

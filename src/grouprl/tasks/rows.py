@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -85,14 +85,14 @@ class RowTask(OptionTask):
         held_out_prompts = self._check(held_out, content) if held_out else _lowest(prompts, self.eval_fraction)
         self._content = content.hexdigest()[:16]
         self._tables = {"train": train, "eval": held_out or train}
-        kept = _positions(prompts, set(held_out_prompts), inside=False)
-        if held_out and len(kept) < len(prompts) and not self.drop_overlap:
+        training = _positions(prompts, set(held_out_prompts), inside=False)
+        if held_out and len(training) < len(prompts) and not self.drop_overlap:
             raise _overlap(train, held_out, prompts, held_out_prompts)
         chosen = (
             list(range(len(held_out.rows))) if held_out else _positions(prompts, set(held_out_prompts), inside=True)
         )
-        self._positions = {"train": kept, "eval": chosen}
-        if not kept:
+        self._positions = {"train": training, "eval": chosen}
+        if not training:
             raise InputError(
                 f"No prompt of {train.name} is left to train on",
                 "prompts that are held out are not trained on",
@@ -222,15 +222,7 @@ def _cell(what: str, column: str, row: Mapping[str, Any], label: str) -> Any:
 
 
 def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Message, ...]:
-    messages = []
-    for message in prompt:
-        role, text = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None, None)
-        if role not in ROLES or not isinstance(text, str):
-            raise InputError(
-                f"A chat message in {label} is {message!r}",
-                f"a message has a text 'content' and a 'role' among {', '.join(ROLES)}",
-            )
-        messages.append(Message(role=role, content=text))
+    messages = [_message(each, label) for each in prompt]
     if system is None:
         return tuple(messages)
     if messages[0]["role"] == "system":
@@ -238,6 +230,32 @@ def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Me
             f"The prompt in {label} brings a system message, and the option 'system' is set", "there is one of them"
         )
     return (Message(role="system", content=system), *messages)
+
+
+def _message(given: Any, label: str) -> Message:
+    """Return a message of a row; nothing that it says is left out."""
+    said = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+    calls, text = said.get("tool_calls", ()), said.get("content", "" if said.get("tool_calls") else None)
+    if said.get("role") not in ROLES or not isinstance(text, str) or not _are_calls(calls):
+        raise InputError(
+            f"A chat message in {label} is {given!r}"[:400],
+            f"a message has a text 'content' and a 'role' among {', '.join(ROLES)}; calls of tools, 'tool_calls', are "
+            'a list of {"type": "function", "function": {"name": …, "arguments": {…}}}',
+        )
+    for key in said.keys() - Message.__annotations__.keys():
+        raise InputError(
+            f"A chat message in {label} has '{key}'",
+            f"known are {', '.join(Message.__annotations__)}",
+            suggest(key, Message.__annotations__),
+        )
+    return cast(Message, said | {"content": text})
+
+
+def _are_calls(calls: Any) -> bool:
+    if not isinstance(calls, list | tuple):
+        return False
+    functions = [call.get("function") if isinstance(call, Mapping) else None for call in calls]
+    return all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in functions)
 
 
 def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:

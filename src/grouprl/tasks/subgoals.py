@@ -109,7 +109,7 @@ class SubgoalsTask(EnvironmentTask):
         """The planner's first prompt."""
         episode = self.environment()
         episode.begin(columns, random.Random(0))
-        return episode.asked()
+        return episode.planner_prompt()
 
     @staticmethod
     def _screen(columns: dict[str, Any]) -> Screen:

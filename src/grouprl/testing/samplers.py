@@ -118,7 +118,7 @@ def check_source(
     it is told of no step. Raises AssertionError, saying what does not hold.
     """
     _rule(isinstance(source, SampleSource), "it has the names of the protocol", f"{type(source).__name__} lacks one")
-    _rule(isinstance(source.ahead, bool), "`ahead` is True or False", repr(source.ahead))
+    _rule(isinstance(source.asynchronous, bool), "`asynchronous` is True or False", repr(source.asynchronous))
     seen: list[int] = []
     try:
         source.begin(lambda sentence: None)

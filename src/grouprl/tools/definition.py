@@ -181,5 +181,5 @@ def _without_titles(schema: Any) -> Any:
         return [_without_titles(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
-    return {key: value if key in ("default", "examples") else _without_titles(value) for key, value in kept.items()}
+    slim = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    return {key: value if key in ("default", "examples") else _without_titles(value) for key, value in slim.items()}

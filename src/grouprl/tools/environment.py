@@ -28,8 +28,8 @@ class ToolEnvironment:
 
     A call that cannot be read, names no tool, or has arguments that do not fit, is invalid and answered with what is
     wrong; so is, as a valid turn, a tool that fails, or whose result the model cannot read. The counts `#tool_calls`,
-    `#malformed_calls` and `#failed_calls` reach the metrics with weight 0. The state is what was called and what
-    resulted: equal histories are equal states.
+    `#used_results` (results whose text stands in a later turn), `#malformed_calls` and `#failed_calls` reach the
+    metrics with weight 0. The state is what was called and what resulted: equal histories are equal states.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class ToolEnvironment:
         self._announces = self.form.announces
         self.columns: Mapping[str, Any] = {}
         self.results: list[Result] = []
+        self._told, self._unused = 0, list[str]()
         self.correct = False
         self.turns = 0
         self._phase = "new"
@@ -96,6 +97,7 @@ class ToolEnvironment:
         """
         self._expect("playing", "step()")
         self.turns += 1
+        self._unused = [text for text in self._unused if text not in action]
         said = self._read(action)
         if said.answer is not None:
             self._phase = "ended"
@@ -105,6 +107,8 @@ class ToolEnvironment:
         for call, result in zip(said.calls, results, strict=False):  # no call after the last result was made
             self._history.update(f"{call!r}\0{result!r}\0".encode(errors="surrogatepass"))
         self.results += results
+        told = [result.text.strip() for result in results if result.status == "ok" and result.text.strip()]
+        self._told, self._unused = self._told + len(told), self._unused + told
         truncated = self.turns >= self.max_turns
         self._phase = "ended" if truncated else "playing"
         valid = all(result.status != "malformed" for result in results)
@@ -118,6 +122,7 @@ class ToolEnvironment:
         return {
             "correct": float(self.correct),
             "#tool_calls": float(len(by_status) - malformed),
+            "#used_results": float(self._told - len(self._unused)),
             "#malformed_calls": float(malformed),
             "#failed_calls": float(failed),
         }

@@ -103,7 +103,7 @@ class McpTool(Tool):
     server: McpServer | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.server, self.name)
+        return _rebuilt, (self.server, self.name)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _tool(server: McpServer, listed: Any) -> McpTool:
     return McpTool(name, about, function, parameters, pydantic.BaseModel, False, None, schema, server)
 
 
-def _again(server: McpServer, name: str) -> McpTool:
+def _rebuilt(server: McpServer, name: str) -> McpTool:
     return next(each for each in server.tools() if each.name == name)
 
 

@@ -57,11 +57,11 @@ class Toolbox:
         self.traces, self.longest, self.alphabet = traces, longest, frozenset(alphabet)
         self.hits = 0
         """How many results were remembered ones."""
-        self._kept: OrderedDict[str, Result] = OrderedDict()
+        self._cached: OrderedDict[str, Result] = OrderedDict()
         self._worker: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (tuple(self.tools.values()), self.traces, self.longest, "".join(sorted(self.alphabet)))
+        return _rebuilt, (tuple(self.tools.values()), self.traces, self.longest, "".join(sorted(self.alphabet)))
 
     @property
     def schemas(self) -> tuple[dict[str, Any], ...]:
@@ -96,7 +96,7 @@ class Toolbox:
             arguments = found.check(typed(call, found.properties) if call.untyped else call.arguments)
         except ToolError as error:
             return Result(call.name, shortened(str(error), self.longest), "malformed")
-        return self._remembered(found, arguments) if found.pure else self._run(found, arguments)
+        return self._from_cache(found, arguments) if found.pure else self._run(found, arguments)
 
     def _readable(self, result: Result) -> Result:
         """Return the result, or a failed call where the model cannot read it; half a character stands escaped."""
@@ -115,17 +115,17 @@ class Toolbox:
             self._worker.close()
             self._worker = None
 
-    def _remembered(self, found: Tool, arguments: dict[str, Any]) -> Result:
+    def _from_cache(self, found: Tool, arguments: dict[str, Any]) -> Result:
         key = json.dumps([found.name, arguments], sort_keys=True, default=repr)
-        if key in self._kept:
+        if key in self._cached:
             self.hits += 1
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            self._cached.move_to_end(key)
+            return self._cached[key]
         result = self._run(found, arguments)
         if result.status != "timeout":  # that may be the machine's fault
-            self._kept[key] = result
-            if len(self._kept) > REMEMBERED:
-                self._kept.popitem(last=False)
+            self._cached[key] = result
+            if len(self._cached) > REMEMBERED:
+                self._cached.popitem(last=False)
         return result
 
     def _run(self, found: Tool, arguments: dict[str, Any]) -> Result:
@@ -213,5 +213,5 @@ def _said(error: BaseException) -> str:
         return f"its message raised {type(another).__name__}"
 
 
-def _again(tools: Sequence[Tool], traces: bool, longest: int, alphabet: str) -> Toolbox:
+def _rebuilt(tools: Sequence[Tool], traces: bool, longest: int, alphabet: str) -> Toolbox:
     return Toolbox(tools, traces=traces, longest=longest, alphabet=alphabet)

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stages import one_of
-from grouprl.config.rates import learning_rate, update_ratio
+from grouprl.config.rates import learning_rate, ratio_of_squares, update_ratio, update_squares
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -34,9 +34,10 @@ from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, account, account_before
 from grouprl.orchestrator.resolve import resolve
-from grouprl.orchestrator.step import Gathered, entropy_of, gather, remember
+from grouprl.orchestrator.step import StepRollout, collect_rollout, entropy_of, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
+from grouprl.protocols import SpreadPolicy
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.engines import engine_metrics, tell_engine
@@ -200,7 +201,7 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: Traini
     config = session.config
     session.publish()
     session.context.say = display.message
-    session.context.rounds.begin(display.message)
+    session.context.sample_source.begin(display.message)
     if session.step == 0 and not session.run.before.is_file():
         write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_prompts, "before"))
         session.save()
@@ -227,8 +228,8 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
     first = session.source.sampled
     with clock.step:
         with span("choose"):
-            gathered = gather(session.context)
-        batch = _batch(session, gathered.wanted) if gathered is not None else None
+            rollout = collect_rollout(session.context)
+        batch = _batch(session, rollout.wanted) if rollout is not None else None
         with torch.no_grad(), span("advantages"):
             prepared = session.method.compute_advantages(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
@@ -239,59 +240,59 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
                 metrics |= _update(session, prepared, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
                 metrics |= _moved(session, metrics)
             metrics |= prepared_metrics(prepared)
-        if gathered is not None:
+        if rollout is not None:
             with span("choose"):
-                remember(session.context, gathered, prepared)
+                remember(session.context, rollout, prepared)
         session.step += 1
-        session.graded |= gathered is not None and gathered.sampled.scores.graded
-        if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
-            _store(session, gathered.sampled, gathered.wanted, prepared)
+        session.graded |= rollout is not None and rollout.sampled.scores.graded
+        if rollout is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
+            _store(session, rollout.sampled, rollout.wanted, prepared)
         session.publish()
-        metrics |= session.context.rounds.advance(gathered)
+        metrics |= session.context.sample_source.advance(rollout)
         for name, value in engine_metrics(session.sampler).items():
             before = metrics.get(name, 0.0)
             metrics[name] = max(before, value) if name == "canary_gap" else before + value
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
-    metrics |= _account(session, range(first, session.source.sampled), gathered, prepared)
-    if gathered is not None:
-        metrics |= sample_metrics(gathered.sampled)
+    metrics |= _account(session, range(first, session.source.sampled), rollout, prepared)
+    if rollout is not None:
+        metrics |= sample_metrics(rollout.sampled)
         if "entropy" not in metrics and (known := entropy_of(prepared)) is not None:
             metrics["entropy"] = known
         if session.method.refill is not None:
-            metrics["refill_rounds"] = float(gathered.rounds)
+            metrics["refill_rounds"] = float(rollout.rounds)
     _log(
         session,
         display,
         clock,
         "train",
         {**metrics, "lr": rate},
-        _shown(_marked(session, gathered.sampled)) if gathered else [],
+        _shown(_marked(session, rollout.sampled)) if rollout else [],
     )
 
 
-def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
+def _account(
+    session: Session, requested: range, rollout: StepRollout | None, prepared: Batch | None
+) -> dict[str, float]:
     """What became of the prompts sampled in this step; of those whose completions arrived, where they are requested
     ahead."""
-    ahead, counts = session.context.rounds.ahead, session.context.read_sampled_counts()
-    if gathered is None:
-        return account(() if ahead else requested, None, NO_ROWS, None, None, counts)
-    if ahead:
-        counts = _arrived(gathered)
-    sampled = gathered.sampled if gathered.rounds else None
-    ordinals = set(gathered.sampled.ordinal_b.tolist()) if ahead else requested
-    return account(
-        ordinals, sampled, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, prepared, counts
-    )
+    asynchronous, counts = session.context.sample_source.asynchronous, session.context.read_sampled_counts()
+    if rollout is None:
+        return account(() if asynchronous else requested, None, NO_ROWS, None, None, counts)
+    if asynchronous:
+        counts = _arrived(rollout)
+    sampled = rollout.sampled if rollout.rounds else None
+    ordinals = set(rollout.sampled.ordinal_b.tolist()) if asynchronous else requested
+    return account(ordinals, sampled, rollout.fate_b if rollout.rounds else NO_ROWS, rollout.wanted, prepared, counts)
 
 
-def _arrived(gathered: Gathered) -> SampledCounts:
+def _arrived(rollout: StepRollout) -> SampledCounts:
     """What other processes sampled of this step's rows."""
     counts = SampledCounts()
-    counts.add(gathered.sampled)
-    if gathered.sampled.greedy_reward_b is not None:
-        _, first_b = np.unique(gathered.sampled.ordinal_b, return_index=True)
-        counts.add_unnamed(gathered.sampled.extras[GREEDY_TOKENS][first_b].tolist())
+    counts.add(rollout.sampled)
+    if rollout.sampled.greedy_reward_b is not None:
+        _, first_b = np.unique(rollout.sampled.ordinal_b, return_index=True)
+        counts.add_unnamed(rollout.sampled.extras[GREEDY_TOKENS][first_b].tolist())
     return counts
 
 
@@ -333,7 +334,13 @@ def _update(
 def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
     """How far the last optimiser step went, where there was one."""
     assert session.optimizer is not None
-    ratio = update_ratio(session.optimizer) if metrics["grad_norm"] > 0 else None
+    if not metrics["grad_norm"] > 0:
+        return {}
+    if isinstance(session.policy, SpreadPolicy):
+        pieces = [each for each in session.optimizer.measured(update_squares) if each is not None]
+        ratio = ratio_of_squares(pieces) if pieces else None
+    else:
+        ratio = update_ratio(session.optimizer)
     return {} if ratio is None else {"update_ratio": ratio}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -25,21 +25,21 @@ from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
 from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import Health
-from grouprl.orchestrator.asynchronous.ahead import Ahead, runs_ahead
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
+from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
 from grouprl.orchestrator.build import build_policy, make_optimizer
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
-from grouprl.protocols import Engine, Policy, Scorer
+from grouprl.protocols import Engine, Policy, Scorer, SpreadPolicy
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import close_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
-from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
+from grouprl.storage.checkpoint import PARTS, Checkpoint, newest, prune, save_checkpoint, whole_parameters
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.storage.tensors import load_weights
@@ -124,7 +124,7 @@ class Session:
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
             save_file(self.policy.trainable_state(), temporary)
-        self.reference = self.policy.copied(trainable=False)
+        self.reference = frozen(self.policy)
 
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then delete the oldest."""
@@ -145,17 +145,24 @@ class Session:
             "graded": self.graded,
             "torch_rng": torch.get_rng_state().tolist(),
         }
-        weights = self.policy.trainable_state()
         data = self.context.state()
         beside: dict[Path, int | None] = {run.metrics: state["metrics_size"]}
         if self.reference is not None:
             beside[run.reference_of(self.renewed)] = None
-        save_checkpoint(run, self.phase, self.step, weights, self.optimizer.state_dict(), state, data, beside)
+        save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
         prune(run, self.config.run.keep)
+
+    def _parameters(self) -> Callable[[Path], None]:
+        """What writes weights and optimiser into the folder of a checkpoint."""
+        assert self.optimizer is not None
+        if not isinstance(self.policy, SpreadPolicy):
+            return whole_parameters(self.policy.trainable_state(), self.optimizer.state_dict())
+        policy = self.policy
+        return lambda folder: policy.save_parts(folder / PARTS)
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
-        self.context.rounds.close()
+        self.context.sample_source.close()
         close_engine(self.sampler)
         close_reward(self.reward)
         self.collector.close()
@@ -169,6 +176,11 @@ class Session:
         """Append a record to metrics.jsonl and let the health report see it."""
         self.run.append_metrics(values)
         self.health.observe(values)
+
+
+def frozen(policy: Policy) -> Scorer:
+    """Return the policy as it is now, no longer trained."""
+    return policy.snapshot() if isinstance(policy, SpreadPolicy) else policy.copied(trainable=False)
 
 
 def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
@@ -353,13 +365,17 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.renewed = state["reference_renewed"]
         policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.reference = policy.reference() if first else policy.copied(trainable=False)
-    policy.load_trainable_state(checkpoint.weights)
+        session.reference = policy.reference() if first else frozen(policy)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)
     session.optimizer = make_optimizer(config, policy, session.phase)
-    session.optimizer.load_state_dict(checkpoint.optimizer)
+    if checkpoint.parts is not None and isinstance(policy, SpreadPolicy):
+        policy.load_parts(checkpoint.parts)
+    else:
+        policy.load_trainable_state(checkpoint.weights)
+        fresh = session.optimizer.state_dict()
+        session.optimizer.load_state_dict({"param_groups": fresh["param_groups"], **checkpoint.optimizer})
     session.source.restore(state["source"])
     session.context.restore(checkpoint.data)
     session.errors.load_state_dict(state["errors"])
@@ -406,8 +422,8 @@ def assemble(
         health=Health(_health_facts(config, method, budget, sampler.exact, policy), run.read_metrics()),
         phase="train",
     )
-    if runs_ahead(config):
-        context.rounds = Ahead(context, policy)
+    if is_asynchronous(config):
+        context.sample_source = AsyncSource(context, policy)
     return session
 
 
@@ -426,7 +442,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         completions=config.batch.prompts * config.batch.group_size,
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
-        ahead=config.run.async_steps,
+        async_steps=config.run.async_steps,
         grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
         waits=method.update.start if isinstance(method.update, LateStart) else 0,
         clips="old_bt" in method.objective.needs(),

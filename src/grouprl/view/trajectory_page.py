@@ -39,12 +39,12 @@ def _episode(each: Trajectory, strongest: float) -> str:
     turns = "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"
     facts = [f"episode {each.sample}", *_rewards(each), each.ended.replace("_", " "), turns]
     head = f'{verdict(each.rows[0].get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
-    left_out = len(each.turns) - TURNS
-    shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
+    omitted = len(each.turns) - TURNS
+    shown = each.turns if omitted <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
     parts = []
     for place, turn in enumerate(shown):
-        if left_out > 0 and place == TURNS // 2:
-            parts.append(f'<p class="gap"> … {left_out} turns left out … </p>')
+        if omitted > 0 and place == TURNS // 2:
+            parts.append(f'<p class="gap"> … {omitted} turns left out … </p>')
         follows = shown[place + 1] if place + 1 < len(shown) else None
         parts.append(_turn(turn, follows, len(each.rows) > 1, strongest))
     return f'<div class="completion episode"><p>{head}</p>{"".join(parts)}</div>'

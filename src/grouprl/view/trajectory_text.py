@@ -28,7 +28,7 @@ def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
     yield _legend(plain)
 
 
-COLUMNS = ("question", "answer", "turns", "rows", "reward", "right", "advantage", "ended")
+COLUMNS = ("prompt", "completion", "turns", "rows", "reward", "right", "advantage", "ended")
 Cell = str | int | float | bool | None
 
 
@@ -49,7 +49,7 @@ def table(found: Sequence[Trajectory]) -> Table:
     """Return a line per completion or episode of a step."""
     made = Table(box=None, pad_edge=False)
     for name in COLUMNS:
-        made.add_column(name, justify="left" if name in ("question", "ended") else "right", overflow="fold")
+        made.add_column(name, justify="left" if name in ("prompt", "ended") else "right", overflow="fold")
     for prompt, sample, turns, rows, reward, right, advantage, ended in entries(found)[1]:
         made.add_row(
             str(prompt),

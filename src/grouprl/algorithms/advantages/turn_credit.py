@@ -55,14 +55,14 @@ class TurnAndOutcome(Advantage):
         first_b = reward_bs[:, 0]
         outcome_b = batch.total_reward_b - first_b
         outcome_adv_b, turn_adv_b, sum_adv_b = (
-            self._judge(x, batch) for x in (outcome_b, first_b, outcome_b + first_b)
+            self._normalised(x, batch) for x in (outcome_b, first_b, outcome_b + first_b)
         )
         called_b = (torch.where(batch.mask_bt, turn_bt, 0) > 0).any(1)
         early_bt = turn_bt == 0
         by_turn_bt = outcome_adv_b[:, None] + self.turn_weight * turn_adv_b[:, None] * early_bt
         return torch.where(called_b[:, None], by_turn_bt, sum_adv_b[:, None]) * batch.mask_bt
 
-    def _judge(self, value_b: Tensor, batch: Batch) -> Tensor:
+    def _normalised(self, value_b: Tensor, batch: Batch) -> Tensor:
         weight_b = batch.stats_b.to(batch.dtype)
         return levels.relative(value_b, batch.group_b, scale="sample_std", eps=self.eps, weight_n=weight_b)
 
@@ -188,10 +188,10 @@ class NormalisedTurns(Advantage):
         """Return Σ γ^{l-k} z_l of each token's turn, [B,T]."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs = with_the_rest(*turn_rewards(batch, there_bs, self.name), there_bs)
-        judged_bs = torch.where(there_bs, self._judge(reward_bs, there_bs, batch), 0)
-        return on_tokens(accumulated(judged_bs, there_bs, self.gamma), batch, self.name)
+        normalised_bs = torch.where(there_bs, self._normalised(reward_bs, there_bs, batch), 0)
+        return on_tokens(accumulated(normalised_bs, there_bs, self.gamma), batch, self.name)
 
-    def _judge(self, reward_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
+    def _normalised(self, reward_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
         """[B,S] z of each turn."""
         ends_bs = torch.zeros_like(there_bs) if self.together else last_turn(there_bs)
         id_n = levels.cross(batch.group_b[:, None].expand_as(reward_bs).flatten(), ends_bs.flatten().long())

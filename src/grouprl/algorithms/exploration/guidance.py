@@ -100,7 +100,7 @@ class GroupHints(OnDeadGroup):
             if not requests:
                 break
             sampled = context.sample(requests)
-            for rows in groups(sampled, sampled.kept_b):
+            for rows in groups(sampled, sampled.valid_b):
                 group = int(sampled.group_b[rows[0]])
                 latest[group] = subset(sampled, rows)
                 if sampled.scores.correct_b[rows].any():
@@ -180,7 +180,7 @@ class RowHint(OnDeadGroup):
         """Sample one completion per level and keep the first right one of each group."""
         requests = [request for rows in dead for request in self._ladder(samples, int(rows[0]), context)]
         found = context.sample(requests) if requests else None
-        helped = [] if found is None else list(groups(found, found.kept_b & found.scores.correct_b))
+        helped = [] if found is None else list(groups(found, found.valid_b & found.scores.correct_b))
         context.note("groups_guided", len(helped))
         if found is None or not helped:
             return samples
@@ -258,7 +258,7 @@ class SolvedExemplars(OnDeadGroup):
         if not requests:
             return samples
         seeded = context.sample(requests)
-        seeded = subset(seeded, seeded.kept_b)
+        seeded = subset(seeded, seeded.valid_b)
         gone_b = sampled_rows(samples) & np.isin(samples.group_b, seeded.group_b)
         return splice(samples, gone_b, [seeded])
 

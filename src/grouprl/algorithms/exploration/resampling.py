@@ -54,7 +54,7 @@ def groups(samples: ScoredSamples, rows_b: np.ndarray) -> Iterator[np.ndarray]:
 
 def sampled_rows(samples: ScoredSamples) -> np.ndarray:
     """[B] bool: rows that were sampled for this step in the ordinary way and have a score."""
-    return samples.kept_b & (samples.source_b == SOURCES["sampled"])
+    return samples.valid_b & (samples.source_b == SOURCES["sampled"])
 
 
 def dead_groups(samples: ScoredSamples) -> list[np.ndarray]:

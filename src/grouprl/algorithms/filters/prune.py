@@ -22,7 +22,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import ShareBelowOne
 
 
-def kept_count(n: int, rate: float, least: int) -> int:
+def keep_count(n: int, rate: float, least: int) -> int:
     """How many of `n` completions stay when the share `rate` is taken away (never more than n)."""
     return min(n, max(math.floor(n * (1 - rate) + 1e-9), least))
 
@@ -77,10 +77,10 @@ class ByAdvantage(Prune):
         """Keep the k = floor(G(1 - rate)) completions of largest |A|, at least one."""
         size_b = batch.need("advantage_bt", self.name).abs().amax(1)
         value_b = {"smallest": size_b, "largest": -size_b, "any": torch.zeros_like(size_b)}[self.which]
-        kept_b = torch.zeros_like(batch.stats_b)
+        keep_b = torch.zeros_like(batch.stats_b)
         for rows in segments(ordered(value_b, batch), batch.grouping(self.scope), batch.active_bt.any(1)):
-            kept_b[rows[len(rows) - kept_count(len(rows), self.rate, 1) :]] = True
-        return drop(batch, ~kept_b, from_statistics=False)
+            keep_b[rows[len(rows) - keep_count(len(rows), self.rate, 1) :]] = True
+        return drop(batch, ~keep_b, from_statistics=False)
 
     @override
     def words(self) -> str:
@@ -95,7 +95,7 @@ class ByAdvantage(Prune):
         """Nothing is taken away."""
         if self.rate == 0:
             return ["by_advantage has no effect: its rate is 0"]
-        if self.scope == "group" and kept_count(run.group_size, self.rate, 1) == run.group_size:
+        if self.scope == "group" and keep_count(run.group_size, self.rate, 1) == run.group_size:
             return [f"by_advantage has no effect: it keeps all of {run.group_size} completions"]
         return []
 
@@ -114,10 +114,10 @@ class MaxVariance(Selection):
     def __call__(self, batch: Batch) -> Batch:
         """Keep argmax_{|S|=m} Var(R_S) of every group."""
         reward_b = batch.total_reward_b
-        kept_b = torch.zeros_like(batch.stats_b)
+        keep_b = torch.zeros_like(batch.stats_b)
         for rows in segments(ordered(reward_b, batch), batch.group_b, batch.stats_b & batch.active_bt.any(1)):
-            kept_b[widest(rows, reward_b, kept_count(len(rows), self.rate, 2))] = True
-        return drop(batch, ~kept_b, from_statistics=True)
+            keep_b[widest(rows, reward_b, keep_count(len(rows), self.rate, 2))] = True
+        return drop(batch, ~keep_b, from_statistics=True)
 
     @override
     def words(self) -> str:
@@ -129,7 +129,7 @@ class MaxVariance(Selection):
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is taken away."""
-        if kept_count(run.group_size, self.rate, 2) == run.group_size:
+        if keep_count(run.group_size, self.rate, 2) == run.group_size:
             return [f"max_variance has no effect: it keeps all of {run.group_size} completions"]
         return []
 

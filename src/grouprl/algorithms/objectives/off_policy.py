@@ -57,15 +57,15 @@ class RegionGradient(Objective):
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch).exp()
         above_bt, below_bt = self._outside(ratio_bt, adv_bt)
-        kept_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
+        keep_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
         if self.correction == "importance":
-            kept_bt = kept_bt * ratio_bt
+            keep_bt = keep_bt * ratio_bt
         if self.region == "none":
-            return TokenLoss(-kept_bt * adv_bt * logp_bt, {})
+            return TokenLoss(-keep_bt * adv_bt * logp_bt, {})
         acts_bt = adv_bt != 0
         high_bt, low_bt = (above_bt & acts_bt).to(adv_bt.dtype), (below_bt & acts_bt).to(adv_bt.dtype)
         metrics = {"clip_fraction": high_bt + low_bt, "clip_fraction_high": high_bt, "clip_fraction_low": low_bt}
-        return TokenLoss(-kept_bt * adv_bt * logp_bt, metrics)
+        return TokenLoss(-keep_bt * adv_bt * logp_bt, metrics)
 
     def _outside(self, ratio_bt: Tensor, adv_bt: Tensor) -> tuple[Tensor, Tensor]:
         """[B,T] bool each: tokens left out because ρ is too large, and because it is too small."""

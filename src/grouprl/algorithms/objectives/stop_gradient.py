@@ -101,8 +101,8 @@ class MaskedImportanceObjective(Objective):
         sampler_bt = log_ratio(logp_bt.detach(), batch, "token", "behavior").exp()
         weight_bt = _bounded(sampler_bt, None, self.cap)
         metrics["capped_fraction"] = (weight_bt != sampler_bt).to(adv_bt.dtype)
-        kept_bt = (1 - metrics["clip_fraction"]) * weight_bt
-        return TokenLoss(-kept_bt * adv_bt * logp_bt, metrics)
+        keep_bt = (1 - metrics["clip_fraction"]) * weight_bt
+        return TokenLoss(-keep_bt * adv_bt * logp_bt, metrics)
 
     @override
     def words(self) -> str:

@@ -54,7 +54,7 @@ class InitialCompletions(Pretraining):
         first = number * self.prompts_per_piece
         indices = range(first, min(first + self.prompts_per_piece, _examples(context)))
         rows = context.sample([replace(context.request(index), completions=self.completions) for index in indices])
-        rows, store = subset(rows, rows.kept_b), context.state_of(self)
+        rows, store = subset(rows, rows.valid_b), context.state_of(self)
         if not store:
             zeros = torch.zeros(_examples(context), dtype=torch.float64)
             store |= {"value": zeros, "rate": zeros.clone(), "right": []}

@@ -39,7 +39,7 @@ class ValuePretraining(Pretraining):
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
         """Sample a rollout of the run's size, foresee it, fit the head to it and all before."""
         rows = context.sample(context.take(context.prompts))
-        batch = context.batch(rows).rows(torch.from_numpy(rows.kept_b))
+        batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
         state_md, head = torch.cat(context.policy.hidden(batch.inputs)).double(), _head(context.policy)

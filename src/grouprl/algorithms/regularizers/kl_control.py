@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import Field
@@ -14,7 +14,9 @@ from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.algorithms.rewards.shaping import KLInReward
 from grouprl.core.batch import Batch
-from grouprl.records.samples import ScoredSamples
+
+if TYPE_CHECKING:
+    from grouprl.records.samples import ScoredSamples
 
 MOST = 0.2
 """Relative distance from the target beyond which the weight moves no faster."""
@@ -51,7 +53,7 @@ class Controlled(DataPart):
     target: float
     horizon: int
 
-    ahead = True
+    async_safe = True
 
     def current(self, context: RunContext) -> float:
         """Return the weight of the present step."""

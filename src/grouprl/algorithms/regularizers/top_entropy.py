@@ -17,7 +17,7 @@ WEIGHT = "weight.entropy_kept"
 
 
 @part("regularize")
-class KeptEntropyBonus(EntropyBonus):
+class TopEntropyBonus(EntropyBonus):
     """-c times the mean entropy of the optimiser step's tokens that have a loss, as in TRL.
 
     With `share` below 1 only those of largest current entropy count, in the sum and in the number it is divided by:
@@ -44,13 +44,13 @@ class KeptEntropyBonus(EntropyBonus):
         return weight_bt
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-c·H_t·[kept]·N/N_kept."""
+        """-c·H_t·m_t·N/Σm, m the mask of the tokens that count."""
         out = super().__call__(logp_bt, batch, entropy_bt)
         if self.share == 1:
             return out
-        kept_bt = top_entropy(entropy_bt, batch, self.share, self.name)
-        grown = with_loss(batch).sum() / kept_bt.sum().clamp(min=1)
-        return TokenLoss(torch.where(kept_bt, out.loss_bt * grown, 0), out.metrics)
+        keep_bt = top_entropy(entropy_bt, batch, self.share, self.name)
+        grown = with_loss(batch).sum() / keep_bt.sum().clamp(min=1)
+        return TokenLoss(torch.where(keep_bt, out.loss_bt * grown, 0), out.metrics)
 
     @override
     def words(self) -> str:

@@ -88,11 +88,11 @@ class VarianceSubset(Weighting):
             for name in ("advantage_bt", "entropy_bt")
         )
         row_n = (size_b > 0).nonzero()[:, 0]
-        kept_b = torch.zeros_like(adv_b)
+        keep_b = torch.zeros_like(adv_b)
         if len(row_n):
             chosen = largest_spread(adv_b[row_n], max(1, round(self.fraction * len(row_n))), entropy_b[row_n])
-            kept_b[row_n[chosen]] = 1
-        return batch.broadcast(kept_b)
+            keep_b[row_n[chosen]] = 1
+        return batch.broadcast(keep_b)
 
     def idle(self, run: RunFacts) -> list[str]:
         """All completions are kept."""
@@ -135,10 +135,10 @@ class TokenSubset(Selection):
         """Drop tokens behind the head by chance, and everything after `limit` kept tokens."""
         active_bt = batch.active_bt
         chance_bt = hashed(batch.need("old_bt", self.name), active_bt)
-        kept_bt = active_bt & ((active_bt.cumsum(1) <= self.head) | (chance_bt < self.keep))
+        keep_bt = active_bt & ((active_bt.cumsum(1) <= self.head) | (chance_bt < self.keep))
         if self.limit is not None:
-            kept_bt &= kept_bt.cumsum(1) <= self.limit
-        return batch.replace(loss_mask_bt=kept_bt)
+            keep_bt &= keep_bt.cumsum(1) <= self.limit
+        return batch.replace(loss_mask_bt=keep_bt)
 
     @override
     def words(self) -> str:

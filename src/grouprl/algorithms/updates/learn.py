@@ -91,11 +91,11 @@ class TwoPhase(Update):
         low_bt = self.unlikely(prepared)
         for phase_bt in (low_bt, ~low_bt) if self.order == "low_first" else (~low_bt, low_bt):
             for step in learner.steps(prepared.replace(marks={**prepared.marks, PHASE: phase_bt})):
-                active_bt, kept_bt = step.active_bt, step.marks[PHASE]
-                count, total = int((active_bt & kept_bt).sum()), int(active_bt.sum())
+                active_bt, keep_bt = step.active_bt, step.marks[PHASE]
+                count, total = int((active_bt & keep_bt).sum()), int(active_bt.sum())
                 if count:
                     low = count if phase_bt is low_bt else total - count
-                    yield {**learner.take(only(step, kept_bt)), "unlikely_fraction": low / total}
+                    yield {**learner.take(only(step, keep_bt)), "unlikely_fraction": low / total}
 
     def unlikely(self, prepared: Batch) -> Tensor:
         """[B,T] bool: tokens of the phase of low probability."""
@@ -118,7 +118,7 @@ class TwoPhase(Update):
         return ["two_phase has no effect: eta is 0, so that no token is unlikely"] if self.eta == 0 else []
 
 
-def only(step: Batch, kept_bt: Tensor) -> Batch:
-    """Leave a weighed step the tokens of `kept_bt` ([B,T] bool) in every term of its loss, the denominators alone."""
-    kept = {name: torch.where(kept_bt, step.need(name, "only"), 0) for name in ("weight_bt", "share_bt")}
-    return step.replace(**kept)
+def only(step: Batch, keep_bt: Tensor) -> Batch:
+    """Leave a weighed step the tokens of `keep_bt` ([B,T] bool) in every term of its loss, the denominators alone."""
+    masked = {name: torch.where(keep_bt, step.need(name, "only"), 0) for name in ("weight_bt", "share_bt")}
+    return step.replace(**masked)

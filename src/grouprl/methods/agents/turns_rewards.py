@@ -180,16 +180,16 @@ def multi_turn_ppo(
                 2025,
             )
         ],
-        summary="Prompts are paid for the facts they reveal and for the diagnosis, completions for the diagnosis.",
+        summary="Questions earn the facts they reveal and the diagnosis, the final answer the diagnosis.",
         formula=(
-            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_k = r_k - mean_g r (prompts and "
-            "completions apart),  r_k = α·SIG_k + β·[right], r_K = γ·[right],  SIG = Σ_{facts revealed anew} φ"
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_k = r_k - mean_g r (questions and "
+            "answers apart),  r_k = α·SIG_k + β·[right], r_K = γ·[right],  SIG = Σ_{facts revealed anew} φ"
         ),
         defaults={
             "information": "the authors' README: α = 2",
-            "asked_right": "the authors' README: β = 1",
+            "question_right": "the authors' README: β = 1",
             "answered_right": "the authors' README: γ = 3",
-            "together": "our choice: prompts are compared with prompts, completions with completions",
+            "together": "our choice: questions are compared with questions, answers with answers",
             "scale": "the mean alone, as far as is known",
             "clip_low": CLIP,
             "clip_high": CLIP,
@@ -197,9 +197,8 @@ def multi_turn_ppo(
         differs=[
             "The information gain is the environment's reward of a turn; grouprl.rewards.shapley computes it from what "
             "sets of facts are worth (exactly, or by random orders), with the softmax of temperature 2.",
-            "Rewards for format are left out; tokens outside prompts and completions, which the paper gives 0, "
-            "belong to "
-            "their turn.",
+            "Rewards for format are left out; tokens outside questions and answers, which the paper gives 0, "
+            "belong to their turn.",
             "The first stage, fine-tuning on trajectories found by tree search, is not part of it.",
         ],
         needs=[TURNS, "rewards of turns that are information gains", TWO],
@@ -218,24 +217,25 @@ def multi_turn_ppo(
                 advantage=[[0.8, 1.5], [-0.8, -1.5]],
                 loss=0.0,
                 grad=[[-0.2, -0.375], [0.2, 0.375]],
-                why="prompts earn .8 + 1 and .2, completions 3 and 0; a token weighs ¼",
+                why="questions earn .8 + 1 and .2, answers 3 and 0; a token weighs ¼",
             )
         ],
     ),
     base="grpo",
     keeps=CLIPS,
+    renamed={"asked_right": "question_right"},
 )
 def promed(
     base: Method,
     eps: NonNegative,
     information: NonNegative = 2.0,
-    asked_right: NonNegative = 1.0,
+    question_right: NonNegative = 1.0,
     answered_right: NonNegative = 3.0,
     together: bool = False,
     scale: Scale = "none",
 ) -> Method:
-    """Judge prompts by information and diagnosis, completions by the diagnosis, each turn by itself."""
-    paid = ProactiveRewards(information=information, asked_right=asked_right, answered_right=answered_right)
+    """Reward questions for information and diagnosis, the answer for the diagnosis, each turn by itself."""
+    paid = ProactiveRewards(information=information, question_right=question_right, answered_right=answered_right)
     return base.with_parts(
         reward_transform=(paid,),
         advantage=NormalisedTurns(together=together, gamma=0.0, scale=scale, eps=eps),

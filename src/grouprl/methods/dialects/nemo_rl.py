@@ -9,7 +9,7 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
-from grouprl.methods.dialects.trl import gradient, one_right, papers_of
+from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ClipLow
 
@@ -20,7 +20,6 @@ RECIPE = "examples/configs/grpo_math_1B.yaml"
     "grpo@nemo_rl",
     Card(
         title="GRPO as NeMo-RL computes it",
-        papers=papers_of("grpo"),
         summary="Mean and spread of the other completions of the group; token mean; KL to the reference in the loss.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i) + 0.01·k3,  "
         "A_i = (R_i - mean_{j≠i} R_j) / (std_{j≠i} R_j + 1e-6)",

@@ -7,8 +7,8 @@ its default. Where the library has no name for a method, its own published recip
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,20 +21,15 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.stop_gradient import Capped
 from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
-from grouprl.algorithms.regularizers.top_entropy import KeptEntropyBonus
+from grouprl.algorithms.regularizers.top_entropy import TopEntropyBonus
 from grouprl.algorithms.rewards.shaping import KLInReward, RewardClip
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, Share
-from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.card import Card, Reduction
+from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.group_relative import group, group_credit
-from grouprl.methods.policy_gradient import baselines, capped
-from grouprl.methods.registry import CATALOGUE, Renamed, entry
+from grouprl.methods.registry import Renamed, entry
 from grouprl.methods.settings import ClipLow
-from grouprl.methods.trust_region import completion_ratio, divergence, sequence
-
-ORIGINALS = (baselines, capped, completion_ratio, divergence, group, group_credit, sequence)
-"""Families that hold the methods these are dialects of; importing them registers those methods."""
 
 Level = Literal["token", "sequence"]
 ScaleRewards = Literal["group", "batch", "none"]
@@ -86,21 +81,6 @@ ADVANTAGE = [1.49970006, -0.49990002, -0.49990002, -0.49990002]
 """0.75 / 0.5001 and -0.25 / 0.5001."""
 
 
-def papers_of(name: str) -> Sequence[Paper]:
-    """Return the papers of the method that a dialect is of."""
-    return CATALOGUE[name].written.papers
-
-
-def one_right(**known: Any) -> Golden:
-    """Return a golden example with one correct completion of two tokens and three wrong completions of one."""
-    return Golden(rewards=[1, 0, 0, 0], lengths=[2, 1, 1, 1], **known)
-
-
-def gradient(right: float, wrong: float) -> list[list[float]]:
-    """Return the gradient rows of `one_right`, the same for all tokens of a kind of completion."""
-    return [[right, right], [wrong], [wrong], [wrong]]
-
-
 def advantage(scale_rewards: ScaleRewards = "group") -> Relative:
     """Return the advantage that GRPOTrainer computes: the group's mean off, the spread of group or batch under it."""
     if scale_rewards == "none":
@@ -139,7 +119,7 @@ def switches(
         estimator="weighted_k3" if use_bias_correction_kl else "k3",
         ratio=importance_sampling_level if use_bias_correction_kl else "token",
     )
-    bonus = KeptEntropyBonus(coef=entropy_coef, share=top_entropy_quantile)
+    bonus = TopEntropyBonus(coef=entropy_coef, share=top_entropy_quantile)
     far = () if off_policy_mask_threshold is None else (LeftBehind(threshold=off_policy_mask_threshold),)
     flat = () if top_entropy_quantile == 1 else (TopEntropy(share=top_entropy_quantile),)
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
@@ -158,7 +138,6 @@ def switches(
     "grpo@trl",
     Card(
         title="GRPO as TRL computes it",
-        papers=papers_of("grpo"),
         summary='loss_type="grpo": sample standard deviation + 1e-4, completions weigh the same, no KL.',
         formula=f"L = -1/B Σ_i 1/|y_i| Σ_t {CLIPPED},  {STD}",
         differs=[
@@ -193,7 +172,6 @@ def grpo_trl(
     "dr_grpo@trl",
     Card(
         title="Dr. GRPO as TRL computes it",
-        papers=papers_of("dr_grpo"),
         summary='loss_type="dr_grpo" changes the denominator alone: advantages keep the standard deviation.',
         formula=f"L = -1/(B·Lmax) Σ_i Σ_t {CLIPPED},  {STD}",
         differs=[
@@ -229,7 +207,6 @@ def dr_grpo_trl(base: Method) -> Method:
     "dapo@trl",
     Card(
         title="DAPO as TRL computes it (TRL's default loss)",
-        papers=papers_of("dapo"),
         summary='loss_type="dapo", what GRPOTrainer does unless told otherwise: GRPO with a token mean.',
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  {STD}",
         defaults={"epsilon_high": "GRPOConfig.epsilon_high: None takes epsilon (TRL's recipe for the paper sets 0.28)"},
@@ -258,7 +235,6 @@ def dapo_trl(base: Method) -> Method:
     "gspo@trl",
     Card(
         title="GSPO as TRL computes it",
-        papers=papers_of("gspo"),
         summary="TRL's recipe for the paper: a sequence-level ratio with the paper's clip, sequence mean.",
         formula="L = -1/B Σ_i min(s_i A_i, clip(s_i, 1-3e-4, 1+4e-4) A_i),  s_i = exp(1/|y_i| Σ_t log ρ_t)",
         defaults=dict.fromkeys(
@@ -301,7 +277,6 @@ def gspo_trl(
     "cispo@trl",
     Card(
         title="CISPO as TRL computes it",
-        papers=papers_of("cispo"),
         summary='loss_type="cispo" alone caps every ratio at 0.2, also the on-policy ratio of 1.',
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t sg[min(ρ_t, 0.2)] A_i log π(y_t),  {STD}",
         defaults={
@@ -341,7 +316,6 @@ def cispo_trl(
     "rloo@trl",
     Card(
         title="RLOO as TRL computes it",
-        papers=papers_of("rloo"),
         summary="Leave-one-out baseline; the ratio of whole sequences, clipped as in PPO; KL in the reward.",
         formula="L = -1/B Σ_i min(ρ_i A_i, clip(ρ_i, 0.8, 1.2) A_i),  ρ_i = π/π_old(y_i),  A_i = R_i - mean_{j≠i} R_j",
         defaults={

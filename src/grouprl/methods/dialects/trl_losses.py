@@ -15,6 +15,7 @@ from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, T
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects import trl
+from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import (
     ADVANTAGE,
@@ -24,15 +25,9 @@ from grouprl.methods.dialects.trl import (
     STD,
     WINDOW,
     Level,
-    gradient,
-    one_right,
-    papers_of,
 )
-from grouprl.methods.group_relative import normalised
 from grouprl.methods.registry import entry
 
-ORIGINALS = (normalised,)
-"""The family that holds bnpo; importing it registers it."""
 ALL_WEIGH_THE_SAME = gradient(-0.18746251, 0.124975005)
 PER_TOKEN = gradient(-0.299940012, 0.099980004)
 
@@ -41,7 +36,6 @@ PER_TOKEN = gradient(-0.299940012, 0.099980004)
     "sapo@trl",
     Card(
         title="SAPO as TRL computes it",
-        papers=papers_of("sapo"),
         summary='loss_type="sapo": the soft gate with GRPO\'s advantage and mean.',
         formula=f"L = -1/B Σ_i 1/|y_i| Σ_t (4/τ) σ(τ(ρ_t - 1)) A_i,  {STD}",
         defaults={
@@ -73,7 +67,6 @@ def sapo_trl(
     "bnpo@trl",
     Card(
         title="What TRL calls BNPO",
-        papers=papers_of("bnpo"),
         summary='loss_type="bnpo" is a token mean over the batch; the paper\'s Beta normalisation is not in it.',
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  {STD}",
         defaults={},
@@ -99,7 +92,6 @@ def bnpo_trl(base: Method) -> Method:
     "luspo@trl",
     Card(
         title="LUSPO as TRL computes it",
-        papers=papers_of("luspo"),
         summary='loss_type="luspo" alone: token ratios with clip 0.2, summed over each completion.',
         formula=f"L = -1/B Σ_i Σ_t {CLIPPED},  {STD}",
         defaults={},
@@ -132,7 +124,6 @@ def luspo_trl(base: Method) -> Method:
     "vespo@trl",
     Card(
         title="VESPO as TRL computes it",
-        papers=papers_of("vespo"),
         summary='loss_type="vespo": the gamma weight of whole completions with a token mean.',
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t sg[w_i^k e^(λ(1-w_i))] A_i log π(y_t),  {STD}",
         defaults={
@@ -175,7 +166,6 @@ def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", 
     "gmpo@trl",
     Card(
         title="GMPO as TRL computes it",
-        papers=papers_of("gmpo"),
         summary="TRL's experimental GMPOTrainer: the geometric mean of ratios clipped at e^±0.4.",
         formula=f"L = -1/B Σ_i exp(1/|y_i| Σ_t c_t) A_i,  {STD}",
         defaults={"epsilon": "GMPOConfig.epsilon", "epsilon_high": "GMPOConfig.epsilon_high: None takes epsilon"},
@@ -201,7 +191,6 @@ def gmpo_trl(epsilon: Positive = 0.4, epsilon_high: Positive | None = None) -> M
     "gdpo@trl",
     Card(
         title="GDPO as TRL computes it",
-        papers=papers_of("gdpo"),
         summary='multi_objective_aggregation="normalize_then_sum" with TRL\'s default loss.',
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  A = (S - mean_B S)/(std_B S + 1e-4),  "
         "S_i = Σ_k w_k (r_ik - mean_g r_k)/(std_g r_k + 1e-4)",

@@ -32,8 +32,8 @@ from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss, Own
 from grouprl.algorithms.rewards.shaping import KLInReward, SoftOverlong
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
+from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.dialects.trl import gradient, one_right, papers_of
 from grouprl.methods.registry import Renamed, entry
 from grouprl.methods.settings import ClipLow
 
@@ -203,7 +203,6 @@ def _in_reward(
     "grpo@verl",
     Card(
         title="GRPO as verl computes it",
-        papers=papers_of("grpo"),
         summary="adv_estimator=grpo: GRPO's advantage with a token mean and a dual clip.",
         formula=f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}",
         differs=[
@@ -247,7 +246,6 @@ def grpo_verl(
     "dr_grpo@verl",
     Card(
         title="Dr. GRPO as verl computes it",
-        papers=papers_of("dr_grpo"),
         summary="verl's recipe: norm_adv_by_std_in_grpo=False, loss_agg_mode='seq-mean-token-sum-norm'.",
         formula=f"L = 1/(B·Lmax) Σ_i Σ_t l_t,  {DUAL_CLIPPED}",
         differs=[
@@ -280,7 +278,6 @@ def dr_grpo_verl(
     "dapo@verl",
     Card(
         title="DAPO as verl computes it",
-        papers=papers_of("dapo"),
         summary="verl's DAPO recipe: clip-higher with a dual clip at 10, overlong punishment, dynamic sampling.",
         formula="L = 1/Σ|y_i| Σ_i Σ_t l_t,  l_t = -min(ρ_t A_i, clip(ρ_t, 0.8, 1.28) A_i), at most -10 A_i if A_i < 0",
         defaults={
@@ -341,7 +338,6 @@ def dapo_verl(
     "gspo@verl",
     Card(
         title="GSPO as verl computes it",
-        papers=papers_of("gspo"),
         summary="loss_mode=gspo: the token form of the sequence ratio, by default with clip 0.2 and a token mean.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 0.8, 1.2) A_i),  s_it = sg[s_i] π(y_t)/sg[π(y_t)]",
         differs=[
@@ -378,7 +374,6 @@ def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Me
     "cispo@verl",
     Card(
         title="CISPO as verl computes it",
-        papers=papers_of("cispo"),
         summary="loss_mode=cispo: the detached ratio held in [0.8, 1.2] on both sides.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t sg[clip(ρ_t, 0.8, 1.2)] A_i log π(y_t)",
         differs=[
@@ -410,7 +405,6 @@ def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> M
     "rloo@verl",
     Card(
         title="RLOO as verl computes it",
-        papers=papers_of("rloo"),
         summary="adv_estimator=rloo: the leave-one-out baseline in front of verl's token-level PPO clip.",
         formula=f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}",
         differs=[

@@ -21,10 +21,9 @@ from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Reduction
-from grouprl.methods.critic import critic
 from grouprl.methods.dialects import verl
+from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.dialects.trl import gradient, one_right, papers_of
 from grouprl.methods.dialects.verl import (
     ADVANTAGE,
     CLIPS,
@@ -37,13 +36,8 @@ from grouprl.methods.dialects.verl import (
     SWITCHES,
     DualOn,
 )
-from grouprl.methods.policy_gradient import reinforce
 from grouprl.methods.registry import entry, method
 from grouprl.methods.settings import ClipLow
-from grouprl.methods.trust_region import covariance
-
-ORIGINALS = (covariance, critic, reinforce)
-"""Families that hold the methods these are dialects of; importing them registers those methods."""
 
 VANILLA = f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}"
 DUAL = "Dual clip at 3, token mean, no KL, as of every loss of verl's unless told otherwise"
@@ -59,7 +53,6 @@ def vanilla(low: float, high: float, dual: float) -> Clipped:
     "sapo@verl",
     Card(
         title="SAPO as verl computes it",
-        papers=papers_of("sapo"),
         summary="loss_mode=sapo: the soft gate, always with a mean over each completion's tokens.",
         formula="L = -1/B Σ_i 1/|y_i| Σ_t (4/τ) σ(τ(ρ_t - 1)) A_i",
         defaults={"tau_pos": "ActorConfig.tau_pos", "tau_neg": "ActorConfig.tau_neg"},
@@ -81,7 +74,6 @@ def sapo_verl(tau_pos: Positive = 1.0, tau_neg: Positive = 1.05, norm_adv_by_std
     "gmpo@verl",
     Card(
         title="GMPO as verl computes it",
-        papers=papers_of("gmpo"),
         summary="loss_mode=geo_mean: the geometric mean of ratios, by default clipped at e^±0.2.",
         formula="L = -1/B Σ_i exp(1/|y_i| Σ_t c_t) A_i",
         defaults={},
@@ -112,7 +104,6 @@ def gmpo_verl(
     "dppo@verl",
     Card(
         title="DPPO as verl computes it",
-        papers=papers_of("dppo"),
         summary="loss_mode=dppo_tv or dppo_kl: verl's clip settings become limits of a divergence.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t M_t sg[min(ρ_t, 3)] A_i log π(y_t)",
         defaults={
@@ -160,7 +151,6 @@ def dppo_verl(
     "opo@verl",
     Card(
         title="OPO as verl computes it",
-        papers=papers_of("opo"),
         summary="adv_estimator=opo: the length-weighted baseline in front of verl's PPO clip.",
         formula=f"{VANILLA},  A_i = R_i - Σ_j |y_j| R_j / Σ_j |y_j|",
         defaults={},
@@ -189,7 +179,6 @@ def opo_verl(base: Method) -> Method:
     "remax@verl",
     Card(
         title="ReMax as verl computes it",
-        papers=papers_of("remax"),
         summary="adv_estimator=remax: reward minus that of the greedy completion, in front of verl's PPO clip.",
         formula=f"{VANILLA},  A_i = R_i - R_greedy",
         defaults={},
@@ -225,7 +214,6 @@ def remax_verl(base: Method) -> Method:
     "reinforce_pp@verl",
     Card(
         title="REINFORCE++ as verl computes it",
-        papers=papers_of("reinforce_pp"),
         summary="adv_estimator=reinforce_plus_plus: returns to go, whitened by the sample variance, dual clip.",
         formula=f"{VANILLA},  A = (G - mean_B G) / sqrt(var_B G + 1e-8)",
         defaults={"gamma": "AlgoConfig.gamma"},
@@ -264,7 +252,6 @@ def reinforce_pp_verl(
     "reinforce_pp_baseline@verl",
     Card(
         title="REINFORCE++-baseline as verl computes it",
-        papers=papers_of("reinforce_pp_baseline"),
         summary="adv_estimator=reinforce_plus_plus_baseline: group mean off, then whitened over all tokens.",
         formula=f"{VANILLA},  A = (C - mean_B C) / sqrt(var_B C + 1e-8),  C_i = R_i - mean_g R",
         defaults={},
@@ -302,7 +289,6 @@ def reinforce_pp_baseline_verl(
     "ppo@verl",
     Card(
         title="PPO as verl computes it",
-        papers=papers_of("ppo"),
         summary="adv_estimator=gae: GAE with λ = 1, whitened, dual clip at 3, values clipped at 0.5.",
         formula=f"{VANILLA},  A_t = GAE(γ = 1, λ = 1) whitened;  value loss ½ max((V - G)², (V_clip - G)²)",
         defaults={
@@ -352,7 +338,6 @@ def ppo_verl(
     "clip_cov@verl",
     Card(
         title="Clip-Cov as verl computes it",
-        papers=papers_of("clip_cov"),
         summary="loss_mode=clip_cov: a few random tokens of high covariance lose their gradient, beside a clip at 0.2.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t [t not sampled] min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i)",
         defaults={
@@ -406,7 +391,6 @@ def clip_cov_verl(
     "kl_cov@verl",
     Card(
         title="KL-Cov as verl computes it",
-        papers=papers_of("kl_cov"),
         summary="loss_mode=kl_cov: tokens of highest covariance pay 0.1 for leaving the policy; nothing is clipped.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t (ρ_t A_i - 0.1 [t in top share] |log ρ_t|)",
         defaults={
@@ -445,7 +429,6 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
     "gdpo@verl",
     Card(
         title="GDPO as verl computes it",
-        papers=papers_of("gdpo"),
         summary="adv_estimator=gdpo: components judged one by one, the sum whitened over all tokens.",
         formula=f"{VANILLA},  A = (S - mean S)/sqrt(var S + 1e-8) over tokens,  "
         "S_i = Σ_k w_k (r_ik - mean)/(std + 1e-6)",
@@ -494,7 +477,6 @@ def gdpo_verl(
     "passk@verl",
     Card(
         title="Pass@k as verl computes it",
-        papers=papers_of("passk"),
         summary="adv_estimator=grpo_passk: the best's lead over the second best, divided by the group's spread.",
         formula=f"{VANILLA},  A_i = [R_i = max R] (max R - second R)/(std_g R + 1e-6)",
         defaults={},
@@ -523,7 +505,6 @@ def passk_verl(base: Method, norm_adv_by_std_in_grpo: bool) -> Method:
     "otb@verl",
     Card(
         title="The optimal token baseline as verl computes it",
-        papers=papers_of("otb"),
         summary="adv_estimator=optimal_token_baseline in front of verl's PPO clip.",
         formula=f"{VANILLA},  A_it = G_it - Σ_j G_jt W_jt / (Σ_j W_jt + 1e-8)",
         defaults={"handle_zero_tail": "compute_optimal_token_baseline_advantage: on"},

@@ -159,11 +159,11 @@ def dump(
             )
         ],
         summary="GRPO on the prompts that a Beta posterior of their pass rate, sampled at random, calls informative.",
-        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per prompt, the largest p(1-p) are asked",
+        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per prompt, the largest p(1-p) are sampled",
         defaults={
             "prior": "uniform: Beta(1, 1)",
-            "decay": "not known: 0.999 a step for prompts that were not asked",
-            "asked_decay": "not known: 0.9 a step for prompts that were asked",
+            "decay": "not known: 0.999 a step for prompts that were not sampled",
+            "sampled_decay": "not known: 0.9 a step for prompts that were sampled",
             "gain": "not known: the variance p(1-p); 'information' is Knapsack RL's p(1-p)²",
             **DEFAULTS,
         },
@@ -177,16 +177,17 @@ def dump(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP),
+    renamed={"asked_decay": "sampled_decay"},
 )
 def vade(
     base: Method,
     prior: Positive = 1.0,
     decay: Share = 0.999,
-    asked_decay: Share = 0.9,
+    sampled_decay: Share = 0.9,
     gain: Literal["variance", "information"] = "variance",
 ) -> Method:
     """Compose VADE: GRPO; Thompson sampling chooses its prompts."""
-    thompson = ThompsonSampling(prior=prior, decay=decay, asked_decay=asked_decay, gain=gain)
+    thompson = ThompsonSampling(prior=prior, decay=decay, sampled_decay=sampled_decay, gain=gain)
     return base.with_parts(curriculum=thompson)
 
 

@@ -58,7 +58,9 @@ define(
     "those of them, sampled or stored, with a completion in the loss",
     "near prompts_sampled + prompts_stored",
 )
-define("prompts_kept", "prompts", "groups", "those of them whose completions all wait in a store", "see rows_kept")
+define(
+    "prompts_buffered", "prompts", "groups", "those of them whose completions all wait in a store", "see rows_buffered"
+)
 define(
     "prompts_sent",
     "prompts",
@@ -128,7 +130,7 @@ define(
     "rows_sampled + rows_stored, less the others",
 )
 define(
-    "rows_kept",
+    "rows_buffered",
     "completions",
     "groups",
     "completions that wait in a store, from which later steps learn",

@@ -300,7 +300,7 @@ define(
     "few: episodes call about as often as the method expects",
 )
 define(
-    "rows_left_out",
+    "rows_surplus",
     "rows",
     "completions",
     "rows of called agents beyond the number that every episode has",

@@ -38,7 +38,7 @@ class Admission:
         return max(0, (self.bound + self.version + 1) * self.batch - (self.accepted + self.running))
 
     @property
-    def ahead(self) -> int:
+    def queue_position(self) -> int:
         """Prompts accepted in this step, and running: the place in the line of the next one requested."""
         return self.accepted - self.version * self.batch + self.running
 

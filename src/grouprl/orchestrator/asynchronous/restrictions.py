@@ -22,7 +22,7 @@ def threads_each(config: Config, found: int) -> int:
     return max(1, found // (1 + config.run.samplers)) if shared else found
 
 
-def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
+def async_refusals(config: Config, method: Method) -> Iterator[str]:
     """Say, one sentence each, why this method cannot sample ahead of its training."""
     if not config.run.async_steps:
         return
@@ -39,7 +39,7 @@ def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
 
 def _why_not(part: DataPart) -> str:
     """Why a part cannot run ahead; '' where it can."""
-    if part.ahead or isinstance(part, Pretraining):
+    if part.async_safe or isinstance(part, Pretraining):
         return ""
     if part.kind == "augment":
         return (
@@ -53,7 +53,7 @@ def _why_not(part: DataPart) -> str:
     return "chooses by the results of the step before, or samples to choose; ahead of them it would be another method"
 
 
-def idle_ahead(config: Config, method: Method) -> Iterator[str]:
+def async_idle(config: Config, method: Method) -> Iterator[str]:
     """Say, one sentence each, which settings of asynchronous runs have no effect."""
     run = config.run
     given = [name for name in SETTINGS if name in run.model_fields_set]
@@ -74,7 +74,7 @@ def idle_ahead(config: Config, method: Method) -> Iterator[str]:
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
 
 
-def words_ahead(config: Config, method: Method, *, environment: bool) -> list[str]:
+def async_explanations(config: Config, method: Method, *, environment: bool) -> list[str]:
     """Explain the asynchronous settings of a run, one sentence each."""
     run, batch = config.run, config.batch
     if not run.async_steps:

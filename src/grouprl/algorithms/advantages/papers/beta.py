@@ -77,11 +77,11 @@ class BetaNormalized(Advantage):
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_b broadcast over tokens."""
         if not self.components:
-            return batch.broadcast(self._judge(batch.total_reward_b, batch))
-        each = [self._judge(self._component(name, batch), batch) for name in self.components]
+            return batch.broadcast(self._normalised(batch.total_reward_b, batch))
+        each = [self._normalised(self._component(name, batch), batch) for name in self.components]
         return batch.broadcast(torch.stack(each).mean(0))
 
-    def _judge(self, reward_b: Tensor, batch: Batch) -> Tensor:
+    def _normalised(self, reward_b: Tensor, batch: Batch) -> Tensor:
         unit_b = (reward_b - self.low) / (self.high - self.low)
         counted_b, id_b = batch.stats_b.double(), batch.group_b
         centered_b = levels.relative(

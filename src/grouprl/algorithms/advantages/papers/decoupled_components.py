@@ -40,7 +40,7 @@ class DecoupledComponents(Advantage):
         total_b = torch.zeros_like(batch.reward_b)
         for weight, value_b in self._components(batch):
             counts_b = (batch.stats_b & value_b.isfinite()).to(batch.dtype)
-            judged_b = levels.relative(
+            normalised_b = levels.relative(
                 value_b.nan_to_num(0.0),
                 batch.group_b,
                 scale=self.scale,
@@ -48,7 +48,7 @@ class DecoupledComponents(Advantage):
                 alone=self.alone,
                 weight_n=counts_b,
             )
-            total_b = total_b + weight * judged_b
+            total_b = total_b + weight * normalised_b
         return batch.broadcast(total_b)
 
     def _components(self, batch: Batch) -> list[tuple[float, Tensor]]:

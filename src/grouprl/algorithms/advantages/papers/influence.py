@@ -53,17 +53,17 @@ class HiddenReward(Normalize):
         """[|THR| > τ]·(1 + p·sign THR)·A."""
         influence_bt, right_b = batch.need("stats.influence", self.name), batch.need("correct_b", self.name)
         hidden_bt = torch.where(right_b[:, None], influence_bt, -influence_bt)
-        kept_bt = hidden_bt.abs() > threshold(batch, influence_bt, self.beta)
-        tilted_bt = adv_bt * (1 + self.p * hidden_bt.sign()) * kept_bt
+        keep_bt = hidden_bt.abs() > threshold(batch, influence_bt, self.beta)
+        tilted_bt = adv_bt * (1 + self.p * hidden_bt.sign()) * keep_bt
         return torch.where(both_signs(batch), tilted_bt, adv_bt)
 
     @override
     def words(self) -> str:
-        kept = "" if self.beta is None else ", and the others left out"
+        others = "" if self.beta is None else ", and the others left out"
         return (
             f"tokens whose step raises the group's correct completions count {1 + self.p:g} times, those that "
             "lower them "
-            f"{1 - self.p:g} times{kept}"
+            f"{1 - self.p:g} times{others}"
         )
 
     @override

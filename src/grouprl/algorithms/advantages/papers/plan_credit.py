@@ -34,13 +34,13 @@ class PlanRelative(Advantage):
         plan_b = levels.cross(batch.group_b, batch.need("keys.plan", self.name))
         value_b = levels.mean(reward_b, plan_b, counted_b)
         if self.credit == "shared":
-            return batch.broadcast(self._judge(reward_b + self.weight * value_b, batch, counted_b))
+            return batch.broadcast(self._normalised(reward_b + self.weight * value_b, batch, counted_b))
         once_b = counted_b / levels.count(plan_b, counted_b, batch.dtype).clamp(min=1)
-        planned_b = self.weight * self._judge(value_b, batch, once_b)
-        outcome_b = self._judge(reward_b, batch, counted_b)
+        planned_b = self.weight * self._normalised(value_b, batch, once_b)
+        outcome_b = self._normalised(reward_b, batch, counted_b)
         return torch.where(batch.need("marks.plan", self.name), batch.broadcast(planned_b), batch.broadcast(outcome_b))
 
-    def _judge(self, value_b: Tensor, batch: Batch, weight_b: Tensor) -> Tensor:
+    def _normalised(self, value_b: Tensor, batch: Batch, weight_b: Tensor) -> Tensor:
         return levels.relative(value_b, batch.group_b, eps=self.eps, weight_n=weight_b)
 
     @override

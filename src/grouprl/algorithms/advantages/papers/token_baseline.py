@@ -40,8 +40,8 @@ class TokenBaseline(Advantage):
         path_bt = torch.where(mask_bt, energy_bt, 0).cumsum(1) * counts_bt
         place_bt = torch.where(mask_bt, mask_bt.cumsum(1), 0)
         cell_n = levels.cross(batch.group_b[:, None].expand_as(place_bt).flatten(), place_bt.flatten())
-        weighed_bt = levels.total((return_bt * path_bt).flatten(), cell_n).view_as(path_bt)
-        base_bt = weighed_bt / (levels.total(path_bt.flatten(), cell_n).view_as(path_bt) + self.eps)
+        weighted_bt = levels.total((return_bt * path_bt).flatten(), cell_n).view_as(path_bt)
+        base_bt = weighted_bt / (levels.total(path_bt.flatten(), cell_n).view_as(path_bt) + self.eps)
         company_bt = levels.count(cell_n, counts_bt.flatten(), batch.dtype).view_as(path_bt)
         lone_b = levels.count(batch.group_b, batch.stats_b.to(batch.dtype), batch.dtype) <= 1
         bare_bt = (company_bt <= 1) if self.zero_tail else lone_b[:, None].expand_as(mask_bt)

@@ -37,11 +37,11 @@ class SharedVariants(Advantage):
         """A_question + w·[own]·A_variant."""
         own_b = (batch.need("keys.own", self.name) > 0) & batch.stats_b
         prompt_b, variant_b = batch.group_b, batch.need("keys.variant", self.name)
-        local_b = self._judge(batch, levels.cross(prompt_b, variant_b), own_b)
-        adv_b = self._judge(batch, prompt_b, own_b) + self.local_weight * local_b * own_b
+        local_b = self._normalised(batch, levels.cross(prompt_b, variant_b), own_b)
+        adv_b = self._normalised(batch, prompt_b, own_b) + self.local_weight * local_b * own_b
         return batch.broadcast(adv_b * batch.stats_b)
 
-    def _judge(self, batch: Batch, id_b: Tensor, own_b: Tensor) -> Tensor:
+    def _normalised(self, batch: Batch, id_b: Tensor, own_b: Tensor) -> Tensor:
         """[B] (R - mean)/(std + eps) with the statistics of the own rows of each segment; 0 where these are equal."""
         reward_b, weight_b = batch.total_reward_b, own_b.to(batch.dtype)
         centered_b = reward_b - levels.mean(reward_b, id_b, weight_b)

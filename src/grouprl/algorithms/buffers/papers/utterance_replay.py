@@ -43,7 +43,7 @@ class UtteranceReplay(Replay):
     """
 
     one_policy: ClassVar[bool] = True
-    takes: ClassVar[str] = "kept"
+    takes: ClassVar[str] = "buffered"
 
     gamma: Share = 0.95
     tau: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -150,7 +150,7 @@ class UtteranceReplay(Replay):
             rollout=rollout,
             texts=tuple(context.decode(rollout.response_ids)),
             scores=Scores(q_n, {}, no_b, np.full(count, "ok"), []),
-            kept_b=~no_b,
+            valid_b=~no_b,
             source_b=np.full(count, SOURCES["extra"], dtype=np.int64),
             foreign_b=no_b,
             extras={"past.q": q_n, "past.v": v_n},

@@ -31,16 +31,16 @@ class AlignCalls(Augmentation):
         agent_b, episode_b = samples.extras.get("agent_b"), samples.extras.get("keys.episode")
         if agent_b is None or episode_b is None or not agent_b.any():
             return samples
-        rng, kept_b = context.rng(self), sampled_rows(samples) & (agent_b > 0)
-        stay, copied = [np.flatnonzero(~kept_b)], [np.zeros(0, dtype=np.int64)]
-        for name in dict.fromkeys(zip(episode_b[kept_b].tolist(), agent_b[kept_b].tolist(), strict=True)):
-            rows = np.flatnonzero(kept_b & (episode_b == name[0]) & (agent_b == name[1]))
+        rng, valid_b = context.rng(self), sampled_rows(samples) & (agent_b > 0)
+        stay, copied = [np.flatnonzero(~valid_b)], [np.zeros(0, dtype=np.int64)]
+        for name in dict.fromkeys(zip(episode_b[valid_b].tolist(), agent_b[valid_b].tolist(), strict=True)):
+            rows = np.flatnonzero(valid_b & (episode_b == name[0]) & (agent_b == name[1]))
             stay.append(rng.choice(rows, min(self.calls, len(rows)), replace=False))
             copied.append(rng.choice(rows, max(0, self.calls - len(rows))))
-        kept, twice = np.sort(np.concatenate(stay)), np.sort(np.concatenate(copied))
+        once, twice = np.sort(np.concatenate(stay)), np.sort(np.concatenate(copied))
         context.note("rows_doubled", len(twice))
-        context.note("rows_left_out", len(samples) - len(kept))
-        return sort_by_group(join([subset(samples, kept), *([copies(samples, twice)] if len(twice) else [])]))
+        context.note("rows_surplus", len(samples) - len(once))
+        return sort_by_group(join([subset(samples, once), *([copies(samples, twice)] if len(twice) else [])]))
 
     def idle(self, run: RunFacts) -> list[str]:
         """There is nobody to call."""

@@ -41,10 +41,10 @@ class Continuations(Augmentation):
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the reward component `continuations`."""
         share = PrefixMask(start=self.start, grow=self.grow, limit=self.limit).share(context.batch(samples))
-        number_b = np.where(samples.kept_b, 0.0, np.nan)
+        number_b = np.where(samples.valid_b, 0.0, np.nan)
         requested: list[int] = []
         requests: list[RolloutRequest] = []
-        for rows in groups(samples, samples.kept_b):
+        for rows in groups(samples, samples.valid_b):
             for place, (row, prefix) in enumerate(zip(rows, prefixes(samples, rows, context), strict=True)):
                 ids = samples.rollout.response_ids[row]
                 beginning = ids[: int(share * len(ids) + 1e-9)]
@@ -176,8 +176,8 @@ class PrefixRestarts(SamplingRule):
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests, some with the beginning of their prompt's solution."""
         rng, share = context.rng(self), self.share(context.step, context.steps)
-        samples_drawn = {ordinal: rng.random(2) for ordinal in dict.fromkeys(request.ordinal for request in requests)}
-        adjusted = [self._begun(request, share, samples_drawn[request.ordinal], context) for request in requests]
+        uniforms = {ordinal: rng.random(2) for ordinal in dict.fromkeys(request.ordinal for request in requests)}
+        adjusted = [self._begun(request, share, uniforms[request.ordinal], context) for request in requests]
         context.note("restarts", sum(bool(request.prefix) for request in adjusted))
         return adjusted
 
@@ -186,11 +186,11 @@ class PrefixRestarts(SamplingRule):
         return self.most * max(0.0, 1 - step / (self.until * steps))
 
     def _begun(
-        self, request: RolloutRequest, share: float, samples_drawn: np.ndarray, context: RunContext
+        self, request: RolloutRequest, share: float, uniforms: np.ndarray, context: RunContext
     ) -> RolloutRequest:
-        right = context.task.solution(request.example) if samples_drawn[0] < self.chance else None
+        right = context.task.solution(request.example) if uniforms[0] < self.chance else None
         ids = context.encode(right) if right else ()
-        given = min(int(samples_drawn[1] * share * (len(ids) + 1)), len(ids), context.max_new_tokens - 1)
+        given = min(int(uniforms[1] * share * (len(ids) + 1)), len(ids), context.max_new_tokens - 1)
         if given < 1:
             return request
         room = min(request.max_new_tokens or context.max_new_tokens, context.max_new_tokens - given)

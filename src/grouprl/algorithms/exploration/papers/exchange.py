@@ -151,7 +151,7 @@ class SendCalled(Augmentation):
             exchange = self._open(number, context)
             path = exchange.rows(context.step)
             if not path.exists():  # written before the run was killed: they have been taken already
-                own = subset(told, told.kept_b & (agent_b == number))
+                own = subset(told, told.valid_b & (agent_b == number))
                 write(path, {"rows": pack(own) if len(own) else None, "steps": context.steps})
             self._load(exchange, policy.member(number), context)
         context.note("seconds_exchange", time.monotonic() - started)

@@ -82,9 +82,9 @@ class TemperedExtras(Augmentation):
 
     def _good(self, sampled: ScoredSamples) -> np.ndarray:
         """[B] bool: completions whose advantage in their group is above the margin."""
-        reward_b = torch.from_numpy(np.where(sampled.kept_b, sampled.scores.reward_b, 0))
-        kept_b = torch.from_numpy(sampled.kept_b).to(reward_b.dtype)
-        adv_b = levels.relative(reward_b, torch.from_numpy(sampled.group_b), weight_n=kept_b)
+        reward_b = torch.from_numpy(np.where(sampled.valid_b, sampled.scores.reward_b, 0))
+        valid_b = torch.from_numpy(sampled.valid_b).to(reward_b.dtype)
+        adv_b = levels.relative(reward_b, torch.from_numpy(sampled.group_b), weight_n=valid_b)
         return (adv_b > self.margin).numpy()
 
     def extra_samples(self, run: RunFacts) -> str:

@@ -84,7 +84,7 @@ class Retrospect(Reviewing):
             reviews.append(self._modelled(earned, known, found.about, numbers, context) if self.imagined else earned)
             known = join([known, found.rows, next_trial.rows])
             rows = np.arange(len(known) - len(next_trial.rows), len(known))
-        untrained = replace(samples, kept_b=np.zeros(len(samples), dtype=bool))
+        untrained = replace(samples, valid_b=np.zeros(len(samples), dtype=bool))
         return splice(untrained, np.zeros(len(samples), dtype=bool), reviews)
 
     def _trial(
@@ -156,9 +156,9 @@ class Retrospect(Reviewing):
         """Return the reward model, built or read again where it must be."""
         held, store = context.cache_of(self), context.state_of(self)
         if "model" not in held:
-            kept = store.setdefault("model", {})
-            seed = kept.setdefault("seed", int(context.rng(self).integers(2**31)))
-            held["model"] = ReviewModel(kept, context, self.encoder, self.width, self.model_lr, seed)
+            saved = store.setdefault("model", {})
+            seed = saved.setdefault("seed", int(context.rng(self).integers(2**31)))
+            held["model"] = ReviewModel(saved, context, self.encoder, self.width, self.model_lr, seed)
         model: ReviewModel = held["model"]
         return model
 

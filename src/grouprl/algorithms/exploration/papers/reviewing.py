@@ -162,7 +162,7 @@ def attempts(
     if not requests:
         return None
     sampled = context.sample(requests)
-    sampled = subset(sampled, sampled.kept_b & _single(sampled))
+    sampled = subset(sampled, sampled.valid_b & _single(sampled))
     if not len(sampled):
         return None
     place_of = {(request.ordinal, request.first): place for place, request in enumerate(requests)}

@@ -104,7 +104,7 @@ class UncertaintyRounds(Augmentation):
 
 def standing(samples: ScoredSamples, rows: np.ndarray) -> PromptRewards:
     """Number and spread of the rewards that the policy's own completions of one prompt got."""
-    use = rows[samples.kept_b[rows] & (samples.source_b[rows] == SOURCES["sampled"])]
+    use = rows[samples.valid_b[rows] & (samples.source_b[rows] == SOURCES["sampled"])]
     reward = samples.scores.reward_b[use]
     return PromptRewards(len(use), float(reward.std(ddof=1)) if len(use) > 1 else 0.0)
 

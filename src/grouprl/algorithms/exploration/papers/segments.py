@@ -72,7 +72,7 @@ class BudgetCuts(Augmentation):
         score_bs = self._scores(completions, thoughts, cuts)
         context.note("cut_completions", len(completions))
         completions = _with_segments(
-            subset(completions, completions.kept_b), np.zeros((1, 1), dtype=np.int64), score_bs[:1] * 0
+            subset(completions, completions.valid_b), np.zeros((1, 1), dtype=np.int64), score_bs[:1] * 0
         )
         thoughts = _shortened(thoughts, [min(size or limits[-1], limits[-1]) for size in ends])
         place_t = np.arange(max(map(len, thoughts.rollout.response_ids)))
@@ -95,13 +95,13 @@ class BudgetCuts(Augmentation):
         for row, (end, ids) in enumerate(zip(ends, thoughts.rollout.response_ids, strict=True)):
             for number, limit in enumerate(limits):
                 closed = end is not None and end <= limit
-                kept = ids[:end] if closed else tuple(i for i in ids[:limit] if i not in stop)
-                cuts.append(Cut(row, number, (*begun[row], *kept, *(header if closed else forced))))
+                thought = ids[:end] if closed else tuple(i for i in ids[:limit] if i not in stop)
+                cuts.append(Cut(row, number, (*begun[row], *thought, *(header if closed else forced))))
         return cuts
 
     def _requests(self, thoughts: ScoredSamples, cuts: list[Cut]) -> list[RolloutRequest]:
         extra = SOURCES["extra"]
-        place = {row: i for rows in groups(thoughts, thoughts.kept_b) for i, row in enumerate(rows)}
+        place = {row: i for rows in groups(thoughts, thoughts.valid_b) for i, row in enumerate(rows)}
         return [
             again(
                 thoughts,
@@ -111,19 +111,19 @@ class BudgetCuts(Augmentation):
                 prefix=cut.prefix,
                 max_new_tokens=self.summary_tokens,
                 source=extra,
-                keys={"cut": cut.budget + self._judged_apart(int(thoughts.sample_b[cut.row]))},
+                keys={"cut": cut.budget + self._compared_apart(int(thoughts.sample_b[cut.row]))},
             )
             for cut in cuts
         ]
 
-    def _judged_apart(self, thought: int) -> int:
+    def _compared_apart(self, thought: int) -> int:
         """First number of a thought's cuts. A single completion at a cut is judged among those of the other
         thoughts."""
         return 0 if self.summaries == 1 else thought * len(self.budgets)
 
     def _scores(self, completions: ScoredSamples, thoughts: ScoredSamples, cuts: list[Cut]) -> np.ndarray:
         """[B,S] mean reward of the completions at each cut; a completion without a score counts as 0."""
-        reward_b = np.where(completions.kept_b, completions.scores.reward_b, 0.0)
+        reward_b = np.where(completions.valid_b, completions.scores.reward_b, 0.0)
         return reward_b.reshape(len(cuts), self.summaries).mean(1).reshape(len(thoughts), len(self.budgets))
 
     def extra_samples(self, run: RunFacts) -> str:
@@ -156,8 +156,8 @@ def _shortened(samples: ScoredSamples, size_b: list[int]) -> ScoredSamples:
     """Return the rows with the first `size_b` tokens of each completion."""
     old = samples.rollout
     response_ids = tuple(ids[:size] for ids, size in zip(old.response_ids, size_b, strict=True))
-    kept_bt = torch.arange(old.logp_bt.shape[1]) < torch.tensor(size_b)[:, None]
-    logp_bt, entropy_bt = (torch.where(kept_bt, x, 0) for x in (old.logp_bt, old.entropy_bt))
+    keep_bt = torch.arange(old.logp_bt.shape[1]) < torch.tensor(size_b)[:, None]
+    logp_bt, entropy_bt = (torch.where(keep_bt, x, 0) for x in (old.logp_bt, old.entropy_bt))
     rollout = replace(old, response_ids=response_ids, logp_bt=logp_bt, entropy_bt=entropy_bt)
     return replace(samples, rollout=rollout)
 

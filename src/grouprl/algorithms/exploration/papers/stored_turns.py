@@ -129,9 +129,9 @@ def _forget(store: dict[str, Any], capacity: int) -> None:
     if int(store["first"][over - 1]) == cut:  # the row that is cut through goes whole, unless it is the last
         behind = store["first"] > cut
         cut = int(store["first"][behind].min()) if bool(behind.any()) else cut
-    kept_m = store["first"] >= cut
+    recent_m = store["first"] >= cut
     for name in (*COLUMNS, "reward"):
-        store[name] = store[name][kept_m].clone()
+        store[name] = store[name][recent_m].clone()
     for name in ("first", "start", "end", "later"):
         store[name] = torch.where(store[name] < 0, -1, store[name] - cut)
     store["ids"] = store["ids"][cut:].clone()

@@ -50,7 +50,11 @@ class AnswerBelief(Augmentation):
             for turn in range(int(turn_bt[b].max()) + 1):
                 of_turn_t = (turn_bt[b] == turn).nonzero()[:, 0]
                 if len(of_turn_t):
-                    seen = (*rollout.prompt_ids[b], *rollout.response_ids[b][: int(of_turn_t[0])], *self._lead(context))
+                    seen = (
+                        *rollout.prompt_ids[b],
+                        *rollout.response_ids[b][: int(of_turn_t[0])],
+                        *self._prefix(context),
+                    )
                     number_bt[b, of_turn_t] = requested.setdefault(
                         (seen, answer_ids[example.id], agent), len(requested)
                     )
@@ -58,7 +62,7 @@ class AnswerBelief(Augmentation):
         belief_bt = torch.where(number_bt >= 0, mean_n[number_bt.clamp(min=0)], 0)
         return batch.replace(stats={**batch.stats, "answer": belief_bt})
 
-    def _lead(self, context: RunContext) -> Ids:
+    def _prefix(self, context: RunContext) -> Ids:
         return tuple(context.encode(self.before)) if self.before else ()
 
     def _answer(self, example: Example, context: RunContext) -> Ids:

@@ -47,7 +47,7 @@ class ProgressModel(Pretraining):
             own = context.policy.trainable_state().items()
             store["weights"] = {name: x.clone() for name, x in own if not name.startswith("value_head.")}
         rows = context.sample(context.take(context.prompts))
-        batch = context.batch(rows).rows(torch.from_numpy(rows.kept_b))
+        batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         sum_bd = self._states(batch, context).sum(1)
         outcome_b = batch.total_reward_b.double()
         metrics = foreseen(sum_bd @ store["head"] if "head" in store else torch.zeros_like(outcome_b), outcome_b)

@@ -57,14 +57,14 @@ class DivergenceMask(Objective):
         )
         above_bt = (adv_bt > 0) & (moved_bt > 0) & ~(far_bt <= self.clip_high)
         below_bt = (adv_bt <= 0) & (moved_bt < 0) & ~(far_bt <= self.clip_low)
-        kept_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
+        keep_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
         weight_bt = ratio_bt if self.cap is None else ratio_bt.clamp(max=self.cap)
         acts_bt = adv_bt != 0
         high_bt, low_bt = above_bt.to(adv_bt.dtype), (below_bt & acts_bt).to(adv_bt.dtype)
         metrics = {"clip_fraction": high_bt + low_bt, "clip_fraction_high": high_bt, "clip_fraction_low": low_bt}
         if self.cap is not None:
-            metrics["capped_fraction"] = ((ratio_bt > self.cap) & acts_bt).to(adv_bt.dtype) * kept_bt
-        return TokenLoss(-kept_bt * weight_bt * adv_bt * logp_bt, metrics)
+            metrics["capped_fraction"] = ((ratio_bt > self.cap) & acts_bt).to(adv_bt.dtype) * keep_bt
+        return TokenLoss(-keep_bt * weight_bt * adv_bt * logp_bt, metrics)
 
     @override
     def words(self) -> str:

@@ -42,25 +42,25 @@ class DropoutClip(Objective):
         """[kept]·N/N_kept·max(-Aρ, -A clip(ρ))."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
-        kept_bt = self.kept(ratio_bt.detach() * adv_bt, batch.active_bt)
+        keep_bt = self.keep_mask(ratio_bt.detach() * adv_bt, batch.active_bt)
         bounds = torch.full_like(adv_bt, 1 - self.clip_low), torch.full_like(adv_bt, 1 + self.clip_high)
         out = clipped(ratio_bt, adv_bt, *bounds, self.dual_clip)
         live_bt = batch.active_bt & (adv_bt != 0)
-        scale = live_bt.to(adv_bt.dtype).sum() / (live_bt & kept_bt).sum().clamp(min=1)
-        dropped_bt = (~kept_bt).to(adv_bt.dtype)
-        return TokenLoss(torch.where(kept_bt, out.loss_bt * scale, 0), {**out.metrics, "dropped_fraction": dropped_bt})
+        scale = live_bt.to(adv_bt.dtype).sum() / (live_bt & keep_bt).sum().clamp(min=1)
+        dropped_bt = (~keep_bt).to(adv_bt.dtype)
+        return TokenLoss(torch.where(keep_bt, out.loss_bt * scale, 0), {**out.metrics, "dropped_fraction": dropped_bt})
 
-    def kept(self, x_bt: Tensor, active_bt: Tensor) -> Tensor:
+    def keep_mask(self, x_bt: Tensor, active_bt: Tensor) -> Tensor:
         """[B,T] bool: tokens that stay."""
         score_bt = x_bt.abs() if self.score == "magnitude" else x_bt * self._pull(x_bt[active_bt])
-        kept_bt = torch.ones_like(active_bt)
+        keep_bt = torch.ones_like(active_bt)
         for side_bt in (active_bt & (x_bt > 0), active_bt & (x_bt < 0)):
             score_n = score_bt[side_bt]
             dropped = int(self.drop * len(score_n))
             if dropped:
                 first = score_n.kthvalue(dropped + 1).values
-                kept_bt &= ~side_bt | (score_bt >= first - TIE * first.abs())
-        return kept_bt
+                keep_bt &= ~side_bt | (score_bt >= first - TIE * first.abs())
+        return keep_bt
 
     def _pull(self, x_n: Tensor) -> Tensor:
         """Σ x over Σ |x|: 0 where the signs balance and no token is like the others."""

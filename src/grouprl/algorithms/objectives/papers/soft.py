@@ -39,8 +39,8 @@ class SoftGate(Objective):
         tau_bt = torch.where(adv_bt > 0, self.tau_positive, self.tau_negative).to(adv_bt.dtype)
         ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
         gate_bt = torch.sigmoid(tau_bt * (ratio_bt - 1))
-        kept_bt = 4 * gate_bt * (1 - gate_bt)
-        return TokenLoss(-4 / tau_bt * gate_bt * adv_bt, {"gate_mean": kept_bt})
+        keep_bt = 4 * gate_bt * (1 - gate_bt)
+        return TokenLoss(-4 / tau_bt * gate_bt * adv_bt, {"gate_mean": keep_bt})
 
     @override
     def formula(self) -> str:

@@ -82,7 +82,7 @@ class InterpolatedClip(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """Without older completions there is nothing to interpolate."""
-        if run.ahead:
+        if run.async_steps:
             return []
         return [
             "the interpolated proximal policy has no effect: run.async_steps is 0, so every completion is the current's"
@@ -135,7 +135,7 @@ class ProbabilityMask(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """A policy that has not moved is inside."""
-        if run.ahead or run.updates_per_rollout > 1 or not run.exact_sampler:
+        if run.async_steps or run.updates_per_rollout > 1 or not run.exact_sampler:
             return []
         return ["the probability mask cannot act: with one update per rollout the policy is the sampler"]
 
@@ -162,10 +162,10 @@ class SecondMomentMask(Weighting):
         square_bt = mismatch_ratio(batch, "token").log().square()
         sorted_n = square_bt[batch.active_bt].sort().values
         mean_n = sorted_n.cumsum(0) / torch.arange(1, len(sorted_n) + 1, device=sorted_n.device)
-        kept = int((mean_n <= self.threshold).sum())
-        if kept == len(sorted_n):
+        within = int((mean_n <= self.threshold).sum())
+        if within == len(sorted_n):
             return torch.ones_like(square_bt)
-        return ((square_bt < sorted_n[kept]) & batch.active_bt).to(square_bt.dtype)
+        return ((square_bt < sorted_n[within]) & batch.active_bt).to(square_bt.dtype)
 
     def idle(self, run: RunFacts) -> list[str]:
         """An exact sampler never differs."""

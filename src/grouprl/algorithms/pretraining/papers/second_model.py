@@ -92,7 +92,7 @@ class SecondModel(Pretraining):
         """Return correct completions, then the wrong ones they are paired with; None where no prompt has both."""
         right: list[int] = []
         wrong: list[int] = []
-        for own in groups(rows, rows.kept_b):
+        for own in groups(rows, rows.valid_b):
             good, bad = (own[rows.scores.correct_b[own] == truth] for truth in (True, False))
             if self.chosen == "solutions":
                 good = bad[:1]

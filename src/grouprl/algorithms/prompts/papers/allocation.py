@@ -27,7 +27,7 @@ class Knapsack(Allocation):
     worth nothing anywhere go to the prompts that were never right, then to the others, as evenly as can be.
     """
 
-    ahead: ClassVar[bool] = True
+    async_safe: ClassVar[bool] = True
 
     low: Count = 2
     high: Count = 128

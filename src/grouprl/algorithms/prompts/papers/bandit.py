@@ -31,17 +31,19 @@ class ThompsonSampling(Chooser):
 
     Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
-    counts shrink each step: by `asked_decay` where the prompt was asked, by `decay` elsewhere.
+    counts shrink each step: by `sampled_decay` where the prompt was sampled, by `decay` elsewhere.
     """
 
-    ahead: ClassVar[bool] = True
+    async_safe: ClassVar[bool] = True
+
+    renamed: ClassVar[Mapping[str, str]] = {"asked_decay": "sampled_decay"}
 
     prior: Annotated[float, Field(gt=0)] = 1.0
     decay: Share = 0.999
-    asked_decay: Share = 0.9
+    sampled_decay: Share = 0.9
     gain: Literal["variance", "information"] = "variance"
     says = (
-        "prompts by Thompson sampling of their pass rates; counts shrink by {asked_decay:g} when asked, "
+        "prompts by Thompson sampling of their pass rates; counts shrink by {sampled_decay:g} when sampled, "
         "else by {decay:g}"
     )
 
@@ -61,7 +63,7 @@ class ThompsonSampling(Chooser):
         count_2n = np.stack(self.counts(context))
         visits = context.prompt_history.at(context.step)
         factor_n = np.full(count_2n.shape[1], self.decay)
-        factor_n[list(visits)] = self.asked_decay
+        factor_n[list(visits)] = self.sampled_decay
         count_2n = count_2n * factor_n
         for index, of_step in visits.items():
             count_2n[:, index] += (sum(v.right for v in of_step), sum(v.completions - v.right for v in of_step))

@@ -67,10 +67,10 @@ class LengthBudget(SamplingRule):
         than the budget, which other parts may have sampled, do not count as right either.
         """
         within = [length for length in visit.lengths if length <= budget]
-        kept = within[: max(0, len(within) - cut)]
-        if not kept or len(kept) / visit.completions < self.target:
+        shortest = within[: max(0, len(within) - cut)]
+        if not shortest or len(shortest) / visit.completions < self.target:
             return most
-        longest, usual = np.quantile(kept, [1.0, 1 - self.shrink])
+        longest, usual = np.quantile(shortest, [1.0, 1 - self.shrink])
         least = max(1, round(self.floor * most))
         return max(least, round(budget - float(longest - usual)))
 

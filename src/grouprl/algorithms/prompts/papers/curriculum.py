@@ -99,7 +99,7 @@ class HistoryResampling(Chooser):
     asked any more.
     """
 
-    ahead: ClassVar[bool] = True
+    async_safe: ClassVar[bool] = True
 
     readmit_every: Annotated[int, Field(ge=0)] = 0
 
@@ -144,7 +144,7 @@ class EasyToHard(Chooser):
     the hardest unlocked level are right in that share (SARI, arXiv:2504.15900, orders easy to hard).
     """
 
-    ahead: ClassVar[bool] = True
+    async_safe: ClassVar[bool] = True
 
     by: str = "level"
     until: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -213,7 +213,7 @@ class HardStage(Chooser):
     all their visits; prompts never asked count as hardest.
     """
 
-    ahead: ClassVar[bool] = True
+    async_safe: ClassVar[bool] = True
 
     after: Share = 0.5
     keep: Annotated[float, Field(gt=0, le=1)] = 0.6

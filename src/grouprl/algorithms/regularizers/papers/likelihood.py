@@ -37,9 +37,9 @@ class LikelihoodGuard(Regularizer):
         """λ·[A ≥ 0]·[Σd > 0]·max(0, d_t)."""
         active_bt = batch.active_bt
         fall_bt = torch.where(active_bt, batch.need("old_bt", self.name) - logp_bt, 0)
-        kept_bt = active_bt & (batch.need("advantage_bt", self.name) >= 0) & self._open(fall_bt.detach(), active_bt)
-        loss_bt = torch.where(kept_bt, self.coef * fall_bt.relu(), 0)
-        return TokenLoss(loss_bt, {"guarded_fraction": (kept_bt & (fall_bt > 0)).to(loss_bt.dtype)})
+        keep_bt = active_bt & (batch.need("advantage_bt", self.name) >= 0) & self._open(fall_bt.detach(), active_bt)
+        loss_bt = torch.where(keep_bt, self.coef * fall_bt.relu(), 0)
+        return TokenLoss(loss_bt, {"guarded_fraction": (keep_bt & (fall_bt > 0)).to(loss_bt.dtype)})
 
     def _open(self, fall_bt: Tensor, active_bt: Tensor) -> Tensor:
         """[B,T] bool: tokens whose stretch (or completion) became less likely as a whole."""

@@ -55,8 +55,8 @@ class PromptAdvantage(RewardTransform):
         whole_b = torch.zeros_like(batch.group_b)
         spread_b = levels.std(mean_b, whole_b, once_b, sample=True)
         flat_b = spread_b <= 1e-6 * mean_b.abs().amax()
-        judged_b = torch.where(flat_b, 0, (mean_b - levels.mean(mean_b, whole_b, once_b)) / (spread_b + self.eps))
-        prompt_b = torch.where(batch.stats_b, (1 - local_b) * judged_b, 0)
+        normalised_b = torch.where(flat_b, 0, (mean_b - levels.mean(mean_b, whole_b, once_b)) / (spread_b + self.eps))
+        prompt_b = torch.where(batch.stats_b, (1 - local_b) * normalised_b, 0)
         return batch.replace(rewards={**batch.rewards, "question": prompt_b, "local": local_b})
 
     def _local(self, batch: Batch, counted_b: Tensor) -> Tensor:

@@ -146,8 +146,8 @@ class TryAgain(RewardTransform):
         action_bs = torch.where(valid_bs, same_actions(batch, there_bs, self.name), -1)
         turns = there_bs.shape[1]
         earlier_ss = torch.ones(turns, turns, dtype=torch.bool, device=there_bs.device).tril(-1)
-        again_bs = ((action_bs[:, :, None] == action_bs[:, None]) & earlier_ss).any(2) & valid_bs
-        return again_bs.sum(1) / valid_bs.sum(1).clamp(min=1).to(batch.dtype)
+        repeated_bs = ((action_bs[:, :, None] == action_bs[:, None]) & earlier_ss).any(2) & valid_bs
+        return repeated_bs.sum(1) / valid_bs.sum(1).clamp(min=1).to(batch.dtype)
 
     @override
     def needs(self) -> tuple[str, ...]:

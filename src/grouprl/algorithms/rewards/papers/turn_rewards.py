@@ -5,7 +5,8 @@ The reward of a sequence holds those of its turns; what changes theirs changes i
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -179,20 +180,22 @@ class RewardAtTurnEnd(RewardTransform):
 
 @part("reward_transform")
 class ProactiveRewards(RewardTransform):
-    """ProMed: a prompt earns its information and the final diagnosis, the completion the diagnosis (arXiv:2508.13514).
+    """ProMed: a question earns its information and the diagnosis, the last turn the diagnosis (arXiv:2508.13514).
 
-    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the prompt, the
+    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the question, the
     last γ[right]; nothing else counts.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"asked_right": "question_right"}
+
     information: NonNegative = 2.0
-    asked_right: NonNegative = 1.0
+    question_right: NonNegative = 1.0
     answered_right: NonNegative = 3.0
     says = (
-        "a prompt earns {information:g} times its information and {asked_right:g} if the diagnosis is right, the "
+        "a question earns {information:g} times its information and {question_right:g} if the diagnosis is right, the "
         "last turn {answered_right:g} if it is"
     )
-    equation = "r_k ← {information:g}·r_k + {asked_right:g}·[right],  r_K ← {answered_right:g}·[right],  R ← Σ_k r_k"
+    equation = "r_k ← {information:g}·r_k + {question_right:g}·[right],  r_K ← {answered_right:g}·[right],  R ← Σ_k r_k"
     reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
@@ -200,6 +203,6 @@ class ProactiveRewards(RewardTransform):
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         gain_bs, _ = turn_rewards(batch, there_bs, self.name)
         right_bs = right(batch)[:, None].to(gain_bs.dtype)
-        asked_bs = self.information * gain_bs + self.asked_right * right_bs
-        reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, asked_bs * there_bs)
+        question_bs = self.information * gain_bs + self.question_right * right_bs
+        reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, question_bs * there_bs)
         return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)

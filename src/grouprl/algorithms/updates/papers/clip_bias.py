@@ -34,6 +34,7 @@ class ClipBias(Update):
     says = "divide the policy's gradient by the norm of what the clip leaves out of it, where that is above {least:g}"
     equation = "g ← g / max(‖C‖, {least:g}),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{{t clipped}} ρ_t A_t"
     reads = ("old_bt",)
+    reads_gradients = True
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
@@ -54,10 +55,10 @@ class ClipBias(Update):
         _, logp_bt = learner.evaluate(step)
         leaf_bt = logp_bt.clone().requires_grad_()
         with torch.enable_grad():
-            left_out = left_out_by(learner.method.objective, leaf_bt, step)
-            if left_out is None:
+            clipped = clipped_terms(learner.method.objective, leaf_bt, step)
+            if clipped is None:
                 return 0.0
-            (cotangent_bt,) = torch.autograd.grad(left_out, leaf_bt)
+            (cotangent_bt,) = torch.autograd.grad(clipped, leaf_bt)
         parameters = list(learner.policy.parameters())
         learner.policy.backward(step.inputs, cotangent_bt)
         norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
@@ -74,7 +75,7 @@ class ClipBias(Update):
         return ["clip_bias has no effect: with one update per rollout nothing is clipped"]
 
 
-def left_out_by(objective: Any, logp_bt: Tensor, batch: Batch) -> Tensor | None:
+def clipped_terms(objective: Any, logp_bt: Tensor, batch: Batch) -> Tensor | None:
     """1/B Σ_i 1/|y_i| Σ ρ_t·A_t over the tokens that `objective` clips, differentiable; None where it clips none.
 
     Raises InputError on an objective other than `clipped` and `turn_clip`.

@@ -46,22 +46,22 @@ class CurvatureMask(Update):
         for step in learner.steps(prepared):
             objective_bt, policy_bt = self.foresee(learner, step)
             active_bt, count = step.active_bt, max(1, int(step.active_bt.sum()))
-            kept_bt = active_bt & self.keeps(objective_bt, policy_bt)
-            metrics = learner.take(learner.method.compute_loss_weights(step.replace(loss_mask_bt=kept_bt)))
+            keep_bt = active_bt & self.keeps(objective_bt, policy_bt)
+            metrics = learner.take(learner.method.compute_loss_weights(step.replace(loss_mask_bt=keep_bt)))
             yield {
                 **metrics,
-                "tokens_rejected": int((active_bt & ~kept_bt).sum()) / count,
+                "tokens_rejected": int((active_bt & ~keep_bt).sum()) / count,
                 "objective_shift": float(objective_bt[active_bt].abs().sum()) / count,
                 "policy_shift": float(policy_bt[active_bt].sum()) / count,
             }
 
     def keeps(self, objective: Tensor, policy: Tensor) -> Tensor:
         """Whether shifts m_H and m_F, of any shape, are within the thresholds (bool, the same shape)."""
-        kept = torch.ones_like(policy, dtype=torch.bool)
+        keep = torch.ones_like(policy, dtype=torch.bool)
         if self.objective > 0:
             above = objective > -self.objective if self.symmetric else objective >= 0
-            kept &= above & (objective < self.objective)
-        return kept & (policy < self.policy) if self.policy > 0 else kept
+            keep &= above & (objective < self.objective)
+        return keep & (policy < self.policy) if self.policy > 0 else keep
 
     @torch.no_grad()
     def foresee(self, learner: UpdateSteps, step: Batch) -> tuple[Tensor, Tensor]:

@@ -58,7 +58,7 @@ def test_the_whole_lead_gives_the_episode_again() -> None:
         torch.testing.assert_close(again.rollout.entropy_bt[0], rows.rollout.entropy_bt[row, :width], atol=2e-6, rtol=0)
 
 
-def test_what_follows_a_lead_is_drawn_anew_and_alone_trained() -> None:
+def test_what_follows_a_lead_is_sampled_anew_and_alone_trained() -> None:
     made, rows = sampled(LuckyTask())
     request = replace(led(rows, 2, 1), completions=16)
     assert request.first == 6
@@ -81,12 +81,12 @@ def test_a_branch_of_a_branch_keeps_the_first_ones_luck() -> None:
     last = made.sample([led(more, 0, 1, skip=30)])
     assert last.extras["keys.luck"].tolist() == [4]
     assert last.records[0].turns[0].seen == rows.records[4].turns[0].seen
-    assert last.kept_b.all()
+    assert last.valid_b.all()
 
 
 def test_a_lead_that_reaches_the_end_leaves_nothing_to_train_on() -> None:
     made, rows = sampled(LuckyTask())
-    assert not made.sample([led(rows, 0, 2)]).kept_b.any()
+    assert not made.sample([led(rows, 0, 2)]).valid_b.any()
 
 
 class Restless(Lucky):
@@ -107,7 +107,7 @@ def test_an_environment_that_cannot_be_played_again_is_named() -> None:
     assert "is not reproducible: after the same 1 actions with the same seed it showed 'ccc'" in problem.what
     assert "where it had shown 'c'" in problem.what
     assert "prompt 'ask/train/3'" in problem.what
-    assert not again.kept_b.any()
+    assert not again.valid_b.any()
 
 
 def test_a_patched_action_is_acted_out() -> None:
@@ -130,7 +130,7 @@ def test_turns_of_several_agents_are_acted_out_in_order() -> None:
     known = turns_of(rows, row)
     assert [turn.number for turn, _ in known] == list(range(len(known)))
     again = made.sample([led(rows, row, len(known) - 1)])
-    assert again.kept_b.sum() == 1
+    assert again.valid_b.sum() == 1
     assert again.records[0].agent == "boss"
     both = subset(rows, np.arange(len(rows)) != row - rows.context_b[row])
     with pytest.raises(InputError, match=r"turn 0 of the episode of row .* is missing"):

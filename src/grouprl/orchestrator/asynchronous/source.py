@@ -27,26 +27,26 @@ from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, stalene
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
 from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.context import SessionContext
-from grouprl.orchestrator.step import Gathered
+from grouprl.orchestrator.step import StepRollout
 from grouprl.orchestrator.synchronous import Round, choose
 from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join
 
 
-def runs_ahead(config: Config) -> bool:
+def is_asynchronous(config: Config) -> bool:
     """Whether the run samples in a process of its own."""
     return config.run.async_steps > 0
 
 
-class Ahead:
+class AsyncSource:
     """Prompts under way, the samplers that complete them, and the rule that bounds how old the completions can be.
 
     `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
     """
 
-    ahead = True
+    asynchronous = True
 
     def __init__(self, context: SessionContext, policy: Any) -> None:
         self.context, self.policy, self.config = context, policy, context.config
@@ -110,13 +110,13 @@ class Ahead:
             return None
         return self._checked(join(parts)), None, NO_ROWS
 
-    def advance(self, gathered: Gathered | None) -> dict[str, float]:
+    def advance(self, rollout: StepRollout | None) -> dict[str, float]:
         """End a step: give the samplers the new weights, request more prompts, and return the step's metrics."""
         version = self.admission.version
         metrics: dict[str, float] = {}
-        if gathered is not None:
-            metrics = staleness_metrics(gathered.wanted, version)
-            self._fed(gathered)
+        if rollout is not None:
+            metrics = staleness_metrics(rollout.wanted, version)
+            self._fed(rollout)
         self.admission.advance()
         # Weights before requests: a sampler looks for new weights when it begins a unit, and would begin this one with
         # the old ones, a step older than they need to be.
@@ -135,12 +135,14 @@ class Ahead:
     def state(self) -> dict[str, Any]:
         """What is under way, for a checkpoint: the prompts, not their completions."""
         requests = [request for _, unit in self._units for request in unit] or self._lost
-        return {"ahead": {"asks": [pack_request(request) for request in requests], "lost": self.starvation.state()}}
+        return {
+            "in_flight": {"requests": [pack_request(request) for request in requests], "lost": self.starvation.state()}
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, at the next `begin`."""
-        own = state["ahead"]
-        self._lost = [unpack_request(plain, self.context.task) for plain in own["asks"]]
+        own = state.get("in_flight", state.get("ahead"))
+        self._lost = [unpack_request(plain, self.context.task) for plain in own.get("requests", own.get("asks"))]
         self.starvation.restore(own["lost"])
 
     def close(self) -> None:
@@ -161,17 +163,17 @@ class Ahead:
         """Request as many prompts as the rule and the rest of the run allow, by whole steps where the next one has its
         `needed`."""
         prompts = self.context.prompts
-        while room := min(self.admission.capacity, self._left(needed)):
+        while room := min(self.admission.capacity, self._remaining(needed)):
             if room < prompts and self.admission.running >= needed:
                 return  # units smaller than a step are sampled slower: they wait, unless this step could starve
-            step = self.admission.version + self.admission.ahead // prompts
+            step = self.admission.version + self.admission.queue_position // prompts
             with self.context.at(step):
                 requests = choose(self.context, min(room, prompts))
             if not requests:
                 return
             self._send(requests)
 
-    def _left(self, needed: int) -> int:
+    def _remaining(self, needed: int) -> int:
         """Prompts that the run still has to request, if none is rejected."""
         later = (self.context.steps - self.admission.version - 1) * self.context.prompts
         return max(0, later + needed - self.admission.running)
@@ -210,20 +212,20 @@ class Ahead:
         """Leave out failed and late groups, and mark the rows whose old log-probs are to be computed anew."""
         sampled = self.context.collector.counted(sampled)
         if sampled.greedy_reward_b is not None:
-            sampled = replace(sampled, kept_b=sampled.kept_b & np.isfinite(sampled.greedy_reward_b))
+            sampled = replace(sampled, valid_b=sampled.valid_b & np.isfinite(sampled.greedy_reward_b))
         # A group is compared within itself, so one late row makes its whole group late.
         age_b = oldest_b(sampled, self.admission.version)
         late_b = np.isin(sampled.ordinal_b, sampled.ordinal_b[age_b > self.bound])
         foreign_b = sampled.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
-        return replace(sampled, kept_b=sampled.kept_b & ~late_b, foreign_b=foreign_b)
+        return replace(sampled, valid_b=sampled.valid_b & ~late_b, foreign_b=foreign_b)
 
-    def _fed(self, gathered: Gathered) -> None:
+    def _fed(self, rollout: StepRollout) -> None:
         """Note which prompts were trained on, and which have lost all their completions."""
-        sampled, wanted = gathered.sampled, gathered.wanted
-        kept = set(sampled.ordinal_b[sampled.kept_b].tolist())
+        sampled, wanted = rollout.sampled, rollout.wanted
+        trained = set(sampled.ordinal_b[sampled.valid_b].tolist())
         requested = dict(zip(sampled.ordinal_b.tolist(), sampled.index_b.tolist(), strict=True))
         self.starvation.fed(wanted.index_b.tolist())
-        self._tell(self.starvation.lost(index for ordinal, index in requested.items() if ordinal not in kept))
+        self._tell(self.starvation.lost(index for ordinal, index in requested.items() if ordinal not in trained))
 
     def _tell(self, starved: Sequence[int]) -> None:
         for index in starved:

@@ -18,7 +18,7 @@ from grouprl.algorithms.objectives.papers.stale import (
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.methods import CATALOGUE
-from grouprl.orchestrator.asynchronous.restrictions import refusals_ahead, threads_each
+from grouprl.orchestrator.asynchronous.restrictions import async_refusals, threads_each
 from grouprl.plan.plan import plan
 from small import near, prepared, ragged, slopes, small
 
@@ -63,7 +63,7 @@ def test_no_method_that_explores_or_replays_runs_ahead() -> None:
     for entry in CATALOGUE.values():
         method = entry.build()
         if method.augment or method.buffer is not None:
-            assert any("run.async_steps to 0" in sentence for sentence in refusals_ahead(config, method)), method.name
+            assert any("run.async_steps to 0" in sentence for sentence in async_refusals(config, method)), method.name
             refused += 1
     assert refused > 10
 
@@ -80,13 +80,13 @@ def test_the_plan_explains_what_running_ahead_means() -> None:
 
 
 def test_memory_holds_the_samplers_copy_and_the_shared_weights() -> None:
-    ahead, plain = planned(steps=1), planned(steps=0)
-    costs = {cost.what: cost.bytes for cost in ahead.costs}
+    asynchronous, plain = planned(steps=1), planned(steps=0)
+    costs = {cost.what: cost.bytes for cost in asynchronous.costs}
     weights = costs["weights"]
     assert costs["sampler's copy"] == weights
     assert costs["shared weights"] == 2 * weights
     smaller = min(costs["rollout cache"], costs["activations of a pass"] + costs["log-prob chunk"])
-    assert ahead.peak == plain.peak + 3 * weights + smaller, "sampling and training happen at the same time"
+    assert asynchronous.peak == plain.peak + 3 * weights + smaller, "sampling and training happen at the same time"
 
 
 def test_more_samplers_take_more_memory_and_share_the_threads() -> None:
@@ -117,12 +117,12 @@ def test_two_processes_share_the_free_threads() -> None:
 
 
 def test_parts_know_whether_they_can_act() -> None:
-    ahead = RunFacts(ahead=2, exact_sampler=False)
-    assert Clipped().idle(ahead), "computed anew, the ratio starts at 1 whatever sampled the tokens"
-    assert not Clipped().idle(RunFacts(ahead=2, exact_sampler=False, fresh_old=False))
+    asynchronous = RunFacts(async_steps=2, exact_sampler=False)
+    assert Clipped().idle(asynchronous), "computed anew, the ratio starts at 1 whatever sampled the tokens"
+    assert not Clipped().idle(RunFacts(async_steps=2, exact_sampler=False, fresh_old=False))
     for part in (SecondMomentMask(), ProbabilityMask(), InterpolatedClip()):
         assert part.idle(RunFacts())
-        assert not part.idle(ahead)
+        assert not part.idle(asynchronous)
 
 
 def test_where_the_proximal_policy_lies() -> None:

@@ -55,7 +55,7 @@ def started(policy: Any, *, partial: bool = True) -> tuple[Published, InFlight, 
     return shared, InFlight(follower, partial=partial), reports
 
 
-def drawn_by(sampler: InFlight, **settings: Any) -> tuple[Rollout, np.ndarray]:
+def sampled_by(sampler: InFlight, **settings: Any) -> tuple[Rollout, np.ndarray]:
     """The rows that a sampler samples, and the versions of their tokens."""
     requests = requests_of(PROMPTS, **settings)
     samples = sampler.sample(requests)
@@ -68,13 +68,13 @@ def moved(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
     return {n: x + 0.1 * torch.randn(x.shape, generator=generator, dtype=x.dtype) for n, x in state.items()}
 
 
-def test_random_numbers_go_on_behind_those_already_drawn() -> None:
+def test_random_numbers_go_on_behind_those_already_sampled() -> None:
     whole = uniforms([5, 6], 9)
     np.testing.assert_array_equal(uniforms([5, 6], 4, [5, 2]), [whole[0, 5:9], whole[1, 2:6]])
     np.testing.assert_array_equal(uniforms([5, 6], 9, ()), whole)
 
 
-def test_a_paused_answer_comes_back_as_it_is() -> None:
+def test_a_paused_completion_comes_back_as_it_is() -> None:
     policy, calls = make_policy(), []
 
     def pause() -> bool:
@@ -95,7 +95,7 @@ def test_weights_that_stay_the_same_change_nothing(family: str, every: int) -> N
     whole = generate(policy, PROMPTS, **DRAW)
     shared, in_flight, reports = started(policy)
     shared.plan([policy.trainable_state() for _ in range(5)], every)
-    sampled, version_bt = drawn_by(in_flight, **DRAW)
+    sampled, version_bt = sampled_by(in_flight, **DRAW)
     assert len(reports) > 2, "weights were exchanged while completions were sampled"
     assert sampled.response_ids == whole.response_ids
     assert torch.equal(sampled.truncated_b, whole.truncated_b)
@@ -110,7 +110,7 @@ def test_every_log_prob_belongs_to_the_version_that_drew_the_token() -> None:
     states += [moved(states[0], seed) for seed in (1, 2, 3)]
     shared, in_flight, reports = started(policy)
     shared.plan(states[1:], 6)
-    sampled, version_bt = drawn_by(in_flight, **DRAW)
+    sampled, version_bt = sampled_by(in_flight, **DRAW)
     assert [report.version for report in reports] == [0, 1, 2, 3]
     assert version_bt.shape == sampled.logp_bt.shape
     tokens = Tokens(sampled.prompt_ids, sampled.response_ids)
@@ -130,23 +130,23 @@ def test_every_log_prob_belongs_to_the_version_that_drew_the_token() -> None:
 
 
 @pytest.mark.parametrize("options", [{"partial": False}, {"stop": [(99,)]}])
-def test_answers_that_are_not_to_span_keep_their_weights(options: dict[str, Any]) -> None:
+def test_completions_that_are_not_to_span_keep_their_weights(options: dict[str, Any]) -> None:
     policy = make_policy()
     shared, in_flight, reports = started(policy, partial=options.pop("partial", True))
     shared.plan([moved(policy.trainable_state(), 1)], 2)
-    sampled, version_bt = drawn_by(in_flight, **DRAW, **options)
+    sampled, version_bt = sampled_by(in_flight, **DRAW, **options)
     assert len(reports) == 1
     assert set(version_bt.flatten().tolist()) <= {0, -1}
     assert sampled.response_ids == generate(policy, PROMPTS, **DRAW).response_ids
 
 
-def test_budgets_and_temperatures_of_single_answers_hold_across_an_exchange() -> None:
+def test_budgets_and_temperatures_of_single_completions_hold_across_an_exchange() -> None:
     policy = make_policy("llama", torch.float64)
     options = {**DRAW, "budgets": [3, 24, 9, 24, 12, 5], "temperature": [0.5, 1.0, 1.5, 0.7, 0.9, 1.1]}
     whole = generate(policy, PROMPTS, **options)
     shared, in_flight, _ = started(policy)
     shared.plan([policy.trainable_state() for _ in range(4)], 2)
-    sampled, _ = drawn_by(in_flight, **options)
+    sampled, _ = sampled_by(in_flight, **options)
     assert sampled.response_ids == whole.response_ids
     assert torch.equal(sampled.truncated_b, whole.truncated_b)
 

@@ -15,8 +15,8 @@ from fake_context import FakeContext, Numbers
 from grouprl.config.run import parse_config
 from grouprl.methods import method as catalogue
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.orchestrator.asynchronous.ahead import Ahead
-from grouprl.orchestrator.step import Gathered
+from grouprl.orchestrator.asynchronous.source import AsyncSource
+from grouprl.orchestrator.step import StepRollout
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
@@ -24,7 +24,7 @@ PROMPTS, GROUP, STEPS = 4, 3, 6
 
 
 class RunSide(FakeContext):
-    """A context that an `Ahead` can work with; `chosen` notes the step that each prompt was chosen for."""
+    """A context that an `AsyncSource` can work with; `chosen` notes the step that each prompt was chosen for."""
 
     def __init__(self, bound: int, proximal: str = "recompute") -> None:
         super().__init__([0.5] * 40, task=Numbers(40), completions=GROUP, prompts=PROMPTS, steps=STEPS)
@@ -55,8 +55,8 @@ class InstantSampler:
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
         sampled = self.context.sample(list(requests))
         version_bt = np.where(sampled.acted_bt, self.version(), -1)
-        kept_b = sampled.kept_b & ~np.isin(sampled.index_b, list(self.broken))
-        sampled = replace(sampled.with_extras(version_bt=version_bt), kept_b=kept_b)
+        valid_b = sampled.valid_b & ~np.isin(sampled.index_b, list(self.broken))
+        sampled = replace(sampled.with_extras(version_bt=version_bt), valid_b=valid_b)
         self.messages.append(("sampled", (number, sampled, {"rollout": 0.5})))
 
     def received(self) -> list[tuple[str, Any]]:
@@ -67,106 +67,108 @@ class InstantSampler:
         pass
 
 
-def begun(bound: int, **given: Any) -> tuple[RunSide, Ahead, InstantSampler, list[str]]:
+def begun(bound: int, **given: Any) -> tuple[RunSide, AsyncSource, InstantSampler, list[str]]:
     context, said = RunSide(bound, **given), []
-    ahead = Ahead(context, policy=None)  # type: ignore[arg-type]
-    sampler = InstantSampler(context, lambda: ahead.admission.version)
-    ahead._samplers, ahead._sync, ahead.say = sampler, object(), said.append  # type: ignore[assignment]
-    ahead._publish = lambda sync: None  # type: ignore[method-assign]
-    ahead.admission = Admission.resumed(bound, PROMPTS, 0)
-    ahead._request(PROMPTS)
-    return context, ahead, sampler, said
+    source = AsyncSource(context, policy=None)  # type: ignore[arg-type]
+    sampler = InstantSampler(context, lambda: source.admission.version)
+    source._samplers, source._sync, source.say = sampler, object(), said.append  # type: ignore[assignment]
+    source._publish = lambda sync: None  # type: ignore[method-assign]
+    source.admission = Admission.resumed(bound, PROMPTS, 0)
+    source._request(PROMPTS)
+    return context, source, sampler, said
 
 
-def step(context: RunSide, ahead: Ahead, *, wanted: Any = lambda rows: rows.kept_b, rounds: int = 1) -> Gathered:
+def step(
+    context: RunSide, source: AsyncSource, *, wanted: Any = lambda rows: rows.valid_b, rounds: int = 1
+) -> StepRollout:
     """One step of the loop: rounds until enough groups are wanted, then the end of the step."""
     missing, sampled, good = PROMPTS, [], []
     for _ in range(rounds):
-        given = ahead.round(missing)
+        given = source.round(missing)
         assert given is not None
         found, gone, _ = given
         assert gone is None
         sampled.append(found)
-        good.append(subset(found, found.kept_b & wanted(found)))
+        good.append(subset(found, found.valid_b & wanted(found)))
         missing -= len(set(good[-1].ordinal_b.tolist()))
         if not missing:
             break
     whole = join(sampled)
-    gathered = Gathered(whole, sort_by_group(join(good)), len(sampled), np.full(len(whole), "", "<U14"))
+    rollout = StepRollout(whole, sort_by_group(join(good)), len(sampled), np.full(len(whole), "", "<U14"))
     context.step += 1
-    ahead.advance(gathered)
-    return gathered
+    source.advance(rollout)
+    return rollout
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-def test_questions_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None:
-    context, ahead, _, _ = begun(bound)
+def test_prompts_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None:
+    context, source, _, _ = begun(bound)
     for number in range(STEPS):
         requested = min((number + 1 + bound) * PROMPTS, STEPS * PROMPTS)
         assert len(context.chosen) == requested
-        gathered = step(context, ahead)
-        ordinals = sorted(set(gathered.sampled.ordinal_b.tolist()))
+        rollout = step(context, source)
+        ordinals = sorted(set(rollout.sampled.ordinal_b.tolist()))
         assert ordinals == list(range(number * PROMPTS, (number + 1) * PROMPTS))
     assert context.chosen == [i // PROMPTS for i in range(STEPS * PROMPTS)], (
         "each is chosen for the step it is trained in"
     )
-    assert ahead.state()["ahead"]["asks"] == []
+    assert source.state()["in_flight"]["requests"] == []
 
 
 def test_only_older_rows_need_new_old_log_probs() -> None:
-    context, ahead, _, _ = begun(1)
-    assert not step(context, ahead).sampled.foreign_b.any()
-    assert step(context, ahead).sampled.foreign_b.all(), "sampled one version ago"
-    context, ahead, _, _ = begun(1, proximal="sampler")
-    step(context, ahead)
-    assert not step(context, ahead).sampled.foreign_b.any()
+    context, source, _, _ = begun(1)
+    assert not step(context, source).sampled.foreign_b.any()
+    assert step(context, source).sampled.foreign_b.all(), "sampled one version ago"
+    context, source, _, _ = begun(1, proximal="sampler")
+    step(context, source)
+    assert not step(context, source).sampled.foreign_b.any()
 
 
 def test_groups_that_are_too_old_are_left_out_whole() -> None:
-    context, ahead, _, _ = begun(1)
-    step(context, ahead)
-    step(context, ahead)
-    number = ahead._units[0][0]
-    version_bt = ahead._arrived[number].extras["version_bt"].copy()
+    context, source, _, _ = begun(1)
+    step(context, source)
+    step(context, source)
+    number = source._units[0][0]
+    version_bt = source._arrived[number].extras["version_bt"].copy()
     assert set(version_bt.flatten().tolist()) == {1}
     version_bt[1, 0] = 0  # one token of one completion, two versions old at the third step
-    ahead._arrived[number] = ahead._arrived[number].with_extras(version_bt=version_bt)
-    kept = step(context, ahead).sampled
-    assert kept.kept_b.tolist() == [False] * GROUP + [True] * GROUP * (PROMPTS - 1)
+    source._arrived[number] = source._arrived[number].with_extras(version_bt=version_bt)
+    kept = step(context, source).sampled
+    assert kept.valid_b.tolist() == [False] * GROUP + [True] * GROUP * (PROMPTS - 1)
 
 
-def test_refill_takes_from_what_was_drawn_ahead() -> None:
-    context, ahead, _, _ = begun(1)
+def test_refill_takes_from_what_was_sampled_ahead() -> None:
+    context, source, _, _ = begun(1)
 
     def odd(rows: ScoredSamples) -> np.ndarray:
         return rows.ordinal_b % 2 == 1
 
-    first = step(context, ahead, wanted=odd, rounds=5)
+    first = step(context, source, wanted=odd, rounds=5)
     assert sorted(set(first.wanted.ordinal_b.tolist())) == [1, 3, 5, 7]
     assert sorted(set(first.sampled.ordinal_b.tolist())) == list(range(8))
-    second = step(context, ahead, wanted=odd, rounds=5)
+    second = step(context, source, wanted=odd, rounds=5)
     assert sorted(set(second.wanted.ordinal_b.tolist())) == [9, 11, 13, 15]
-    for gathered in (first, second):
-        counts = np.unique(gathered.sampled.ordinal_b, return_counts=True)[1]
+    for rollout in (first, second):
+        counts = np.unique(rollout.sampled.ordinal_b, return_counts=True)[1]
         assert (counts == GROUP).all(), "groups are taken whole"
 
 
-def test_a_question_that_always_fails_starves_and_is_named() -> None:
-    context, ahead, sampler, said = begun(0)
+def test_a_prompt_that_always_fails_starves_and_is_named() -> None:
+    context, source, sampler, said = begun(0)
     context.step = 0
     sampler.broken = frozenset({8})
     index = iter([8, 1, 2, 3] * STEPS)
     context.take = lambda count: [context.request(next(index)) for _ in range(count)]  # type: ignore[method-assign]
     for _ in range(5):
-        step(context, ahead)
+        step(context, source)
     assert said == ["the prompt n/8 starves: 3 times in a row its completions failed, came late or were lost"]
 
 
 def test_what_is_under_way_survives_an_interruption() -> None:
-    context, ahead, _, _ = begun(2)
-    step(context, ahead)
-    state = ahead.state()
-    assert [request["ordinal"] for request in state["ahead"]["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
-    again = Ahead(context, policy=None)  # type: ignore[arg-type]
+    context, source, _, _ = begun(2)
+    step(context, source)
+    state = source.state()
+    assert [request["ordinal"] for request in state["in_flight"]["requests"]] == list(range(PROMPTS, 4 * PROMPTS))
+    again = AsyncSource(context, policy=None)  # type: ignore[arg-type]
     again.restore(state)
-    assert again.state()["ahead"]["asks"] == state["ahead"]["asks"], "also before it has begun again"
+    assert again.state()["in_flight"]["requests"] == state["in_flight"]["requests"], "also before it has begun again"

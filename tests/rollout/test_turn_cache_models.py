@@ -66,9 +66,9 @@ def near(family: str) -> dict[str, float]:
     return {"atol": 5e-5 if family in SINGLE else 2e-6, "rtol": 0}
 
 
-def played(own: CausalPolicy, kept_gb: float, count: int = 24) -> Any:
+def played(own: CausalPolicy, cache_gb: float, count: int = 24) -> Any:
     starts = [Start(Example(f"q{i}", "?" * (1 + i % 5), {"turns": 1 + i % 5}), 0, action_seed=i) for i in range(count)]
-    return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, kept_gb=kept_gb)
+    return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, cache_gb=cache_gb)
 
 
 @pytest.fixture
