@@ -107,7 +107,9 @@ def record(name: str, plan: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def page(records: dict[str, dict[str, Any]]) -> str:
     """Return the table of what is recorded."""
-    rows = ["| library | version | steps of episodes | reward, first 5 steps | last 5 | failed episodes | processor s |"]
+    rows = [
+        "| library | version | steps of episodes | reward, first 5 steps | last 5 | failed episodes | processor s |"
+    ]
     rows.append("| --- | --- | --- | --- | --- | --- | --- |")
     for name, found in records.items():
         rows.append(

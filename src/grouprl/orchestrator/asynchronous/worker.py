@@ -65,10 +65,13 @@ class WorkerSampler:
         reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
         local = run.engine.name == LOCAL
+        servers = hello["servers"]
         sampler: Sampler[Any, int] = (
             InFlight(self.follower, partial=config.run.partial)
             if local
             else Following(self.follower, run.engine(policy))
+            if servers is None
+            else run.engine.attach(policy, servers)
         )
         self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
         self._partial = config.run.partial
