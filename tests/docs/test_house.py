@@ -21,6 +21,7 @@ ROOMS = (
     "core",
     "records",
     "sandbox",
+    "runtimes",
     "chat",
     "storage",
     "rewards",

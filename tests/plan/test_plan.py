@@ -451,8 +451,8 @@ def test_defaults_are_not_complained_about():
 
 def test_notes():
     assert any("gradient is biased" in note for note in make(sampling={"top_p": 0.9}).notes)
-    (note,) = [n for n in make(model={"dtype": "bfloat16", "device": "cpu"}).notes if "lose updates" in n]
-    assert "mixed keeps float32 weights. Its products are" in note
+    (note,) = [n for n in make(model={"dtype": "bfloat16", "device": "cpu"}).notes if "small updates" in n]
+    assert "mixed keeps float32 weights alone. Its products are" in note
     assert "slow on" not in note
     assert any("a killed run starts over" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
 

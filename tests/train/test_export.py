@@ -7,7 +7,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
-from grouprl.storage.checkpoint import save_checkpoint
+from grouprl.storage.checkpoint import save_checkpoint, whole_parameters
 from grouprl.storage.run_folder import RunFolder
 from grouprl.train.export import export, load_trained
 
@@ -29,7 +29,9 @@ def run(tmp_path):
     folder.config.write_text(config.dump())
     for step in (2, 4):
         weights = shifted(config, step / 10).trainable_state()
-        save_checkpoint(folder, "train", step, weights, {"state": {}}, {"phase": "train", "step": step})
+        save_checkpoint(
+            folder, "train", step, whole_parameters(weights, {"state": {}}), {"phase": "train", "step": step}
+        )
     return folder
 
 
@@ -70,7 +72,7 @@ def test_lora_is_exported_as_a_plain_model(run, tmp_path):
     folder = RunFolder.create(tmp_path / "lora")
     folder.config.write_text(config.dump())
     policy = shifted(config, 0.1)
-    save_checkpoint(folder, "train", 1, policy.trainable_state(), {}, {})
+    save_checkpoint(folder, "train", 1, whole_parameters(policy.trainable_state(), {}), {})
     export(folder.path, tmp_path / "out")
     ids = torch.tensor([[1, 4, 5, 6]])
     with torch.no_grad():

@@ -175,7 +175,9 @@ class _Work:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
 
-async def _while_connected(answer: Coroutine[Any, Any, Completion], receive: Any, seconds: float | None) -> Completion:
+async def _while_connected(
+    answer: Coroutine[object, object, Completion], receive: object, seconds: float | None
+) -> Completion:
     """Wait for an answer, but no longer than the client does or the limit says."""
     task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
     try:
@@ -183,7 +185,7 @@ async def _while_connected(answer: Coroutine[Any, Any, Completion], receive: Any
         if task in done:
             return task.result()
         if gone in done:
-            raise Refusal("The client went away", status=499)
+            raise Refusal("The client has disconnected", status=499)
         raise _too_slow(seconds)
     finally:
         task.cancel()

@@ -22,8 +22,8 @@ BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 QUIET = ("-q", "--quiet")
 
 NO_MEMORY = (
-    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
-    "or begin one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "out of memory. What a run has written is intact: continue it with --resume where there is more memory, "
+    "or start one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
     "grouprl plan says what a run needs."
 )
 EPILOG = (
@@ -68,7 +68,7 @@ class Commands(TyperGroup):
         """List commands in the order in which a new user needs them."""
         return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Run the command; print an error of this package in one red line."""
         try:
             return super().invoke(ctx)
@@ -108,7 +108,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 ORDER = (
-    *("train", "plan", "eval", "report", "show", "laws", "export", "serve"),
+    *("train", "launch", "plan", "eval", "report", "show", "laws", "export", "serve"),
     *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "parts", "papers", "metrics"),
 )
 
@@ -121,6 +121,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
+AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Of a command that hands the rest of its line on."""
 
 
 def _version(wanted: bool) -> None:
@@ -162,6 +164,7 @@ def _mount() -> None:
         check_reward,
         evaluate,
         export,
+        launch,
         laws,
         methods,
         papers,
@@ -176,6 +179,7 @@ def _mount() -> None:
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
+    app.command("launch", rich_help_panel=runs, context_settings=AS_GIVEN)(launch.launch_command)
     app.command("plan", rich_help_panel=runs)(plan.plan_command)
     app.command("eval", rich_help_panel=runs)(evaluate.eval_command)
     app.command("report", rich_help_panel=runs)(export.report_command)

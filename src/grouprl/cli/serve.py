@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ ServedName = Annotated[str | None, typer.Option(help="The model's name for clien
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of a completion, where a request sets no limit.")]
 AtOnce = Annotated[int, typer.Option(min=1, help="Completions sampled at the same time.")]
 RecordFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per completion.")
+    Path | None, typer.Option(metavar="FILE", help="Append one line per completion: its exact tokens and log-probs.")
 ]
 ApiKeys = Annotated[
     list[str] | None,
@@ -28,15 +29,17 @@ ApiKeys = Annotated[
 ]
 AllowedHosts = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A name that this machine goes by, besides its addresses and localhost."),
+    typer.Option(
+        metavar="NAME", help="A host name of this machine besides its addresses and localhost; can be repeated."
+    ),
 ]
-AnswerSeconds = Annotated[float, typer.Option(min=1, help="Seconds for a completion, the waiting included.")]
+AnswerSeconds = Annotated[float, typer.Option(min=1, help="Seconds that a completion may take, waiting included.")]
 BodySize = Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")]
 PromptChars = Annotated[
     int | None,
     typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
 ]
-KeepMinutes = Annotated[float, typer.Option(min=0, help="Rows are kept so long after their last use.")]
+KeepMinutes = Annotated[float, typer.Option(min=0, help="Minutes that rows are kept after their last use.")]
 KeepSize = Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")]
 CallSyntaxName = Annotated[
     str | None,
@@ -62,6 +65,9 @@ def serve_command(
     keep_mb: KeepSize = 256.0,
     tool_calls: CallSyntaxName = None,
     device: ModelDevice = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
+    ] = False,
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
 
@@ -110,7 +116,11 @@ def serve_command(
             Console(stderr=True).print(
                 "Anybody who reaches this port may send requests: --api-key admits only those with a key"
             )
-        Console().print(f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+        if as_json:
+            print(json.dumps({"model": service.model, "url": endpoint.url}), flush=True)
+        else:
+            words = f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)"
+            Console().print(words, highlight=False, soft_wrap=True)
         while True:
             time.sleep(3600)
     finally:

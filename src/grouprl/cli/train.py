@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -10,6 +13,7 @@ import typer
 from rich.table import Table
 
 from grouprl.core.errors import InputError
+from grouprl.core.leading import own_rank, ranks_requested
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -44,8 +48,11 @@ def train_command(
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time of some steps goes.")] = False,
     profile_steps: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Steps that are profiled, after the first two.")
+        int, typer.Option(min=1, metavar="N", help="How many steps to profile, after the first two.")
     ] = 5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object when it has ended, and no progress.")
+    ] = False,
 ) -> None:
     """Train a policy: warm-up if configured, reinforcement, evaluation, a report.
 
@@ -73,6 +80,9 @@ def train_command(
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
     run.rollouts_every, and workers and timeouts of reward and environment.
     """
+    if own_rank() > 0:
+        follow_leader()
+        return
     chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
     from grouprl.cli.quiet import Telling, silence_loading_bars
     from grouprl.train.loop import train
@@ -81,23 +91,49 @@ def train_command(
     steps = profile_steps if profile else 0
     if accept_changes and not resume:
         raise InputError("--accept-changes without --resume", "a new run uses your code as it is")
-    summary = train(
-        chosen.config,
-        folder=chosen.folder,
-        resume=chosen.resume,
-        console=Terminal(quiet=Telling.quiet),
-        profile=steps,
-        changes=chosen.changes,
-        accept_changes=accept_changes,
-    )
-    if Telling.quiet:
+    with leading_ranks():
+        summary = train(
+            chosen.config,
+            folder=chosen.folder,
+            resume=chosen.resume,
+            console=Terminal(quiet=Telling.quiet or as_json),
+            profile=steps,
+            changes=chosen.changes,
+            accept_changes=accept_changes,
+        )
+    if as_json:
+        print(json.dumps({"folder": str(summary.folder), "interrupted": summary.interrupted}))
+    elif Telling.quiet:
         print(summary.folder)
     if summary.interrupted:
         raise typer.Exit(130)
 
 
+def follow_leader() -> None:
+    """Do the part of a rank other than the first; signals are for rank 0, which ends the run in good order."""
+    from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.policy.ranks import follow
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    silence_loading_bars()
+    follow()
+
+
+@contextmanager
+def leading_ranks() -> Iterator[None]:
+    """Lead the other processes that a launcher has started for this run, where there are any."""
+    if ranks_requested() == 1:
+        yield
+        return
+    from grouprl.policy.ranks import leading
+
+    with leading():
+        yield
+
+
 def recipes_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 

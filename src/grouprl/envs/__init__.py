@@ -15,6 +15,7 @@ from grouprl.envs.signals import Signals
 from grouprl.envs.sql import Sql
 from grouprl.envs.subgoals import Subgoals
 from grouprl.envs.team import Team
+from grouprl.envs.terminal import Shell
 from grouprl.envs.tictactoe import TicTacToe
 from grouprl.envs.wordle import Wordle
 
@@ -34,6 +35,7 @@ __all__ = [
     "Patient",
     "Screen",
     "Search",
+    "Shell",
     "Shortlist",
     "Signals",
     "Sql",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from grouprl.config.run import Config
 from grouprl.config.sections import Model
+from grouprl.core.leading import current_ranks
 from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.rank_build import sharded_policy
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
+from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.team import TeamPolicy
@@ -31,6 +35,8 @@ def build_policy(run: ResolvedRun) -> Policy:
     config = run.config
     if policy_kind(config.model.name) is not None:
         return build_kind(run)
+    if (ranks := current_ranks()) is not None:
+        return sharded_policy(run, ranks, load_options(run, config.model.name, config.seed))
     names = model_names(config, run.task)
     if len(names) == 1:
         return _build_one(run, config.model.name, config.seed)
@@ -57,6 +63,13 @@ def build_kind(run: ResolvedRun) -> Policy:
 
 
 def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
+    policy = load_policy(name, **load_options(run, name, seed))
+    call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
+    return policy
+
+
+def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
+    """Return the arguments with which `load_policy` builds the language model `name` of a run."""
     config, model = run.config, run.config.model
     options: dict[str, Any] = {}
     if name == "tiny":
@@ -65,28 +78,38 @@ def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
             options["alphabet"] = run.alphabet
     if model.lora is not None:
         options["lora"] = model.lora.model_dump()
-    policy = load_policy(
-        name,
-        device=model.device,
-        dtype=model.dtype,
-        precision=model.precision,
-        engine=model.engine,
-        passes=pass_settings(model),
-        temperature=config.sampling.temperature,
-        value_head=run.needs_values,
-        token_budget=config.batch.tokens_per_microbatch,
-        seed=seed,
+    return {
+        "device": model.device,
+        "dtype": model.dtype,
+        "precision": model.precision,
+        "engine": model.engine,
+        "passes": pass_settings(model),
+        "temperature": config.sampling.temperature,
+        "value_head": run.needs_values,
+        "token_budget": config.batch.tokens_per_microbatch,
+        "seed": seed,
         **options,
-    )
-    call_syntax(policy.tokenizer, config.sampling.tool_calls)
-    return policy
+    }
 
 
 def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
-    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
+    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay.
+
+    Weights in half precision are stepped in float32 (`MasterWeights`). Raises InputError for an optimiser that cannot
+    step a policy that lies on several ranks.
+    """
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
-    return build_optimizer(optim, policy.parameters(), lr=rate, weight_decay=decay)
+    make = partial(build_optimizer, optim, lr=rate, weight_decay=decay)
+    if current_ranks() is None:
+        parameters = policy.parameters()
+        half = any(parameter.dtype in HALF for parameter in parameters)
+        return MasterWeights(parameters, make) if half else make(parameters)
+    from grouprl.policy.sharded import ShardedPolicy
+    from grouprl.policy.sharded_optimizer import ShardedOptimizer
+
+    assert isinstance(policy, ShardedPolicy)
+    return ShardedOptimizer(policy, make, optim.name)
 
 
 def pass_settings(model: Model) -> PassSettings:

@@ -12,11 +12,12 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.run import Config
+from grouprl.core.leading import current_ranks, ranks_here
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
-from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind
+from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind, memory_on_ranks
 from grouprl.plan.passes import computed_anew
 from grouprl.policy.load import resolve_device
 from grouprl.policy.passes import free_bytes
@@ -102,6 +103,8 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
         no_room = room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
     device = resolve_device(config.model.device)
+    if (ranks := current_ranks()) is not None:
+        costs = memory_on_ranks(costs, ranks.count, ranks_here() if device.type == "cpu" else 1)
     too_much = too_large(costs, free_bytes(device), str(device))
     if config.run.memory_check:
         tried = "run.memory_check: false tries it all the same"

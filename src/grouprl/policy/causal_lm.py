@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -325,9 +325,7 @@ class CausalPolicy(Trainable):
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if self.value_head is not None:
-            from safetensors.torch import save_file
-
-            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
+            save_value_head(self.value_head.state_dict(), Path(folder))
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
         """Return a copy as it is now, adapters included; it shares nothing but the tokenizer.
@@ -353,3 +351,10 @@ class CausalPolicy(Trainable):
     def reference(self) -> FrozenPolicy:
         """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""
         return FrozenPolicy(self)
+
+
+def save_value_head(state: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write a value head beside the model in `folder`."""
+    from safetensors.torch import save_file
+
+    save_file(dict(state), folder / VALUE_HEAD_FILE)

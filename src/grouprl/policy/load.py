@@ -54,7 +54,8 @@ def load_policy(
             `gguf`), or a Hub id.
         device: "auto" is CUDA where there is one, else the CPU.
         dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
-            updates much smaller than 1/256 of a weight: for full training with a small learning rate choose float32.
+            updates much smaller than 1/256 of a weight; a run's optimiser therefore steps float32 copies of them
+            (`grouprl.policy.master_weights`).
         precision: of products, see `CausalPolicy`; mixed makes `dtype: auto` float32.
         lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
         temperature: of the policy's log-probs.
@@ -122,7 +123,7 @@ def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") 
     return DTYPES[dtype]
 
 
-def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
+def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(spec).expanduser()

@@ -19,6 +19,9 @@ UNFIT = {
     "sparseadam": "it takes sparse gradients, and those of a policy are dense",
 }
 """Optimisers of torch that a run cannot use, and why."""
+BY_ELEMENT = (*("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"),)
+"""Optimisers whose step of a number depends on that number's gradients alone: a piece of the weights can be stepped by
+itself."""
 OWN = ("params", "lr")
 """What the run gives an optimiser itself: `optim.lr` and its schedule."""
 
@@ -78,7 +81,7 @@ def check_optimizer(optim: Optim) -> None:
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 
 
-def _classes() -> dict[str, type[Any]]:
+def _classes() -> dict[str, type[object]]:
     found = {name.lower(): each for name, each in vars(torch.optim).items() if inspect.isclass(each)}
     return {
         name: each

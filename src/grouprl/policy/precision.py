@@ -182,8 +182,10 @@ def told(
     `lean` is whether the lean engine runs the model, which alone has mixed precision.
     """
     if dtype in (torch.bfloat16, torch.float16):
-        instead = "precision: mixed keeps float32 weights" if lean else "dtype: float32 keeps them"
-        what = f"weights in {str(dtype).removeprefix('torch.')} lose updates below 1/256 of a weight; {instead}"
+        named = str(dtype).removeprefix("torch.")
+        what = f"weights in {named} are stepped as float32 copies, so that small updates are not lost"
+        if lean:
+            what += "; precision: mixed keeps float32 weights alone"
         if device.type == "cpu" and dtype == torch.bfloat16:
             what += f". Its products are {_measured(probe(hidden, intermediate))}"
         yield what

@@ -21,6 +21,17 @@ def check_cotangents(inputs: PolicyInputs, cotangents: Iterable[torch.Tensor | N
             )
 
 
+def check_state(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> None:
+    """Raise InputError where names or shapes of `state` are not those of the policy's `own` parameters."""
+    wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n, p in own.items() if p.shape != state[n].shape)
+    if wrong:
+        raise InputError(
+            f"The stored weights differ from the policy's in {wrong[:3]}",
+            "A state can be loaded into the same model with the same adapters and value head",
+            "Load it into a policy built from the same configuration",
+        )
+
+
 class Trainable:
     """Base of policies: what follows from their named trainable parameters."""
 
@@ -48,12 +59,6 @@ class Trainable:
             InputError: names or shapes differ from the policy's own.
         """
         own = dict(self.named_parameters())
-        wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n, p in own.items() if p.shape != state[n].shape)
-        if wrong:
-            raise InputError(
-                f"The stored weights differ from the policy's in {wrong[:3]}",
-                "A state can be loaded into the same model with the same adapters and value head",
-                "Load it into a policy built from the same configuration",
-            )
+        check_state(own, state)
         for name, parameter in own.items():
             parameter.copy_(state[name])

@@ -15,13 +15,14 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
 from grouprl.core.errors import InputError, RunError, suggest
 from grouprl.sandbox import fork_server
+from grouprl.sandbox.folder import EPOCH, Folder, plain, rebuilt
 from grouprl.sandbox.fork_server import LENGTH
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
@@ -146,6 +147,8 @@ class Sandbox:
         stdin: str | bytes = "",
         files: Mapping[str, str | bytes] | None = None,
         limits: Limits | None = None,
+        folder: Folder | None = None,
+        isolated: bool = False,
     ) -> ProgramOutcome:
         """Run code as a program of its own and return what came of it; no code makes this raise.
 
@@ -154,6 +157,9 @@ class Sandbox:
             stdin: its standard input.
             files: files in its folder, the working directory, by relative name.
             limits: what it may use.
+            folder: what else its folder holds: what an earlier command left there. The outcome's `folder` is then all
+                that this one leaves.
+            isolated: do not import modules from the folder.
 
         Raises:
             InputError: on file names that lead out of the folder.
@@ -161,13 +167,53 @@ class Sandbox:
         """
         if len(code) > LONGEST_CODE:
             return ProgramOutcome("refused", what=f"the code has {len(code)} characters, more than {LONGEST_CODE}")
-        limits = limits or Limits()
         request = {
             "code": code,
-            "stdin": _bytes(stdin),
+            "isolated": isolated,
             "files": {_inside(name): _bytes(content) for name, content in (files or {}).items()},
-            "limits": limits.plain(),
         }
+        return self._have_run(request, stdin, limits or Limits(), folder, EPOCH)
+
+    def execute(
+        self,
+        argv: Sequence[str],
+        folder: Folder,
+        *,
+        stdin: str | bytes = "",
+        limits: Limits | None = None,
+        now: float = EPOCH,
+    ) -> ProgramOutcome:
+        """Run a command of the system in a folder, and return what came of it; no command makes this raise.
+
+        What it starts ends with it. `outcome.folder` is what it leaves in the folder.
+
+        Args:
+            argv: the command and its arguments; it is looked for where Python, and the system's programs, are.
+            folder: what the working folder holds.
+            stdin: its standard input.
+            limits: what it may use.
+            now: time that is given to what the command changes, in seconds.
+
+        Raises:
+            InputError: if the level of this sandbox lets nothing start a process, or the command is empty.
+            RunError: if the fork server cannot be started any more.
+        """
+        if self.level.name == "landlock":
+            raise InputError(
+                "The sandbox of this machine runs no commands",
+                "a shell starts processes, for which it needs the level 'namespaces'; here 'landlock' is the best",
+                "Allow user namespaces; `grouprl sandbox` says what was refused.",
+            )
+        if not argv or any("\0" in word for word in argv):
+            raise InputError(f"The command {list(argv)!r} cannot be run", "it has words, and none holds a NUL")
+        request = {"code": "", "argv": list(argv), "files": {}}
+        return self._have_run(request, stdin, limits or Limits(), folder, now)
+
+    def _have_run(
+        self, request: dict[str, Any], stdin: str | bytes, limits: Limits, folder: Folder | None, now: float
+    ) -> ProgramOutcome:
+        request |= {"stdin": _bytes(stdin), "limits": limits.plain(), "now": now}
+        request["folder"] = None if folder is None else plain(folder)
         with self._lock:
             try:
                 return self._ask(request, limits)
@@ -202,7 +248,7 @@ class Sandbox:
             raise
         return server, bool(head["filter"])
 
-    def _ask(self, request: dict[str, Any], limits: Limits) -> ProgramOutcome:
+    def _ask(self, request: dict[str, object], limits: Limits) -> ProgramOutcome:
         if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork, or a loss
             try:
                 self._server, _ = self._start(self.level.name)
@@ -219,9 +265,11 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
     deadline = time.monotonic() + GRACE_SECONDS
     out, err = (server.read(length, deadline).decode(errors="replace") for length in head["lengths"])
     files = {name: server.read(length, deadline) for name, length in head["files"]}
+    heads = head.get("folder")
+    folder = None if heads is None else rebuilt(heads, [server.read(each[-1], deadline) for each in heads])
     why, what = _why(head, err, limits), head["what"]
     if why == "refused":
-        what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
+        what = (err.strip().splitlines() or ["it could not be confined"])[-1]
     return ProgramOutcome(
         why,
         out,
@@ -234,6 +282,8 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
         cpu=head["cpu"],
         files=files,
         files_cut=head["files_cut"],
+        folder=folder,
+        too_large=head.get("too_large", ""),
         what=what,
     )
 

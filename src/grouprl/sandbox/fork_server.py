@@ -75,21 +75,21 @@ def _watch(
     request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any, processes: int | None
 ) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
-    from grouprl.sandbox import leftovers, waiting
+    from grouprl.sandbox import waiting
 
     limits = request["limits"]
     with walls.room(limits["disk"]) as room:
-        given = {name: _place(room.folder, name, content) for name, content in request["files"].items()}
+        given = _given(room.folder, request)
         stdin = os.memfd_create("stdin")
         os.write(stdin, request["stdin"])
         os.lseek(stdin, 0, os.SEEK_SET)
         pipes = os.pipe(), os.pipe(), os.pipe(), os.pipe()
         looked, look = os.pipe()
-        began = time.monotonic()
+        began, clock_began = time.monotonic(), time.time()
         first = os.fork()
         if not first:
             os.close(look)
-            _be_first(request["code"], limits, walls, room, stdin, pipes, become, looked, processes)
+            _be_first(request, walls, room, stdin, pipes, become, looked, processes)
         clock = waiting.RunClock(waiting.Watch(processes, first), limits)
         os.close(stdin)
         os.close(looked)
@@ -110,14 +110,36 @@ def _watch(
             "cpu": max(clock.seen.cpu, used.ru_utime + used.ru_stime),
         }
         report |= {"begun": bool(number), "waited": min(waited, report["seconds"])}
-        left, cut = leftovers.new_files(room.folder, given, limits["disk"])
-    report |= {"files": [[name, len(content)] for name, content in left.items()], "files_cut": cut}
-    _reply(replies, report, bytes(seen.output[0]), bytes(seen.output[1]), *left.values())
+        left, bodies = _left(room.folder, request, given, clock_began)
+    _reply(replies, report | left, bytes(seen.output[0]), bytes(seen.output[1]), *bodies)
+
+
+def _given(room: str, request: dict[str, Any]) -> dict[str, bytes]:
+    """Put into the empty room what the program finds there; return the files that count as unchanged."""
+    from grouprl.sandbox import folder
+
+    folder.place(room, request.get("folder") or ())
+    return {name: _place(room, name, content) for name, content in request["files"].items()}
+
+
+def _left(room: str, request: dict[str, Any], given: dict[str, bytes], began: float) -> tuple[Any, list[bytes]]:
+    """Return what the reply says of what the program left, and the contents that follow it."""
+    from grouprl.sandbox import folder, leftovers
+
+    most = request["limits"]["disk"]
+    if request.get("folder") is None:
+        left, cut = leftovers.new_files(room, given, most)
+        return {"files": [[name, len(body)] for name, body in left.items()], "files_cut": cut}, list(left.values())
+    try:
+        entries = folder.take(room, most, leftovers.MOST_ENTRIES, began, request["now"])
+    except (folder.TooLarge, OSError) as error:
+        return {"files": [], "files_cut": True, "too_large": str(error)}, []
+    heads = [[path, kind, mode, seconds, len(content)] for path, kind, mode, content, seconds in entries]
+    return {"files": [], "files_cut": False, "folder": heads}, [content for *_, content, _ in entries]
 
 
 def _be_first(
-    code: str,
-    limits: dict[str, Any],
+    request: dict[str, Any],
     walls: Any,
     room: Any,
     stdin: int,
@@ -137,7 +159,7 @@ def _be_first(
     (_, out), (_, err), (_, status), (_, begun) = pipes
     program = os.fork()
     if not program:
-        become(code, limits, walls, room, (stdin, out, err, begun), processes)
+        become(request, walls, room, (stdin, out, err, begun), processes)
     for theirs in (stdin, out, err, begun, *(() if processes is None else (processes,))):
         os.close(theirs)
     os.write(status, STATUS.pack(program, 0))

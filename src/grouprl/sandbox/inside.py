@@ -30,14 +30,9 @@ KEEPERS = 3
 
 
 def become(
-    code: str,
-    limits: dict[str, Any],
-    walls: Walls,
-    room: Room,
-    pipes: tuple[int, int, int, int],
-    processes: int | None,
+    request: dict[str, Any], walls: Walls, room: Room, pipes: tuple[int, int, int, int], processes: int | None
 ) -> None:
-    """Run the code as the calling process, which ends with it; never returns.
+    """Run the code, or the command, as the calling process, which ends with it; never returns.
 
     `pipes` are its three streams, and one in which its number in `processes`, the opened `/proc`, says that the walls
     stand; the code never has these two.
@@ -52,7 +47,7 @@ def become(
         os.closerange(BEGUN + 1, 1 << 16)
         os.chdir(room.folder)
         _default_signals()
-        _limit(limits)
+        _limit(request["limits"])
         walls.enter(room)
         _tidy(room, walls)
         os.write(BEGUN, b"%d" % number)
@@ -61,7 +56,12 @@ def become(
         traceback.print_exc()
         os._exit(_flushed(1))
     try:
-        status = _run(code)
+        if request.get("argv"):
+            status = _execute(request["argv"])
+        else:
+            if request.get("isolated"):
+                sys.path.remove(room.folder)
+            status = _run(request["code"])
     finally:
         os._exit(_flushed(status))
 
@@ -101,6 +101,22 @@ def _tidy(room: Room, walls: Walls) -> None:
     sys.argv[:] = [NAME]
     random.seed(0)
     gc.enable()
+
+
+def _execute(argv: list[str]) -> int:
+    """Become a command; return the exit status that a shell would give where there is no such command."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
+        signal.signal(number, signal.SIG_DFL)
+    folders = dict.fromkeys((os.path.join(sys.base_prefix, "bin"), "/usr/local/bin", "/usr/bin", "/bin"))
+    environment = {**os.environ, "PATH": ":".join(folders), "PYTHONDONTWRITEBYTECODE": "1", "TERM": "dumb"}
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except FileNotFoundError:
+        os.write(2, os.fsencode(f"{argv[0]}: command not found\n"))
+        return 127
+    except (OSError, ValueError) as error:
+        os.write(2, os.fsencode(f"{argv[0]}: {error}\n"))
+        return 126
 
 
 def _run(code: str) -> int:

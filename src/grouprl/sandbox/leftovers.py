@@ -21,7 +21,7 @@ DEEPEST = 64
 def new_files(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str, bytes], bool]:
     """Return the regular files that are new or changed, and whether some were left out; links are not followed."""
     found: dict[str, bytes] = {}
-    for seen, entry in enumerate(_entries(folder)):
+    for seen, entry in enumerate(entries(folder)):
         if entry is None or seen > MOST_ENTRIES:
             return found, True
         path, mode = entry
@@ -44,7 +44,7 @@ def new_files(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str
     return found, False
 
 
-def _entries(folder: str) -> Iterator[tuple[str, int] | None]:
+def entries(folder: str) -> Iterator[tuple[str, int] | None]:
     """Yield (path, mode) of everything below a folder in order; None where something cannot be looked into."""
     waiting = [(folder, 0)]
     while waiting:

@@ -10,6 +10,8 @@ import pydantic
 from pydantic import Field
 from typing_extensions import Self
 
+from grouprl.sandbox.folder import FolderEntry
+
 Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused", "starved"]
 """Why a run ended.
 
@@ -93,6 +95,10 @@ class ProgramOutcome:
     """Regular files that it left in its folder, new or changed, by relative name."""
     files_cut: bool = False
     """Whether files were left out, because there were too many or they could not be read."""
+    folder: Mapping[str, FolderEntry] | None = None
+    """All that its folder holds, where it was given one; None where that cannot be kept, as `too_large` says."""
+    too_large: str = ""
+    """In words why the folder cannot be kept; else empty."""
     what: str = ""
     """In words what was refused, or why it was killed; else empty."""
     lost: bool = False

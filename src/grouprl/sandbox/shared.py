@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from grouprl.sandbox.box import Sandbox
+from grouprl.sandbox.folder import EPOCH, Folder
 from grouprl.sandbox.level import Level, LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome
 
@@ -21,6 +22,19 @@ def run(
 ) -> ProgramOutcome:
     """Run code in this process's sandbox; see `Sandbox.run`, and `Sandbox` for what `allow` means."""
     return _shared(allow, os.getpid()).run(code, stdin=stdin, files=files, limits=limits)
+
+
+def execute(
+    argv: Sequence[str],
+    folder: Folder,
+    *,
+    stdin: str | bytes = "",
+    limits: Limits | None = None,
+    allow: LevelName = "landlock",
+    now: float = EPOCH,
+) -> ProgramOutcome:
+    """Run a command of the system in this process's sandbox; see `Sandbox.execute`."""
+    return _shared(allow, os.getpid()).execute(argv, folder, stdin=stdin, limits=limits, now=now)
 
 
 def active(allow: LevelName = "landlock") -> Level:

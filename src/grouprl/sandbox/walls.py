@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from grouprl.sandbox import filter, kernel, leftovers
+from grouprl.sandbox.folder import EPOCH
 
 INSIDE = 1000
 """The user's number inside namespaces."""
@@ -23,6 +24,8 @@ SHARED = "/tmp"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/lib32", "/libx32", "/sbin")
 LINKER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld-musl-x86_64.path")
+NAMES = ("/etc/alternatives",)
+"""Links by which Debian's systems find programs of several makes, awk among them."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ def readable(packages: tuple[str, ...]) -> list[str]:
     Raises:
         OSError: if one of them is the whole disk.
     """
-    wanted = [*SYSTEM, *LINKER, sys.base_prefix, sys.base_exec_prefix, *packages]
+    wanted = [*SYSTEM, *LINKER, *NAMES, sys.base_prefix, sys.base_exec_prefix, *packages]
     places = {os.path.abspath(path) for path in wanted if os.path.exists(path)} - {
         p for p in SYSTEM if os.path.islink(p)
     }
@@ -243,6 +246,7 @@ def _new_root(shown: Mapping[str, str], own: Sequence[str]) -> None:
     kernel.pivot_root(".", ".")
     kernel.unmount(".")
     os.chdir("/")
+    os.utime("/", (EPOCH, EPOCH))  # what `ls` says of the parent of a run's folder is the same in every process
     kernel.mount("", "/", kernel.REMOUNT | kernel.READ_ONLY | kernel.NO_SUID)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +18,87 @@ from grouprl.storage.run_folder import RunFolder, digest, replacing
 from grouprl.storage.tensors import load_state, load_weights, save_state
 
 MANIFEST = "manifest.json"
-FILES = ("policy.safetensors", "optimizer.pt", "data.pt", "state.json")
+SHARED = ("data.pt", "state.json")
+"""What every checkpoint has."""
+WHOLE = ("policy.safetensors", "optimizer.pt")
+"""Weights and optimiser of one process; those of several lie in a folder of their parts instead."""
+FILES = (*WHOLE, *SHARED)
+PARTS, METADATA = "shards", ".metadata"
+"""Folder of the parts, and the file in it that says what they are parts of."""
 PREFIX = {"warmup": "warmup", "pretraining": "pretraining", "train": "step"}
 """Names of the checkpoints of each phase; later phases come later."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint on disk. `weights` are the trainable parameters by name; `state` is plain data."""
+    """A whole checkpoint on disk; `state` is plain data."""
 
     path: Path
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Any]
     state: dict[str, Any]
     data: dict[str, Any]
     """What curricula, buffers and pretraining remember."""
+
+    @property
+    def parts(self) -> Path | None:
+        """The folder where several processes left their parts of weights and optimiser; None: one had them whole."""
+        folder = self.path / PARTS
+        return folder if folder.is_dir() else None
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """The trainable parameters by name."""
+        if self.parts is None:
+            return load_weights(self.path / WHOLE[0])
+        from grouprl.storage.shards import WEIGHTS, read_whole
+
+        return read_whole(self.parts, WEIGHTS)
+
+    @cached_property
+    def optimizer(self) -> dict[str, Any]:
+        """The optimiser's state; parts hold no settings of groups, which are the configuration's."""
+        if self.parts is None:
+            return load_state(self.path / WHOLE[1])
+        from grouprl.storage.shards import read_memory
+
+        return {"state": read_memory(self.parts)}
 
 
 def save_checkpoint(
     run: RunFolder,
     phase: str,
     step: int,
-    weights: Mapping[str, Tensor],
-    optimizer: Mapping[str, Any],
-    state: Mapping[str, Any],
-    data: Mapping[str, Any] | None = None,
+    write_parameters: Callable[[Path], None],
+    state: Mapping[str, object],
+    data: Mapping[str, object] | None = None,
     beside: Mapping[Path, int | None] | None = None,
 ) -> Path:
     """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); return its folder.
 
+    `write_parameters` writes weights and optimiser into the folder that it is given: `whole_parameters`, or the parts
+    of several processes into `PARTS` there.
     `beside`: files of the run folder that the checkpoint depends on, each with how many of its bytes
     count (None: all).
     """
     path = run.checkpoints / f"{PREFIX[phase]}-{step:06d}"
     with replacing(path) as folder:
         folder.mkdir()
-        save_file(dict(weights), folder / "policy.safetensors")
-        save_state(optimizer, folder / "optimizer.pt")
+        write_parameters(folder)
         save_state(data or {}, folder / "data.pt")
         (folder / "state.json").write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
-        files = {name: _seal(folder / name) for name in FILES}
+        files = {name: _seal(folder / name) for name in sorted(_inside(folder))}
         others = {file.name: _seal(file, size) for file, size in (beside or {}).items()}
         (folder / MANIFEST).write_text(json.dumps({"files": files, "beside": others}, indent=1), encoding="utf-8")
     return path
+
+
+def whole_parameters(weights: Mapping[str, Tensor], optimizer: Mapping[str, object]) -> Callable[[Path], None]:
+    """Return what writes the weights and the optimiser of one process."""
+
+    def write(folder: Path) -> None:
+        save_file(dict(weights), folder / WHOLE[0])
+        save_state(optimizer, folder / WHOLE[1])
+
+    return write
 
 
 def prune(run: RunFolder, keep: int) -> None:
@@ -120,15 +159,24 @@ def load(path: Path) -> Checkpoint:
 
 
 def _read(path: Path) -> Checkpoint:
-    optimizer, data = load_state(path / "optimizer.pt"), load_state(path / "data.pt")
+    data = load_state(path / "data.pt")
     try:
         state = json.loads((path / "state.json").read_bytes())
     except ValueError as error:
         raise RunError(f"{path / 'state.json'} is not JSON: {error}") from error
-    return Checkpoint(path, load_weights(path / "policy.safetensors"), optimizer, state, data)
+    found = Checkpoint(path, state, data)
+    if found.parts is None:
+        found.weights, found.optimizer  # noqa: B018  what is damaged is found now
+    return found
 
 
-def _seal(path: Path, size: int | None = None) -> dict[str, Any]:
+def _inside(folder: Path) -> set[str]:
+    """Names of the files of a checkpoint, those of its parts with their folder."""
+    found = (each for each in folder.rglob("*") if each.is_file() and each.name != MANIFEST)
+    return {each.relative_to(folder).as_posix() for each in found}
+
+
+def _seal(path: Path, size: int | None = None) -> dict[str, object]:
     """A file's seal: the checksum of its first `size` bytes (None: all), and how many those are."""
     size = path.stat().st_size if size is None else size
     return {"sha256": digest(path, size), "bytes": size}
@@ -138,13 +186,20 @@ def _manifest(path: Path) -> dict[str, dict[str, Any]] | None:
     """The seals in the manifest of a checkpoint; None if it is not what `save_checkpoint` writes."""
     try:
         seals = json.loads((path / MANIFEST).read_bytes())
-        right = set(seals["files"]) == set(FILES) and all(
+        right = _complete_names(set(seals["files"])) and all(
             isinstance(seal["sha256"], str) and isinstance(seal["bytes"], int)
             for seal in (*seals["files"].values(), *seals["beside"].values())
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return seals if right else None
+
+
+def _complete_names(names: set[str]) -> bool:
+    """Whether these are the files of a checkpoint, of one process or of several."""
+    parts = {name for name in names if name.startswith(f"{PARTS}/")}
+    own = names - parts
+    return own == {*SHARED, *WHOLE} if not parts else own == {*SHARED} and f"{PARTS}/{METADATA}" in parts
 
 
 def _broken(path: Path, seal: Mapping[str, Any], *, grown: bool) -> str | None:

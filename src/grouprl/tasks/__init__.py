@@ -2,7 +2,9 @@
 
 from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
+from grouprl.tasks.alfworld import AlfWorld
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.browser import BrowserTask
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
@@ -28,6 +30,7 @@ from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
 from grouprl.tasks.reflection import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
+from grouprl.tasks.repositories import RepositoriesTask
 from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
 from grouprl.tasks.rollouts import Rollouts
@@ -45,15 +48,21 @@ from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
+from grouprl.tasks.terminal import TerminalTask
 from grouprl.tasks.textarena import TextArena
+from grouprl.tasks.textworld import TextWorld
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tool_choice import Choose
 from grouprl.tasks.tools import PythonToolTask, ToolTask
+from grouprl.tasks.verifiers import Verifiers
+from grouprl.tasks.webshop import WebShop
 from grouprl.tasks.wordle import WordleTask
 
 __all__ = [
     "Addition",
     "AdventureTask",
+    "AlfWorld",
+    "BrowserTask",
     "CalculatorTask",
     "Chain",
     "Chart",
@@ -91,6 +100,7 @@ __all__ = [
     "ReasoningGym",
     "Recall",
     "Reflect",
+    "RepositoriesTask",
     "Retell",
     "Reverse",
     "Rollouts",
@@ -114,10 +124,14 @@ __all__ = [
     "Task",
     "TaskDescription",
     "TeamTask",
+    "TerminalTask",
     "TextArena",
+    "TextWorld",
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "Verifiers",
+    "WebShop",
     "WordleTask",
     "describe_tasks",
     "load_task",

@@ -5,6 +5,7 @@ hold.
 """
 
 from grouprl.testing.policies import check_inputs, check_policy
+from grouprl.testing.runtimes import check_runtime
 from grouprl.testing.samplers import check_sampler, check_samples, check_source, check_sync
 from grouprl.testing.sources import check_environment, check_prompt_source, check_stored_rows, check_task
 
@@ -13,6 +14,7 @@ __all__ = [
     "check_inputs",
     "check_policy",
     "check_prompt_source",
+    "check_runtime",
     "check_sampler",
     "check_samples",
     "check_source",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +19,7 @@ from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
 from grouprl.config.paths import folder_name
-from grouprl.config.rates import reach_of_rollout
+from grouprl.config.rates import fastest_of, reach_of_rollout
 from grouprl.config.run import Config, load_config, with_absolute_paths
 from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
@@ -33,12 +33,13 @@ from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
-from grouprl.protocols import Engine, Policy, Scorer
+from grouprl.protocols import Engine, Policy, Scorer, SpreadPolicy
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
+from grouprl.rollout.engines import close_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
-from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
+from grouprl.storage.checkpoint import PARTS, Checkpoint, newest, prune, save_checkpoint, whole_parameters
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.storage.tensors import load_weights
@@ -123,7 +124,7 @@ class Session:
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
             save_file(self.policy.trainable_state(), temporary)
-        self.reference = self.policy.copied(trainable=False)
+        self.reference = frozen(self.policy)
 
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then delete the oldest."""
@@ -144,17 +145,25 @@ class Session:
             "graded": self.graded,
             "torch_rng": torch.get_rng_state().tolist(),
         }
-        weights = self.policy.trainable_state()
         data = self.context.state()
         beside: dict[Path, int | None] = {run.metrics: state["metrics_size"]}
         if self.reference is not None:
             beside[run.reference_of(self.renewed)] = None
-        save_checkpoint(run, self.phase, self.step, weights, self.optimizer.state_dict(), state, data, beside)
+        save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
         prune(run, self.config.run.keep)
+
+    def _parameters(self) -> Callable[[Path], None]:
+        """What writes weights and optimiser into the folder of a checkpoint."""
+        assert self.optimizer is not None
+        if not isinstance(self.policy, SpreadPolicy):
+            return whole_parameters(self.policy.trainable_state(), self.optimizer.state_dict())
+        policy = self.policy
+        return lambda folder: policy.save_parts(folder / PARTS)
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
         self.context.sample_source.close()
+        close_engine(self.sampler)
         close_reward(self.reward)
         self.collector.close()
 
@@ -167,6 +176,11 @@ class Session:
         """Append a record to metrics.jsonl and let the health report see it."""
         self.run.append_metrics(values)
         self.health.observe(values)
+
+
+def frozen(policy: Policy) -> Scorer:
+    """Return the policy as it is now, no longer trained."""
+    return policy.snapshot() if isinstance(policy, SpreadPolicy) else policy.copied(trainable=False)
 
 
 def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
@@ -187,7 +201,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     lock, ours = FolderLock(run), False
     try:
         if run.config.is_file():
-            raise InputError(f"the run folder {folder} was begun by another process just now")
+            raise InputError(f"the run folder {folder} has just been started by another process")
         ours = True
         settings = config.dump()
         facts = {
@@ -351,13 +365,17 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.renewed = state["reference_renewed"]
         policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.reference = policy.reference() if first else policy.copied(trainable=False)
-    policy.load_trainable_state(checkpoint.weights)
+        session.reference = policy.reference() if first else frozen(policy)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)
     session.optimizer = make_optimizer(config, policy, session.phase)
-    session.optimizer.load_state_dict(checkpoint.optimizer)
+    if checkpoint.parts is not None and isinstance(policy, SpreadPolicy):
+        policy.load_parts(checkpoint.parts)
+    else:
+        policy.load_trainable_state(checkpoint.weights)
+        fresh = session.optimizer.state_dict()
+        session.optimizer.load_state_dict({"param_groups": fresh["param_groups"], **checkpoint.optimizer})
     session.source.restore(state["source"])
     session.context.restore(checkpoint.data)
     session.errors.load_state_dict(state["errors"])
@@ -411,10 +429,12 @@ def assemble(
 
 def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
     other = policy_kind(config.model.name) is not None
-    facts = replace(health_facts(config, method, max_tokens, exact), actions=other)
+    facts = health_facts(config, method, max_tokens, exact)
+    facts = replace(facts, actions=other, adapters=config.model.lora is not None)
     if method.update is not None or other or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of this rate go, or a part sets them itself
-    return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
+    reach = reach_of_rollout(policy, config, facts.updates_per_rollout)
+    return replace(facts, reach=reach, fast=fastest_of(policy))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:

@@ -20,7 +20,7 @@ from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
-from grouprl.protocols import Policy, PolicyInputs
+from grouprl.protocols import Policy, PolicyInputs, SpreadPolicy
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
@@ -135,7 +135,7 @@ def update(
 
 def accumulate(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
     """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
-    for parameter in policy.parameters():
+    for parameter in [] if isinstance(policy, SpreadPolicy) else policy.parameters():
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     run = _two_passes if method.couples != "sequence" else _one_pass
@@ -146,14 +146,32 @@ def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
     """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
     alive_b = ~method.zero_rows(step)
     sums: dict[str, float] = defaultdict(float)
-    for rows in policy.passes(_inputs(step), alive_b.nonzero()[:, 0].tolist()):
-        part = _columns(step.rows(torch.tensor(rows)))
-        out = _score(policy, method, part, grad=True)
-        total, metrics = _losses(method, out, part)
-        with span("backward"):
-            total.backward()
-        _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, part)})
+    for found in _each_pass(policy, method, step, alive_b.nonzero()[:, 0].tolist()):
+        _add(sums, found)
     return _closed(sums) | {"rows_trained": float(alive_b.to(torch.float64).mean())}
+
+
+def _each_pass(policy: Policy, method: Method, step: Batch, rows: list[int]) -> Iterator[Mapping[str, float]]:
+    """Go through `rows` of a step pass by pass, here or wherever the policy lies; yield what was found of each."""
+
+    def piece(own: list[int]) -> Batch:
+        return _columns(step.rows(torch.tensor(own)))
+
+    if isinstance(policy, SpreadPolicy):
+        yield from policy.run_passes(_pass, method, _inputs(step), rows, piece, **_wanted(method))
+        return
+    for own in policy.passes(_inputs(step), rows):
+        yield _pass(policy, method, piece(own))
+
+
+def _pass(policy: Policy, method: Method, part: Batch) -> dict[str, float]:
+    """Go forward and backward once; return sums."""
+    out = _score(policy, method, part, grad=True)
+    total, metrics = _losses(method, out, part)
+    with span("backward"):
+        total.backward()
+    found = {**metrics, "loss": total.detach(), **_gap(out.logp_bt, part)}
+    return {name: float(value) for name, value in found.items()}
 
 
 def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
@@ -193,10 +211,13 @@ def _inputs(batch: Batch) -> PolicyInputs:
 
 @spanned("forward")
 def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
+    return _beside(policy.logp(batch.inputs, grad=grad, **_wanted(method)), batch)
+
+
+def _wanted(method: Method) -> dict[str, Any]:
+    """What a method reads of a policy beside log-probs."""
     cross = {} if method.cross is None else {"cross": method.cross}
-    wanted = {"entropy": method.needs_entropy, "values": method.critic is not None}
-    out = policy.logp(batch.inputs, grad=grad, **wanted, **cross)  # type: ignore[arg-type]
-    return _beside(out, batch)
+    return {"entropy": method.needs_entropy, "values": method.critic is not None, **cross}
 
 
 def _beside(out: Any, batch: Batch) -> Any:
@@ -228,7 +249,7 @@ def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     return share | {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
 
 
-def _add(sums: dict[str, float], metrics: Mapping[str, Tensor]) -> None:
+def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
     for name, value in metrics.items():
         number = float(value)
         sums[name] = max(sums[name], number) if name == "_gap_max" else sums[name] + number
@@ -257,8 +278,10 @@ def _let_idle_rest(policy: Policy) -> None:
 def _clipped_norm(policy: Policy, grad_clip: float) -> float:
     """Norm of the gradient before clipping to `grad_clip` (0: not clipped)."""
     limit = grad_clip if grad_clip > 0 else math.inf
-    norms = [float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in policy.owners()]
-    norm = math.hypot(*norms)
+    if isinstance(policy, SpreadPolicy):
+        norm = policy.clip(limit)
+    else:
+        norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in policy.owners()))
     if not math.isfinite(norm):
         raise RunError(
             f"the gradient is not finite (norm {norm}); no step was taken. Lower optim.lr, look at the last rollouts "

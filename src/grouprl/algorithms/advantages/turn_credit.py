@@ -100,8 +100,8 @@ class TurnRelative(Advantage):
     @override
     def words(self) -> str:
         spread = "" if self.scale == "none" else f" over the {self.scale.replace('_', ' ')} + {self.eps:g}"
-        compute_loss_weights = ", each episode counted once per turn" if self.over == "turns" else ""
-        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{compute_loss_weights}; "
+        counting = ", each episode counted once per turn" if self.over == "turns" else ""
+        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{counting}; "
         like = "from the same state" if self.key == "state" else "of the same number"
         cut = ", which an invalid turn interrupts," if self.reset else ""
         gone = "; an episode without it counts as 0" if self.absent == "zero" else ""

@@ -26,7 +26,7 @@ class TurnAndOutcome(Advantage):
     eps: NonNegative = 1e-4
     says = (
         "outcome relative to its group; tokens of the first turn add {turn_weight:g} times the turn's own reward "
-        "relative to its group; completions that called no tool are judged by the sum"
+        "relative to its group; completions that called no tool get the advantage of the sum"
     )
     equation = "A_t = A_O + {turn_weight:g}·A_T in the first turn, A_O after it"
     reads = ("turn_bt", "turn_reward_bs")

@@ -34,6 +34,7 @@ class ClipBias(Update):
     says = "divide the policy's gradient by the norm of what the clip leaves out of it, where that is above {least:g}"
     equation = "g ← g / max(‖C‖, {least:g}),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{{t clipped}} ρ_t A_t"
     reads = ("old_bt",)
+    reads_gradients = True
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
@@ -50,7 +51,7 @@ class ClipBias(Update):
             yield {**metrics, "clip_bias": norm, "grad_norm": learner.apply()}
 
     def norm(self, learner: UpdateSteps, step: Batch) -> float:
-        """‖C‖ of a weighed step; 0 where nothing is clipped. Leaves no gradient behind."""
+        """‖C‖ of a weighted step; 0 where nothing is clipped. Leaves no gradient behind."""
         _, logp_bt = learner.evaluate(step)
         leaf_bt = logp_bt.clone().requires_grad_()
         with torch.enable_grad():

@@ -1,0 +1,138 @@
+"""`grouprl launch`: a training run in several processes of this machine, which share one model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from grouprl.core.errors import InputError, RunError
+from grouprl.core.terminal import Terminal
+
+TOLD = 60.0
+"""Seconds in which rank 0 is to notice, and say, that another rank is gone; then it is ended."""
+ENDING = 15.0
+"""Seconds that a process has after SIGTERM before it is killed."""
+GLANCE = 0.05
+
+
+def launch_command(
+    context: typer.Context,
+    processes: Annotated[int, typer.Option("--processes", "-n", min=1, help="How many processes share the model.")],
+) -> None:
+    """Train in several processes of this machine that share one model (FSDP2).
+
+    Each process holds a part of the weights, of the optimiser and of the work: rows of a step are dealt out by tokens,
+    completions are sampled on all of them. Results do not depend on their number but for the order of sums. The first
+    one shows progress and writes the run folder; with GPUs each process takes one.
+
+    [bold]Examples[/]
+    grouprl launch -n 2 train addition
+    grouprl launch -n 8 train run.yaml --set model.precision=mixed
+    grouprl launch -n 4 train runs/addition-dapo-s0 --resume    on another number than before
+    torchrun --nproc-per-node 8 -m grouprl train run.yaml       the same by torchrun
+
+    Ctrl-C ends the run after the current step, as without launch; when a
+    process dies, the others are ended and the exit code is 3. What a
+    checkpoint holds is whole then: continue with --resume.
+    """
+    arguments = list(context.args)
+    if arguments[:1] != ["train"]:
+        given = f"grouprl launch … {arguments[0]}" if arguments else "grouprl launch without a command"
+        raise InputError(
+            given, "what is launched in several processes is a training run", "grouprl launch -n 2 train …"
+        )
+    code = run_ranks([sys.executable, "-m", "grouprl", *arguments], processes)
+    if code:
+        raise typer.Exit(code)
+
+
+def run_ranks(command: Sequence[str], count: int) -> int:
+    """Run `command` as ranks 0 … count - 1; return the exit code of rank 0.
+
+    Raises:
+        RunError: a process was ended from outside, or another one failed and rank 0 did not say so.
+    """
+    started = [_start(command, rank, count, environment) for rank, environment in enumerate(_environments(count))]
+    with _passed_on(started[0]):
+        try:
+            return _outcome(started)
+        finally:
+            _end(started)
+
+
+def _environments(count: int) -> Iterator[dict[str, str]]:
+    """Yield what tells each process its rank and where the others are, as torchrun does."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count))}
+    for rank in range(count):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}
+        yield {**threads, **os.environ, **shared, **own}
+
+
+def _start(command: Sequence[str], rank: int, count: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a rank in a session of its own, so that a Ctrl-C reaches it once: through this process."""
+    quiet: dict[str, Any] = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    return subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
+
+
+@contextmanager
+def _passed_on(leader: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass SIGINT and SIGTERM on to rank 0, which ends the run and with it the others."""
+    before = {
+        number: signal.signal(number, lambda number, _: leader.send_signal(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Wait for rank 0, or for another one's failure and then for what rank 0 says of it."""
+    leader, failed, since = started[0], -1, 0.0
+    while leader.poll() is None:
+        if failed < 0:
+            failed = next((r for r, each in enumerate(started) if r and each.poll() not in (None, 0)), -1)
+            since = time.monotonic()
+        elif time.monotonic() - since > TOLD:
+            _end([leader])
+            raise RunError(f"rank {failed} {_how(started[failed].returncode)}. {_SAFE}")
+        time.sleep(GLANCE)
+    if leader.returncode < 0:
+        raise RunError(f"rank 0 {_how(leader.returncode)}. {_SAFE}")
+    if failed > 0 and leader.returncode:
+        said = f"rank {failed} {_how(started[failed].returncode)}"
+        Terminal(stderr=True, highlight=False, soft_wrap=True).print(said, markup=False)
+    return leader.returncode
+
+
+_SAFE = "The other processes are ended, too; what a checkpoint holds is whole: continue with --resume"
+
+
+def _how(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End what still runs: by itself, as rank 0 is gone, else by SIGTERM, else by SIGKILL."""
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            if number is not None and process.poll() is None:
+                process.send_signal(number)
+        until = time.monotonic() + (ENDING if number is not None else 2.0)
+        while time.monotonic() < until and any(process.poll() is None for process in processes):
+            time.sleep(GLANCE)

@@ -1,0 +1,121 @@
+"""A run's policy on several ranks: what is refused there, and what each rank builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.methods.compose import compose
+from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.call_syntax import call_syntax
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.lean import why_not_lean
+from grouprl.policy.load import load_policy
+from grouprl.policy.optimizers import BY_ELEMENT
+
+if TYPE_CHECKING:
+    from grouprl.orchestrator.resolve import ResolvedRun
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.rank_policy import RankPolicy
+    from grouprl.policy.ranks import Ranks, Station
+    from grouprl.policy.sharded import ShardedPolicy
+
+MASTERS = ("auto", "float32", "float64")
+"""Types that the weights of a sharded policy can have."""
+
+
+@dataclass(frozen=True)
+class RunBuilders:
+    """Builds a rank's policies from the run's configuration and the arguments of `load_policy`."""
+
+    config: Mapping[str, Any]
+    """As plain data: each rank imports the run's plugins and method for itself."""
+    name: str
+    options: Mapping[str, Any]
+    threads: int
+    mixed: bool
+
+    def part(self, station: Station) -> RankPolicy:
+        """Return the rank's part of the policy."""
+        from grouprl.policy.rank_policy import RankPolicy
+
+        self._prepare()
+        assert station.mesh is not None
+        own = ("temperature", "value_head", "token_budget", "passes")
+        given = {name: value for name, value in self.options.items() if name not in own}
+        plain = load_policy(self.name, **given | self._place(station) | {"engine": "transformers"})
+        settings = {name: self.options[name] for name in own}
+        return RankPolicy(
+            plain.model, plain.tokenizer, mesh=station.mesh, mixed=self.mixed, stored=self.name, **settings
+        )
+
+    def whole(self, station: Station) -> CausalPolicy:
+        """Return a whole copy of the policy, as one process alone would have it, without its value head."""
+        found = load_policy(self.name, **dict(self.options) | self._place(station) | {"value_head": False})
+        if self.mixed and why_not_lean(found.model) is None:
+            found = load_policy(
+                self.name, **dict(self.options) | self._place(station) | {"value_head": False, "precision": "mixed"}
+            )
+        return found
+
+    def _place(self, station: Station) -> dict[str, Any]:
+        dtype = self.options["dtype"]
+        dtype = "float32" if dtype == "auto" else dtype
+        return {"device": str(station.device), "dtype": dtype, "precision": "float32"}
+
+    def _prepare(self) -> None:
+        torch.set_num_threads(self.threads)
+        keep_freed_memory()
+        config = parse_config(self.config)
+        compose(config.method)  # its code is imported, so that what rank 0 sends of it is known here
+
+
+def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, Any]) -> ShardedPolicy:
+    """Build the policy of a run on all ranks; raises InputError for what cannot be sharded."""
+    from grouprl.policy.sharded import ShardedPolicy
+
+    config = run.config
+    refusal = next(rank_refusals(run), None)
+    if refusal is not None:
+        raise InputError(refusal)
+    ranks.begin(config.run.rank_timeout)
+    builders = RunBuilders(
+        config.model_dump(mode="json"),
+        config.model.name,
+        options,
+        torch.get_num_threads(),
+        config.model.precision == "mixed",
+    )
+    policy = ShardedPolicy(ranks, builders)
+    call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policy
+
+
+def rank_refusals(run: ResolvedRun) -> Iterator[str]:
+    """Say, one sentence each, why a run cannot be spread over ranks."""
+    config, model = run.config, run.config.model
+    if policy_kind(model.name) is not None:
+        yield f"model: {model.name} is no language model, and only those are shared by ranks. Train it in one process"
+    if config.optim.name not in BY_ELEMENT:
+        yield (
+            f"optim.name = {config.optim.name}: it looks at whole matrices, which lie in pieces on the ranks. "
+            f"Take one of {', '.join(BY_ELEMENT)}"
+        )
+    if model.dtype not in MASTERS:
+        yield f"model.dtype = {model.dtype}: ranks keep weights in float32. Set precision: mixed, and leave dtype out"
+    if model.engine == "lean":
+        yield "model.engine = lean: ranks run the model through transformers. Leave it out"
+    if model.shared_prefix == "on":
+        yield "model.shared_prefix = on: on ranks prompts are not shared in a pass. Leave it out"
+    if model.agents != "shared":
+        yield "model.agents: on ranks all agents share one policy. Set model.agents: shared"
+    if config.run.async_steps:
+        yield "run.async_steps: ranks sample and train in turn. Set it to 0"
+    for part in run.method.parts():
+        if part.one_policy or part.reads_gradients:
+            yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"

@@ -1,0 +1,70 @@
+"""An optimiser in float32 for weights in half precision.
+
+A weight in bfloat16 has steps of 1/256 of itself: an update of a millionth of it is rounded away, again and again. The
+optimiser therefore steps copies in float32, which add such updates up, and the weights are those rounded (Micikevicius
+et al. 2018, arXiv:1710.03740, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+HALF = (torch.bfloat16, torch.float16)
+MASTERS = "masters"
+
+
+class MasterWeights(torch.optim.Optimizer):
+    """Steps float32 copies of `parameters` by the optimiser that `make` returns for them.
+
+    Weights that are changed by something else, such as a state that is loaded, are taken over before the next step.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+    ) -> None:
+        self._weights = list(parameters)
+        self._masters = [nn.Parameter(weight.detach().float()) for weight in self._weights]
+        super().__init__(self._masters, {})
+        self._inner = make(self._masters)
+        self._share()
+
+    def _share(self) -> None:
+        self.param_groups, self.state = self._inner.param_groups, self._inner.state
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Step the copies, and round them into the weights."""
+        assert closure is None, "a step is taken on one gradient"
+        for weight, master in zip(self._weights, self._masters, strict=True):
+            other = master.to(weight.dtype) != weight
+            master.copy_(torch.where(other, weight.float(), master))
+            master.grad = None if weight.grad is None else weight.grad.float()
+        self._inner.step()
+        for weight, master in zip(self._weights, self._masters, strict=True):
+            weight.copy_(master)
+            master.grad = None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of the weights, or set them to zero."""
+        for weight in self._weights:
+            if set_to_none:
+                weight.grad = None
+            elif weight.grad is not None:
+                weight.grad.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's state with the copies."""
+        return {**self._inner.state_dict(), MASTERS: [master.detach().clone() for master in self._masters]}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on with what `state_dict` returned; without copies in it they are those of the weights."""
+        self._inner.load_state_dict({name: value for name, value in state_dict.items() if name != MASTERS})
+        self._share()
+        stored = state_dict.get(MASTERS, self._weights)
+        for master, value in zip(self._masters, stored, strict=True):
+            master.copy_(value)

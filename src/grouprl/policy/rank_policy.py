@@ -1,0 +1,129 @@
+"""A rank's part of a sharded policy: FSDP2 over a transformers model, and the work that rank 0 calls for.
+
+Weights lie in pieces, one on each rank, in full precision; each block is gathered as a pass reaches it, and its
+gradients are summed over the ranks piece by piece (`torch.distributed.fsdp.fully_shard`: Zhao et al. 2023,
+arXiv:2304.11277, per parameter). Every rank therefore takes the same number of passes; one that has no rows left takes
+a pass of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.engine import ModelEngine, Readout
+from grouprl.policy.passes import PassSettings, layers_of
+from grouprl.policy.precision import Precision
+from grouprl.records.tokens import Tokens
+
+
+class RankPolicy(CausalPolicy):
+    """A policy of which this process holds a part; each call of `logp` and `backward` is one pass, of all ranks.
+
+    Args:
+        model: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
+        tokenizer: its tokenizer.
+        mesh: the ranks.
+        mixed: passes are computed in bfloat16; weights, sums of gradients and log-probs stay in float32.
+        passes: packing and checkpointing as in `CausalPolicy`; prompts are not shared.
+        stored: the folder where a value head of the model may lie.
+        settings: further arguments of `CausalPolicy`.
+    """
+
+    def __init__(
+        self,
+        model: object,
+        tokenizer: Any,
+        *,
+        mesh: DeviceMesh,
+        mixed: bool = False,
+        passes: PassSettings,
+        stored: str = "",
+        **settings: Any,
+    ) -> None:
+        alone = replace(passes, shared_prefix="off")  # a shared prompt is one more gathering, which ranks must agree on
+        super().__init__(model, tokenizer, engine="transformers", passes=alone, **settings)
+        self.load_value_head(Path(stored))
+        self.mesh, self.mixed = mesh, mixed
+        if mixed:
+            self._engine = _WideHead(self._engine)
+        self._trunk = _Trunk(self)
+        self._shard()
+
+    @property
+    def precision(self) -> Precision:
+        """How products are computed."""
+        return "mixed" if self.mixed else "float32"
+
+    def cut(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` into passes that fit the token budget."""
+        return super().passes(tokens, rows)
+
+    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """All rows are one pass: whoever calls has cut them."""
+        return [list(rows)] if rows else []
+
+    def _shard(self) -> None:
+        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        how: dict[str, Any] = {"mesh": self.mesh, **({"mp_policy": half} if self.mixed else {})}
+        for block in layers_of(self.model):
+            fully_shard(block, **how)
+        if self.value_head is not None:
+            fully_shard(self.value_head, mesh=self.mesh, reshard_after_forward=True)
+        fully_shard(self._trunk, reshard_after_forward=True, **how)
+        for module in self._trunk.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)  # losses are sums already, over all ranks
+                module.set_force_sum_reduction_for_comms(True)
+
+    def _run(
+        self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        found: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+        found = self._trunk(tokens, entropy, values, cross)
+        return found
+
+    def run_whole(
+        self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Score a pass while the trunk's own weights are gathered; for the trunk."""
+        return super()._run(tokens, entropy, values, cross)
+
+
+class _Trunk(nn.Module):
+    """What is gathered around a whole pass: embeddings, the last norm and the output layer."""
+
+    def __init__(self, policy: RankPolicy) -> None:
+        super().__init__()
+        self.model, self.value_head = policy.model, policy.value_head
+        self._own = [policy]  # in a list: a policy is no module, and must not be looked through as one
+        self.eval()
+
+    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> Any:
+        return self._own[0].run_whole(tokens, entropy, values, cross)
+
+
+class _WideHead:
+    """An engine whose output layer adds up in float32: a logit of 20 rounded to bfloat16 would be off by 0.06."""
+
+    def __init__(self, engine: ModelEngine) -> None:
+        self._engine, self.name = engine, engine.name
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        return self._engine.split(tokens, rows, budget)
+
+    def read(self, tokens: Tokens) -> Readout:
+        read = self._engine.read(tokens)
+        if read.head is None:
+            return read
+        bias_v = None if read.head.bias_v is None else read.head.bias_v.float()
+        head = replace(read.head, weight_vd=read.head.weight_vd.float(), bias_v=bias_v, mixed=True)
+        return replace(read, hidden_nd=read.hidden_nd.float(), head=head)

@@ -1,0 +1,368 @@
+"""A policy whose weights and optimiser lie in parts on several ranks, as rank 0 sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.core.spans import span, spanned
+from grouprl.policy import rank_work as work
+from grouprl.policy.causal_lm import CausalPolicy, save_value_head
+from grouprl.policy.lora import is_adapted
+from grouprl.policy.microbatch import join_passes
+from grouprl.policy.passes import PassSettings
+from grouprl.policy.precision import Precision
+from grouprl.policy.rank_policy import RankPolicy
+from grouprl.policy.rank_split import split_over_ranks
+from grouprl.policy.rank_work import Builders, Passes, Pull, Scoring, Wanted
+from grouprl.policy.ranks import Ranks
+from grouprl.policy.text import Message
+from grouprl.policy.trainable import Trainable, check_cotangents, check_state
+from grouprl.protocols import PolicyOutput
+from grouprl.records.tokens import Tokens
+
+Cut = list[list[list[int] | None]]
+"""For each rank its passes, as many as any other has; None: a pass of nothing."""
+
+
+class ShardedPolicy(Trainable):
+    """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a whole copy to sample from.
+
+    Rows are dealt out to ranks by tokens, rows of one prompt together. Results do not depend on the number of ranks but
+    for the order of sums.
+
+    Args:
+        ranks: all ranks, led by this process.
+        builders: what builds each rank's part and its whole copy; it is sent to every rank.
+    """
+
+    def __init__(self, ranks: Ranks, builders: Builders) -> None:
+        self.ranks = ranks
+        ranks.each(work.build, builders)
+        self._part: RankPolicy = ranks.station.kept[work.POLICY]
+        self._copy: CausalPolicy = ranks.station.kept[work.WHOLE]
+        self._stale = False
+        self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self._part.model.modules()) and is_adapted(
+            self._part.model
+        )
+
+    # ------------------------------------------------------------------------------- what rank 0's own copy knows
+
+    @property
+    def whole(self) -> CausalPolicy:
+        """A whole copy of the policy as it is now, on rank 0: to look into, not to train."""
+        self.refresh()
+        return self._copy
+
+    def refresh(self) -> None:
+        """Bring the whole copy of every rank up to date; nothing where it is."""
+        if self._stale:
+            self.ranks.each(work.renew_whole)
+            self._stale = False
+
+    @property
+    def model(self) -> Any:
+        """The whole copy's model."""
+        return self.whole.model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer."""
+        return self._copy.tokenizer
+
+    @property
+    def temperature(self) -> float:
+        """Log-probs are those of softmax(logits / temperature)."""
+        return self._part.temperature
+
+    @property
+    def engine(self) -> str:
+        """The engine of training passes."""
+        return self._part.engine
+
+    @property
+    def pass_settings(self) -> PassSettings:
+        """How rows go through the model."""
+        return self._part.pass_settings
+
+    @property
+    def precision(self) -> Precision:
+        """How products of training passes are computed."""
+        return self._part.precision
+
+    @property
+    def device(self) -> torch.device:
+        """Where results come back."""
+        return self._part.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights."""
+        return self._part.dtype
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values."""
+        return self._part.score_dtype
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        return self._copy.eos_ids
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the model was built for, if it says so."""
+        return self._copy.max_positions
+
+    @property
+    def value_head(self) -> nn.Linear | None:
+        """Rank 0's part of the value head."""
+        return self._part.value_head
+
+    def encode(self, text: str) -> list[int]:
+        """Encode plain text; see `CausalPolicy.encode`."""
+        return self._copy.encode(text)
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many plain texts at once."""
+        return self._copy.encode_all(texts)
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Encode a prompt, text or chat messages."""
+        return self._copy.encode_prompt(prompt)
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+        """Encode many prompts at once."""
+        return self._copy.encode_prompts(prompts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`."""
+        return self._copy.decode(ids)
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row."""
+        return self._copy.decode_all(rows)
+
+    def statistics(self, tokens: Tokens, names: Sequence[str], **given: Tensor | None) -> dict[str, Tensor]:
+        """Return statistics of the response tokens by name, [B,T], computed on rank 0."""
+        return self.whole.statistics(tokens, names, **given)
+
+    def hidden(self, tokens: Tokens) -> list[Tensor]:
+        """Return each row's last hidden states, [T_b,H], computed on rank 0."""
+        return self.whole.hidden(tokens)
+
+    def top(self, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
+        """Return ids and log-probs of the `k` likeliest tokens, [B,T,k], computed on rank 0."""
+        return self.whole.top(tokens, k)
+
+    # ----------------------------------------------------------------------------------------- what all ranks compute
+
+    def logp(
+        self,
+        tokens: Tokens,
+        *,
+        grad: bool = False,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> PolicyOutput:
+        """Score the responses of `tokens`; see `CausalPolicy.logp`.
+
+        With `grad` the graph ends here: its backward pass runs the rows again, on all ranks (`backward`).
+        """
+        wanted = Wanted(entropy, values, cross)
+        self._check(wanted)
+        outputs = _Scored.apply(self._leaf(), self, tokens, wanted) if grad else self.score(tokens, wanted)
+        return PolicyOutput(*outputs)
+
+    def _leaf(self) -> Tensor:
+        return torch.zeros((), dtype=self.score_dtype, requires_grad=True)
+
+    def _check(self, wanted: Wanted) -> None:
+        if wanted.values and self.value_head is None:
+            self._part._value(torch.zeros(1, 1))  # says so
+
+    @spanned("forward")
+    def score(self, tokens: Tokens, wanted: Wanted, *, name: str = work.POLICY, base: bool = False) -> list[Any]:
+        """Return log-probs, entropies, values and cross-entropies, [B,T] each; None for what is not wanted."""
+        cut = self.cut(tokens, range(len(tokens)))
+        shares = [
+            Scoring([None if rows is None else tokens.rows(rows) for rows in own], wanted, name, base) for own in cut
+        ]
+        parts = [part for found in self.ranks.call(work.score, shares) for part in found] if len(tokens) else []
+        passes = [rows for own in cut for rows in own if rows is not None]
+        present = (True, wanted.entropy, wanted.values, wanted.cross is not None)
+        columns = zip(*parts, strict=True) if parts else iter([()] * 4)
+        return [
+            join_passes(tokens, passes, column).to(self.device, self.score_dtype) if there else None
+            for column, there in zip(columns, present, strict=True)
+        ]
+
+    def backward(
+        self,
+        tokens: Tokens,
+        grad_logp_bt: Tensor,
+        grad_entropy_bt: Tensor | None = None,
+        grad_value_bt: Tensor | None = None,
+        grad_cross_bt: Tensor | None = None,
+        *,
+        cross: float | None = None,
+    ) -> None:
+        """Add the parameter gradients of sum(cotangent * output) to `.grad`; see `CausalPolicy.backward`."""
+        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
+        check_cotangents(tokens, given)
+        wanted = Wanted(
+            grad_entropy_bt is not None, grad_value_bt is not None, cross if grad_cross_bt is not None else None
+        )
+        self._check(wanted)
+        present_bt = tokens.present_bt().to(grad_logp_bt.device)
+        live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
+        cut = self.cut(tokens, live_b.nonzero()[:, 0].tolist())
+
+        def piece(rows: list[int] | None) -> tuple[Tokens, list[Tensor | None]] | None:
+            return None if rows is None else (tokens.rows(rows), [None if c is None else c[rows].cpu() for c in given])
+
+        seed = self._seed()
+        with span("backward"):
+            self.ranks.call(work.pull, [Pull([piece(rows) for rows in own], wanted, seed) for own in cut])
+
+    def run_passes(
+        self,
+        function: Callable[[Any, Any, Any], Mapping[str, float]],
+        common: Any,
+        tokens: Tokens,
+        rows: Sequence[int],
+        piece: Callable[[list[int]], Any],
+        *,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> list[Mapping[str, float]]:
+        """Let ranks go through `rows` pass by pass; see `grouprl.protocols.SpreadPolicy`."""
+        seed, wanted = self._seed(), Wanted(entropy, values, cross)
+        cut = self.cut(tokens, rows)
+        shares = [
+            Passes(function, common, [None if own is None else piece(own) for own in passes], wanted, seed)
+            for passes in cut
+        ]
+        return [record for found in self.ranks.call(work.run_passes, shares) for record in found]
+
+    def cut(self, tokens: Tokens, rows: Sequence[int]) -> Cut:
+        """Deal `rows` out to ranks and cut each rank's into passes, the same number on each."""
+        prompts, own = [tokens.prompt_ids[i] for i in rows], [len(tokens.response_ids[i]) for i in rows]
+        shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.count)
+        passes = [self._part.cut(tokens, [rows[i] for i in share]) for share in shares]
+        most = max(map(len, passes))
+        return [[*own, *[None] * (most - len(own))] for own in passes]
+
+    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` into passes that fit the token budget of one rank."""
+        return self._part.cut(tokens, rows)
+
+    def clip(self, limit: float) -> float:
+        """Scale the gradient to a norm of at most `limit`; return its norm before."""
+        return self.ranks.each(work.clip, limit)[0]
+
+    def _seed(self) -> int | None:
+        return int(torch.randint(2**62, ())) if self._drops else None
+
+    # ------------------------------------------------------------------------------------------------- its parameters
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield rank 0's part of every trainable parameter with its name; shapes are those of the whole."""
+        return self._part.named_parameters()
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Return all trainable parameters, whole and on the CPU, by name."""
+        state = self.ranks.each(work.gather)[0]
+        assert state is not None
+        return state
+
+    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
+        """Distribute what `trainable_state` returned; raises InputError as `Trainable.load_trainable_state` does."""
+        check_state(dict(self.named_parameters()), state)
+        self.ranks.call(work.load, [state, *[None] * (self.ranks.count - 1)])
+        self._stale = True
+
+    def save_parts(self, folder: Path) -> None:
+        """Write weights and optimiser state from all ranks; raises OSError where one of them could not."""
+        from grouprl.policy.rank_checkpoint import save_parts
+
+        save_parts(self, folder)
+
+    def load_parts(self, folder: Path) -> None:
+        """Go on with what `save_parts` wrote, on whatever number of ranks; RunError or InputError if it cannot be."""
+        from grouprl.policy.rank_checkpoint import load_parts
+
+        load_parts(self, folder)
+
+    def changed(self) -> None:
+        """Say that weights have changed: the whole copies are no longer what the policy is."""
+        self._stale = True
+
+    def reference(self) -> ShardedReference:
+        """Return the frozen policy for KL terms: the base model where there are adapters, else this one as it is."""
+        if is_adapted(self._part.model):
+            return ShardedReference(self, work.POLICY, base=True)
+        return self.snapshot()
+
+    def snapshot(self) -> ShardedReference:
+        """Return this policy as it is now, frozen, adapters included."""
+        self.ranks.each(work.keep_reference)
+        return ShardedReference(self, work.REFERENCE)
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
+        """Return a whole copy as it is now, on rank 0 alone."""
+        found, names = self.whole.copied(value_head=value_head), {name for name, _ in self.named_parameters()}
+        for name, parameter in found.model.named_parameters():
+            parameter.requires_grad_(trainable and name in names)
+        return found
+
+    def gradient_norms(self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding") -> Tensor:
+        """Return the gradient norm of each completion's log-prob, [B], computed on rank 0."""
+        return self.copied().gradient_norms(tokens, block)
+
+    def cross_logp(self, tokens: Tokens, prompts: Sequence[Sequence[int]]) -> PolicyOutput:
+        """Score the responses of `tokens` as completions to other prompts, one for each row."""
+        return self.logp(Tokens.of(prompts, tokens.response_ids))
+
+    def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
+        """Write an ordinary Hugging Face folder from rank 0; see `CausalPolicy.save`."""
+        self.whole.save(folder, adapter_only=adapter_only)
+        if self.value_head is not None:
+            state = self.trainable_state()
+            names = {f"value_head.{name}": name for name, _ in self.value_head.named_parameters()}
+            save_value_head({short: state[name] for name, short in names.items()}, Path(folder))
+
+
+class ShardedReference:
+    """A sharded policy that no longer learns: the reference of KL terms."""
+
+    def __init__(self, policy: ShardedPolicy, name: str, *, base: bool = False) -> None:
+        self._policy, self._name, self._base = policy, name, base
+
+    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
+        """Score the responses of `tokens`, without a graph."""
+        return PolicyOutput(*self._policy.score(tokens, Wanted(entropy), name=self._name, base=self._base))
+
+
+class _Scored(torch.autograd.Function):
+    """Scores as a graph of one node, whose backward pass is the policy's."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, wanted: Wanted) -> Any:
+        ctx.policy, ctx.tokens, ctx.cross = policy, tokens, wanted.cross
+        ctx.set_materialize_grads(False)
+        return tuple(policy.score(tokens, wanted))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        first = next(x for x in grads if x is not None)
+        logp = torch.zeros_like(first) if grads[0] is None else grads[0]
+        ctx.policy.backward(ctx.tokens, logp, *grads[1:], cross=ctx.cross)
+        return torch.zeros((), dtype=first.dtype), None, None, None

@@ -1,0 +1,223 @@
+"""Tests of what an agent left in its folder: they are looked at from outside, after all of its processes have ended.
+
+What is expected never enters the place where something of the agent's runs. Files are compared here. A program of the
+agent's is run, and what it printed is compared here; expressions over its modules are computed there and their values
+come back as JSON, to be compared here. So leaving early, patching a test framework, objects that equal everything,
+handlers at the exit and files that look like verdicts have nothing to take hold of: whatever a process pretends is its
+answer, and only the right answer passes. A `script` is a test of your own that looks for itself; it must start what is
+the agent's as a process and never import it, for what is imported can end the script as it likes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from grouprl.core.errors import InputError, shortened
+from grouprl.runtimes.runtime import Runtime, inside
+from grouprl.sandbox.folder import Folder
+
+SECONDS = 10.0
+OUTPUT_KB = 256
+HARNESS = """
+import json, os, sys
+def report(out, dumps, write, asked):
+    sys.path.insert(0, os.getcwd())
+    space = {"__name__": "asked"}
+    exec(asked["imports"], space)
+    for expression in asked["expressions"]:
+        try:
+            line = dumps({"value": eval(expression, space)}, allow_nan=False)
+        except Exception as error:
+            line = dumps({"raises": type(error).__name__})
+        rest = (line + "\\n").encode()
+        while rest:
+            rest = rest[write(out, rest):]
+pipe, nothing = os.dup(1), os.open("/dev/null", os.O_WRONLY)
+asked = json.load(sys.stdin)
+for stream in (1, 2):
+    os.dup2(nothing, stream)
+report(pipe, json.dumps, os.write, asked)
+"""
+
+
+class _Check(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class FileCheck(_Check):
+    """A file of the working folder, or that there is none."""
+
+    kind: Literal["file"] = "file"
+    file: str
+    """Its path."""
+    content: str | None = None
+    """What it holds, spaces at the end of lines and empty lines at the end left aside; None: anything."""
+    mode: str | None = Field(None, pattern="^[0-7]{3}$")
+    """Its permissions, as chmod takes them; None: any."""
+    absent: bool = False
+    """Nothing may be there."""
+
+    def passes(self, folder: Folder) -> bool:
+        """Whether the folder holds the file so."""
+        entry = folder.get(inside(self.file))
+        if self.absent or entry is None:
+            return self.absent and entry is None
+        right = self.content is None or same_text(entry.content.decode(errors="replace"), self.content)
+        return entry.kind == "file" and right and self.mode in (None, f"{entry.mode:03o}")
+
+
+class NamesCheck(_Check):
+    """The names of all that a folder holds, however deep."""
+
+    kind: Literal["names"] = "names"
+    names: str
+    """The folder; "." is the working folder itself."""
+    are: tuple[str, ...]
+    """Paths inside it, folders left out."""
+
+    def passes(self, folder: Folder) -> bool:
+        """Whether the folder holds just these."""
+        head = "" if self.names == "." else f"{inside(self.names)}/"
+        found = [path.removeprefix(head) for path, e in folder.items() if e.kind != "folder" and path.startswith(head)]
+        return sorted(found) == sorted(self.are)
+
+
+class RunCheck(_Check):
+    """What a command prints that is run in the folder."""
+
+    kind: Literal["run"] = "run"
+    run: str | tuple[str, ...]
+    """A command, in words or for the shell."""
+    stdin: str = ""
+    stdout: str | None = None
+    """What it prints, spaces at the end of lines and empty lines at the end left aside; None: anything."""
+    exit_code: int | None = 0
+    """Its exit status; None: any."""
+    seconds: float = Field(SECONDS, gt=0, le=3600)
+
+    def passes_in(self, runtime: Runtime) -> bool:
+        """Whether the command, run now, does what it should."""
+        found = runtime.run(self.run, stdin=self.stdin, seconds=self.seconds, output_kb=OUTPUT_KB)
+        ended = not found.stopped and self.exit_code in (None, found.exit_code)
+        return ended and (self.stdout is None or same_text(found.stdout, self.stdout))
+
+
+class ValuesCheck(_Check):
+    """Values of expressions over the modules in the folder."""
+
+    kind: Literal["values"] = "values"
+    imports: str
+    """Python that is run before: import statements."""
+    values: tuple[tuple[str, Any], ...]
+    """Pairs of an expression and its value, as JSON; {"raises": "ValueError"} for one that raises."""
+    seconds: float = Field(SECONDS, gt=0, le=3600)
+
+    def passes_in(self, runtime: Runtime) -> bool:
+        """Whether each expression has its value."""
+        asked = {"imports": self.imports, "expressions": [expression for expression, _ in self.values]}
+        command = ["python3", "-I", "-c", HARNESS]
+        found = runtime.run(command, stdin=json.dumps(asked), seconds=self.seconds, output_kb=OUTPUT_KB)
+        lines = found.stdout.split("\n")[:-1]
+        expected = [value if _raises(value) else {"value": value} for _, value in self.values]
+        return len(lines) == len(expected) and all(map(_says, lines, expected))
+
+
+class ScriptCheck(_Check):
+    """A test of your own: it passes if the script ends with exit status 0.
+
+    It is handed over as an argument, so it is no file, and in the sandbox nothing can read it.
+    """
+
+    kind: Literal["script"] = "script"
+    script: str
+    language: Literal["python", "bash"] = "python"
+    seconds: float = Field(SECONDS, gt=0, le=3600)
+
+    def passes_in(self, runtime: Runtime) -> bool:
+        """Whether the script is content."""
+        command = ["python3", "-I", "-c"] if self.language == "python" else ["bash", "--noprofile", "--norc", "-c"]
+        found = runtime.run([*command, self.script], seconds=self.seconds, output_kb=OUTPUT_KB)
+        return found.ok and not found.stopped
+
+
+Check = FileCheck | NamesCheck | RunCheck | ValuesCheck | ScriptCheck
+
+
+def read_checks(plain: Sequence[Mapping[str, Any]], where: str = "the tests") -> tuple[Check, ...]:
+    """Return checks from plain data.
+
+    Raises:
+        InputError: one that is none, or no checks at all.
+    """
+    kinds = (FileCheck, NamesCheck, RunCheck, ValuesCheck, ScriptCheck)
+    by_key: dict[str, type[Check]] = {kind.model_fields["kind"].default: kind for kind in kinds}
+    if not plain:
+        raise InputError(f"There are no tests in {where}", "without a test nothing can be right")
+    found = []
+    for each in plain:
+        named = [name for name in by_key if isinstance(each, Mapping) and name in each]
+        if len(named) != 1:
+            raise InputError(f"A test of {where} is {shortened(each)}", f"it has one of the keys {', '.join(by_key)}")
+        try:
+            found.append(by_key[named[0]](**each))
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            rule = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise InputError(f"A test of {where} is {shortened(each)}", rule) from error
+    return tuple(found)
+
+
+def passed(checks: Sequence[Check], folder: Folder, make: Callable[[], Runtime]) -> tuple[bool, ...]:
+    """Return which checks pass on a folder; what runs for one of them runs in a fresh runtime of `make`.
+
+    Raises:
+        RuntimeLost: the runtime failed.
+    """
+    return tuple(_passed(checks, folder, make))
+
+
+def _passed(checks: Sequence[Check], folder: Folder, make: Callable[[], Runtime]) -> Iterator[bool]:
+    for check in checks:
+        if isinstance(check, FileCheck | NamesCheck):
+            yield check.passes(folder)
+            continue
+        runtime = make()
+        try:
+            runtime.start(folder)
+            yield check.passes_in(runtime)
+        finally:
+            runtime.stop()
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts have the same lines, but for spaces at their ends and empty ones at the end."""
+    return [line.rstrip() for line in one.rstrip().splitlines()] == [
+        line.rstrip() for line in other.rstrip().splitlines()
+    ]
+
+
+def same_value(one: object, other: object) -> bool:
+    """Whether two JSON values are equal; a truth value is no number, and 2 is 2.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_value, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def _says(line: str, expected: object) -> bool:
+    try:
+        return same_value(json.loads(line), json.loads(json.dumps(expected)))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _raises(value: object) -> bool:
+    return isinstance(value, dict) and list(value) == ["raises"]

@@ -1,0 +1,111 @@
+"""Weights and optimiser state that lie in parts on several processes, in files: `torch.distributed.checkpoint`.
+
+Each process writes its own parts; which numbers of which tensor they are is in the metadata, so that any other number
+of processes, or one alone, can read them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from grouprl.core.errors import RunError
+
+WEIGHTS, MEMORY = "weights/", "optimizer/"
+"""How the names of parameters, and of what the optimiser remembers (number of the parameter/name), begin."""
+DAMAGED = (CheckpointException, RuntimeError, OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError)
+
+
+def write_parts(state: Mapping[str, Tensor], folder: Path, group: object) -> None:
+    """Write this process's parts of distributed tensors, and what all have alike once; all of `group` call it.
+
+    Raises:
+        OSError: a file of any of the processes could not be written.
+    """
+    writer = FileSystemWriter(folder, single_file_per_rank=True, thread_count=1)
+    try:
+        dcp.save(dict(state), storage_writer=writer, process_group=group)
+    except CheckpointException as error:
+        raise _as_os_error(error) from error
+
+
+def read_parts(state: dict[str, Tensor], folder: Path, group: object) -> None:
+    """Fill the tensors of `state` in place, distributed ones with this process's parts; all of `group` call it.
+
+    Raises:
+        RunError: the files do not hold them.
+    """
+    try:
+        dcp.load(state, storage_reader=FileSystemReader(folder), process_group=group)
+    except DAMAGED as error:
+        raise _unreadable(folder, error) from error
+
+
+def names_and_shapes(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Return shape and type of every tensor by name.
+
+    Raises:
+        RunError: there is no metadata.
+    """
+    try:
+        found = FileSystemReader(folder).read_metadata().state_dict_metadata
+    except DAMAGED as error:
+        raise _unreadable(folder, error) from error
+    return {
+        name: (tuple(data.size), data.properties.dtype)
+        for name, data in found.items()
+        if isinstance(data, TensorStorageMetadata)
+    }
+
+
+def read_whole(folder: Path, beginning: str) -> dict[str, Tensor]:
+    """Return whole tensors by what follows `beginning` in their names, read by this process alone.
+
+    Raises:
+        RunError: the files do not hold them.
+    """
+    known = {name: each for name, each in names_and_shapes(folder).items() if name.startswith(beginning)}
+    state = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in known.items()}
+    try:
+        dcp.load(state, storage_reader=FileSystemReader(folder), no_dist=True)
+    except DAMAGED as error:
+        raise _unreadable(folder, error) from error
+    return {name.removeprefix(beginning): tensor for name, tensor in state.items()}
+
+
+def read_memory(folder: Path) -> dict[int, dict[str, Tensor]]:
+    """Return what the optimiser remembers of each parameter, whole, by the parameter's number."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in read_whole(folder, MEMORY).items():
+        number, _, what = name.partition("/")
+        found.setdefault(int(number), {})[what] = tensor
+    return found
+
+
+def _as_os_error(error: CheckpointException) -> OSError:
+    """Return what the first process that failed met; the number tells a full disk from a missing right."""
+    for rank, (met, _) in sorted(error.failures.items()):
+        if isinstance(met, OSError):
+            return OSError(met.errno, f"{os.strerror(met.errno or errno.EIO)} (rank {rank})")
+        if isinstance(met, RuntimeError):  # torch's writer of archives does not pass on why it could not write
+            return OSError(_likely(met), f"rank {rank}: {str(met).splitlines()[0]}")
+    return OSError(errno.EIO, str(error).splitlines()[0])
+
+
+def _likely(met: RuntimeError) -> int:
+    return errno.ENOSPC if "file write failed" in str(met) or "No space" in str(met) else errno.EIO
+
+
+def _unreadable(folder: Path, error: BaseException) -> RunError:
+    first = (str(error).splitlines() or [""])[0]
+    return RunError(f"{folder} does not hold the parts of a checkpoint: {type(error).__name__}: {first}")

@@ -1,0 +1,153 @@
+"""Small runs on several ranks: their configuration, and what they leave."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from grouprl.policy.tiny import char_tokenizer
+from ranks import free_port
+
+TIMING = ("seconds", "tokens_per_second", "memory_mb", "tokens_per")
+PRELOADED = [
+    *("grouprl.cli.app", "grouprl.train.loop", "grouprl.policy.sharded_optimizer", "grouprl.policy.rank_checkpoint"),
+    *("grouprl.policy.tiny", "transformers.models.gpt2.modeling_gpt2", "pyarrow.parquet", "torch.distributed.fsdp"),
+]
+REWARD = """def digits(completion, **_):
+    return min(1.0, sum(c in "0123" for c in completion) / 6)
+"""
+
+
+def save_model(folder: Path) -> Path:
+    """Write a small model that computes in float64 throughout: the norms of Llama round to float32 on their way."""
+    tokenizer = char_tokenizer("0123456789+=|- ")
+    torch.manual_seed(0)
+    size = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(tokenizer)}
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    GPT2LMHeadModel(GPT2Config(**size, **ends)).double().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_config(folder: Path, **more: Any) -> Path:
+    """Write the configuration of a run of four steps, changed by `more`, with its model and reward beside it."""
+    (folder / "score.py").write_text(REWARD)
+    if not (folder / "gpt2").is_dir():
+        save_model(folder / "gpt2")
+    config: dict[str, Any] = {
+        "task": "addition",
+        "model": {"name": str(folder / "gpt2"), "dtype": "float64"},
+        "method": "grpo@nemo_rl",
+        "reward": {"function": str(folder / "score.py:digits"), "workers": 1},
+        "steps": 4,
+        "optim": {"lr": 1e-3},
+        "warmup": {"steps": 3, "batch": 8},
+        "batch": {"prompts": 6, "group_size": 4, "minibatches": 2, "tokens_per_microbatch": 128},
+        "eval": {"every": 0, "prompts": 8, "final_prompts": 8},
+        "run": {"checkpoint_every": 2, "rank_timeout": 60},
+        "plugins": [str(Path(__file__).with_name("rank_killer.py"))],
+        **more,
+    }
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def rank_child(environment: dict[str, str], arguments: list[str], log: Path) -> None:
+    """Be one rank of a run, with its output in `log`."""
+    from grouprl.cli.app import app
+
+    os.environ.update(environment)
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    app(arguments, prog_name="grouprl")
+
+
+def on_ranks(
+    ranks: int, config: Path, folder: Path, *more: str, fault: str = "", timeout: float = 600
+) -> tuple[list[int | None], str]:
+    """Train on so many ranks, forked from a process that has imported everything; return exit codes and rank 0's words.
+
+    `fault` is one of `rank_killer`. Ranks end by themselves, whatever becomes of one of them; those that do not are
+    killed after `timeout` seconds, or a minute after rank 0.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    arguments = ["train", str(config), "--folder", str(folder), *more]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    started, logs = [], [folder.with_name(f"{folder.name}.{rank}.log") for rank in range(ranks)]
+    for rank in range(ranks):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks), "RANK_FAULT": fault}
+        process = context.Process(target=rank_child, args=({**meeting, **own}, arguments, logs[rank]))
+        process.start()
+        started.append(process)
+    started[0].join(timeout)
+    for process in started:
+        process.join(60)
+        process.kill()
+        process.join()
+    return [process.exitcode for process in started], logs[0].read_text()
+
+
+def train_on(ranks: int, config: Path, folder: Path, *more: str) -> None:
+    """Train on so many ranks; all must end well."""
+    codes, said = on_ranks(ranks, config, folder, *more)
+    assert codes == [0] * ranks, (codes, said)
+
+
+def command(config: Path, folder: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "grouprl", "train", str(config), "--folder", str(folder), *more]
+
+
+def launch(ranks: int, config: Path, folder: Path, *more: str, fault: str = "") -> tuple[int, str]:
+    """Run `grouprl launch` with a fault of `rank_killer`; return its exit code and all that it said."""
+    line = [*command(config, folder, *more)]
+    line[3:3] = ["launch", "-n", str(ranks)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "RANK_FAULT": fault}
+    found = subprocess.run(line, env=environment, text=True, capture_output=True, timeout=400)
+    return found.returncode, found.stdout + found.stderr
+
+
+def evidence(folder: Path) -> dict[str, object]:
+    """Everything a run leaves that must not depend on interruptions."""
+    rollouts = {path.name: path.read_bytes() for path in sorted((folder / "rollouts").iterdir())}
+    model = [path.read_bytes() for path in sorted((folder / "model").rglob("*.safetensors"))]
+    assert model
+    assert rollouts
+    samples = (folder / "samples.json").read_text()
+    last = max((folder / "checkpoints").glob("step-*")) / "shards"
+    parts = {path.name: path.read_bytes() for path in sorted(last.glob("*.distcp"))}
+    return {"metrics": metrics(folder), "rollouts": rollouts, "model": model, "samples": samples, "parts": parts}
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith(TIMING)} for line in lines]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(next((folder / "model").glob("*.safetensors")))
+
+
+def apart(one: Path, other: Path) -> dict[str, float]:
+    """How far apart two runs ended: their metrics, relative to 1 + the number, and their weights."""
+    rows = list(zip(metrics(one), metrics(other), strict=True))
+    assert all(mine.keys() == theirs.keys() for mine, theirs in rows)
+    pairs = [(mine[k], theirs[k]) for mine, theirs in rows for k in mine if not isinstance(mine[k], str)]
+    mine, theirs = weights(one), weights(other)
+    return {
+        "metrics": max(abs(a - b) / (1 + abs(a)) for a, b in pairs),
+        "weights": max(float((mine[k] - theirs[k]).abs().max()) for k in mine),
+        "samples": float((one / "samples.json").read_text() != (other / "samples.json").read_text()),
+    }

@@ -1,0 +1,92 @@
+"""A script for several ranks: optimiser steps of methods with different reductions, beside those of one process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+
+import torch
+
+from grouprl import method
+from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
+from grouprl.config.sections import Optim
+from grouprl.core.leading import own_rank
+from grouprl.policy.optimizers import build_optimizer
+from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.policy.ranks import Ranks, follow, leading
+from grouprl.policy.sharded import ShardedPolicy
+from grouprl.policy.sharded_optimizer import ShardedOptimizer
+from grouprl.train.update import Learner
+from ranks import TinyBuilders
+from updates import make_batch
+
+STEPS = 3
+
+
+def batch_of(policy, chosen, seed: int):
+    """A ragged batch with all that a method reads, from the policy of one process."""
+    batch = make_batch(policy, seed=seed)
+    out = policy.logp(batch.inputs, values=chosen.critic is not None)
+    rows = len(batch.reward_b)
+    extra = {"correct_b": batch.reward_b > 0, "truncated_b": torch.zeros(rows, dtype=torch.bool), "max_length": 8}
+    shift_bt = torch.where(batch.mask_bt, 0.1 * torch.sin(torch.arange(batch.mask_bt.numel())).view_as(out.logp_bt), 0)
+    entropy_bt = torch.where(batch.mask_bt, 1.0, 0.0).double()
+    values = {} if out.value_bt is None else {"value_bt": out.value_bt}
+    return batch.replace(ref_bt=out.logp_bt + shift_bt, entropy_bt=entropy_bt, **extra, **values)
+
+
+def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> dict[str, float]:
+    """Take the same steps in one process and on all ranks; return how far apart they end."""
+    chosen = method(name)
+    one = builders.one(value_head=chosen.critic is not None, engine="transformers")
+    sharded = ShardedPolicy(ranks, builders.with_head(chosen.critic is not None))
+    make = partial(build_optimizer, optim, lr=1e-2, weight_decay=0.01 if optim.name != "rprop" else 0.0)
+    learners = [
+        Learner(policy, optimizer, chosen, parts=2, grad_clip=0.05, seed=5)
+        for policy, optimizer in (
+            (one, make(one.parameters())),
+            (sharded, ShardedOptimizer(sharded, make, optim.name)),
+        )
+    ]
+    start = {name: tensor + 0.01 for name, tensor in one.trainable_state().items()}  # adapters begin at zero
+    one.load_trainable_state(start)
+    sharded.load_trainable_state(start)
+    apart = {"metrics": 0.0}
+    for seed in range(STEPS):
+        prepared = chosen.compute_advantages(batch_of(one, chosen, seed))
+        for steps in zip(*(learner.steps(prepared) for learner in learners), strict=True):
+            mine, theirs = (learner.take(step) for learner, step in zip(learners, steps, strict=True))
+            assert mine.keys() == theirs.keys()
+            apart["metrics"] = max(apart["metrics"], *(abs(mine[k] - theirs[k]) / (1 + abs(mine[k])) for k in mine))
+    ratio = update_ratio(learners[0].optimizer)
+    if ratio is not None:
+        apart["update_ratio"] = abs(ratio - (ratio_of_squares(learners[1].optimizer.measured(update_squares)) or 0))
+    end, found = one.trainable_state(), sharded.trainable_state()
+    apart["weights"] = max(float((end[k] - found[k]).abs().max()) for k in end)
+    apart["moved"] = max(float((end[k] - start[k]).abs().max()) for k in end)
+    tokens = make_batch(one).inputs
+    apart["logp"] = float((one.logp(tokens).logp_bt - sharded.logp(tokens).logp_bt).abs().max())
+    apart["whole"] = float((one.logp(tokens).logp_bt - sharded.whole.logp(tokens).logp_bt).abs().max())
+    return apart
+
+
+def main(names: list[str]) -> None:
+    """Print, as JSON, how far apart each `method`, `method+lora`, `method+anew` or `method:optimiser` ends."""
+    if own_rank():
+        return follow()
+    with leading() as ranks:
+        ranks.begin(60.0)
+        found = {}
+        for name in names:
+            plain, _, optimiser = name.partition(":")
+            plain, _, more = plain.partition("+")
+            anew = PassSettings(checkpointing="on") if more == "anew" else AUTO
+            builders = TinyBuilders(lora=(("r", 4),) if more == "lora" else None, passes=anew)
+            found[name] = compare(ranks, plain, Optim(name=optimiser or "adamw"), builders)
+        print(json.dumps({"ranks": ranks.count, "found": found}))
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
