@@ -82,11 +82,6 @@ class Verifiers(OptionTask):
         self._facts = {"grouped": game.grouped, "turns": game.turns, "kind": type(game.env).__name__}
         self._expert = None if self.expert is None else import_object(self.expert, "expert")
 
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        """Take up the state in another process, and load the environment there, before any clock runs."""
-        super().__setstate__(state)
-        self._load()
-
     def _load(self) -> Loaded:
         return loaded(self.id, self.args, self.settings, self.success)
 
