@@ -93,7 +93,7 @@ class ProgramEnvironment:
         self._begun = False
         shown = self._wait()
         if shown is None:
-            what = self._account("The program ended without asking the model")
+            what = self._account("The program ended without a request to the model")
             raise InputError(what, "it is trained on its requests")
         return shown
 
@@ -263,7 +263,7 @@ class ProcessEndpoint:
         """Let the policy answer. Raises Refusal for what cannot be trained, and for keys of episodes that are over."""
         session = self.sessions.get(key)
         if session is None:
-            raise Refusal("No episode has this API key; the one that the program was given ends with it", status=401)
+            raise Refusal("No episode has this API key: a program's key ends with its episode", status=401)
         if request.n > 1:
             raise Refusal("n is 1 while the policy is trained: an episode is one path", "n")
         for name in ("logprobs", "return_token_ids"):

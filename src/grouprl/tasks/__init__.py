@@ -4,6 +4,7 @@ from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.alfworld import AlfWorld
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.browser import BrowserTask
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
@@ -61,6 +62,7 @@ __all__ = [
     "Addition",
     "AdventureTask",
     "AlfWorld",
+    "BrowserTask",
     "CalculatorTask",
     "Chain",
     "Chart",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 import string
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.core.errors import suggest
-from grouprl.envs.terminal import PROMPT, SYSTEM, Shell
-from grouprl.records.examples import Example
+from grouprl.envs.terminal import PROMPT, SYSTEM, Shell, solved_task
+from grouprl.records.examples import Example, Message
 from grouprl.rewards import KnownExample
-from grouprl.runtimes import SandboxRuntime
+from grouprl.runtimes import Runtime, runtime_named
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -39,9 +39,18 @@ class ShellTask(EnvironmentTask):
     form: str = Field("auto", description="how calls of tools are written; see the task 'tools'")
     system: str = Field(SYSTEM, description="what a policy with a chat template is told first")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
+    runtime: str = Field(
+        "sandbox", description="where commands run: sandbox, docker:<image>, podman:<image> or ssh:<host>"
+    )
     sandbox: SandboxSettings = Field(
         SandboxSettings(seconds=5), description="limits of a command, and the lowest level that will do"
     )
+
+    @field_validator("runtime")
+    @classmethod
+    def _known_runtime(cls, runtime: str) -> str:
+        runtime_named(runtime, SandboxSettings())
+        return runtime
 
     @property
     def max_turns(self) -> int:
@@ -60,15 +69,19 @@ class ShellTask(EnvironmentTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether commands may take long: then episodes wait in workers, side by side."""
-        return False
+        """Whether commands run elsewhere: then episodes wait in workers, side by side."""
+        return self.runtime != "sandbox"
 
     def environment(self) -> Shell | ShellTools:
         """Return a fresh episode."""
         settings: dict[str, Any] = {"seconds": self.sandbox.seconds, "shown": self.shown, "noise": self.noise}
         if self.actions == "tools":
             return ShellTools(self._runtime, self.turns, form=self.form, **settings)
-        return Shell(self._runtime, self.turns, system=self.system, **settings)
+        return Shell(self._runtime, self.turns, system=self.system, before=self.shown_first(), **settings)
+
+    def shown_first(self) -> tuple[Message, ...]:
+        """Return messages that a policy with a chat template is shown before the prompt."""
+        return ()
 
     def solve(self, example: Example) -> str:
         """Return the commands, or the calls, one per line, and 'done'."""
@@ -91,8 +104,8 @@ class ShellTask(EnvironmentTask):
             )
         )
 
-    def _runtime(self) -> SandboxRuntime:
-        return SandboxRuntime(self.sandbox)
+    def _runtime(self) -> Runtime:
+        return runtime_named(self.runtime, self.sandbox)()
 
 
 @register_task("terminal")
@@ -118,6 +131,15 @@ class TerminalTask(ShellTask):
 
     kinds: tuple[str, ...] = Field(EASY, min_length=1, description=f"kinds of jobs: {', '.join(KINDS)}")
     lines: int = Field(5, ge=2, le=200, description="about how many lines a file has")
+    solved: int = Field(
+        0, ge=0, le=16, description="solved jobs that a policy with a chat template is shown first; not with tools"
+    )
+
+    @model_validator(mode="after")
+    def _solved_with_commands(self) -> Self:
+        if self.solved and self.actions == "tools":
+            raise ValueError(f"solved is {self.solved} and actions is tools. Solved jobs are shown as commands")
+        return self
 
     @field_validator("kinds")
     @classmethod
@@ -126,6 +148,14 @@ class TerminalTask(ShellTask):
             if kind not in KINDS:
                 raise ValueError(f"there is no kind '{kind}'. {suggest(kind, KINDS)}")
         return kinds
+
+    def shown_first(self) -> tuple[Message, ...]:
+        """Return solved jobs, of a stream of their own, the kinds in turn."""
+        jobs = [
+            KINDS[self.kinds[number % len(self.kinds)]](random.Random(f"solved {number}"), self.lines)
+            for number in range(self.solved)
+        ]
+        return tuple(message for job in jobs for message in solved_task(job.words, job.columns()["solution"]))
 
     def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a job of one of the kinds."""
