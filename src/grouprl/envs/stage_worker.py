@@ -104,11 +104,17 @@ class _Together:
             loop.call_soon_threadsafe(inbox.put_nowait, None)
 
         threading.Thread(target=listen, daemon=True).start()
-        under_way: set[asyncio.Task[None]] = set()
+        latest: dict[int, asyncio.Task[None]] = {}
         while (call := await inbox.get()) is not None:
-            task = loop.create_task(self._answer(*call))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
+            episode = call[2]
+            task = latest[episode] = loop.create_task(self._in_turn(latest.get(episode), *call))
+            task.add_done_callback(lambda ended, of=episode: latest.pop(of) if latest.get(of) is ended else None)
+
+    async def _in_turn(self, before: asyncio.Task[None] | None, *call: Any) -> None:
+        """Answer a call when the one before it of the same episode is answered: replayed calls come all at once."""
+        if before is not None:
+            await asyncio.wait([before])
+        await self._answer(*call)
 
     async def _answer(self, number: int, method: str, episode: int, arguments: tuple[Any, ...]) -> None:
         RUNNING.set(number)
