@@ -411,6 +411,11 @@ def test_a_server_that_dies_is_replaced(policy: Tiny, tmp_path: Path) -> None:
     assert engine.sample(REQUESTS).actions == whole.actions
     os.killpg(process.pid, signal.SIGKILL)
     assert engine.sample(REQUESTS).actions == whole.actions
+    before = process.pid
+    os.killpg(process.pid, signal.SIGKILL)
+    engine.publish(1, policy)
+    assert set(engine.sample(REQUESTS).version_bt[:, 0].tolist()) == {1}
+    assert process.pid != before
     engine.close()
     assert not process.alive
 
