@@ -217,7 +217,7 @@ def _folder(path: Path) -> list[Path] | None:
         return None
 
 
-def _apply(data: dict[str, Any], change: str) -> None:
+def _apply(data: dict[str, object], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key:
         raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")
@@ -227,6 +227,8 @@ def _apply(data: dict[str, Any], change: str) -> None:
     node: Any = data
     for depth, name in enumerate(path):
         child = node.get(name)
+        if child is None and depth == 0 and name == "method":
+            child = Config.model_fields["method"].default  # its settings are changed, not those of no method
         if isinstance(child, str) and depth == 0 and name in ("method", "model", "task"):
             child = {"name": child}
         node[name] = child = {} if child is None else child

@@ -16,7 +16,7 @@ WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 """Numbers such as 1e-3, which YAML 1.1 reads as text."""
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """Refuse true and false, which Python treats as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError(f"{str(value).lower()} stands where a number is expected")
@@ -28,6 +28,8 @@ Float = Annotated[float, pydantic.BeforeValidator(_number)]
 WrittenCount = Annotated[Int, Field(ge=1, le=10**9)]
 WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
+Workers = Annotated[Int, Field(ge=0, le=1024)]
+"""Processes; more would only crowd a machine out."""
 WrittenPositive = Annotated[Float, Field(gt=0)]
 WrittenNonNegative = Annotated[Float, Field(ge=0)]
 WrittenShare = Annotated[Float, Field(ge=0, le=1)]
@@ -247,7 +249,7 @@ class Sampling(Section):
     """Sample from the most likely tokens that hold this much probability; 1: from all."""
     top_k: WrittenWhole = 0
     """Sample from so many most likely tokens; 0: from all."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
     """Where the chat template rewrites what was said in earlier turns, judged per episode: count the episode as failed,
@@ -365,7 +367,7 @@ class Reward(Section):
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
     run. Prompts whose environment hung, ended its process or failed on every episode are set aside and do not count,
     unless this is 0; most of the last 64 prompts failing so stop the run."""
-    workers: WrittenWhole | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
     once; what it prints is shown only when it fails."""
@@ -385,13 +387,15 @@ class Reward(Section):
     def _one_source(self) -> Reward:
         if self.function is not None and self.judge is not None:
             raise ValueError("function and judge both say what a completion is worth: leave one of them out")
+        if self.function is not None and not self.function:
+            raise ValueError("an empty function names no reward: leave it out for the task's own, or name one")
         return self
 
 
 class Acting(Section):
     """Where the environments of a task act, and how long they may take."""
 
-    workers: WrittenWhole | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
     clock. `auto`: one per core for environments of yours and of other packages, more while they wait instead of
     computing, and none for this package's, which always return."""
@@ -416,7 +420,7 @@ class Run(Section):
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
     for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
-    threads: WrittenCount | Literal["auto"] = "auto"
+    threads: Annotated[Int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0
     """How many steps completions may be sampled ahead of their update, in a process of their own. 0: sampling and

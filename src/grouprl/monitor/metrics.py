@@ -223,7 +223,7 @@ def _versions(samples: ScoredSamples) -> list[list[int] | None]:
     return [row[:size].tolist() for row, size in zip(version_bt, sizes, strict=True)]
 
 
-def _episode_columns(samples: ScoredSamples) -> dict[str, Any]:
+def _episode_columns(samples: ScoredSamples) -> dict[str, object]:
     """Columns of who acted and how it ended; null for rows that are not episodes."""
     records = samples.records
     if records is None:

@@ -22,7 +22,7 @@ VLLM = "vllm"
 """The name of the engine of vLLM's servers."""
 IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine"}
 """Engines of this package that are imported when a run names them."""
-ENGINES: dict[str, Callable[..., Engine[Any, Any]]] = {}
+ENGINES: dict[str, Callable[..., Engine[object, object]]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
 M = TypeVar("M", bound=Callable[..., Any])
@@ -73,7 +73,7 @@ class ChosenEngine:
         """Whether it is known beforehand that its log-probs are the trainer's: its class says `exact = True`."""
         return getattr(self.make, "exact", False) is True
 
-    def __call__(self, policy: Any) -> Engine[Any, Any]:
+    def __call__(self, policy: object) -> Engine[Any, Any]:
         """Return the engine for `policy`.
 
         Raises:
@@ -103,7 +103,7 @@ class ChosenEngine:
         return found
 
 
-def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
+def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
     """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
 
     Raises:
@@ -125,24 +125,24 @@ def chosen_engine(name: str, settings: Mapping[str, Any]) -> ChosenEngine:
     return ChosenEngine(name, make, settings)
 
 
-def close_engine(sampler: Any) -> None:
+def close_engine(sampler: object) -> None:
     """End what an engine runs, where it runs anything: it then has a method `close`, which may be called twice."""
     if callable(close := getattr(sampler, "close", None)):
         close()
 
 
-def engine_metrics(sampler: Any) -> dict[str, float]:
+def engine_metrics(sampler: object) -> dict[str, float]:
     """Return what an engine measured at its last exchange of weights; empty for one that measures nothing."""
     return dict(measured()) if callable(measured := getattr(sampler, "metrics", None)) else {}
 
 
-def tell_engine(sampler: Any, say: Callable[[str], None]) -> None:
+def tell_engine(sampler: object, say: Callable[[str], None]) -> None:
     """Let an engine that has something to say (`say`) show its sentences to the user."""
     if hasattr(sampler, "say"):
         sampler.say = say
 
 
-def _check_settings(name: str, make: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+def _check_settings(name: str, make: Callable[..., object], settings: Mapping[str, object]) -> None:
     try:
         inspect.signature(make).bind(None, **settings)
     except TypeError as error:

@@ -13,6 +13,7 @@ from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Example, Message
+from grouprl.records.scores import LARGEST, RULE
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 
@@ -330,8 +331,8 @@ class Episode:
             return None
         rewards = [(self.acting.agent, step.reward), *step.rewards.items()]
         for agent, reward in rewards:
-            if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-                self.fail(f"step() returned the reward {reward!r}, not a finite number")
+            if not isinstance(reward, numbers.Real) or not abs(reward) <= LARGEST:
+                self.fail(f"step() returned the reward {reward!r}, {RULE}")
                 return None
             if agent not in self.agents:
                 self._fail_unknown(agent)
@@ -344,7 +345,7 @@ class Episode:
         else:
             self._waiting[agent] = self._waiting.get(agent, 0.0) + reward
 
-    def _fits(self, value: Any, kind: type, what: str) -> bool:
+    def _fits(self, value: object, kind: type, what: str) -> bool:
         """Tell whether `value` is of the required kind, its texts included; else the episode is over."""
         if isinstance(value, Failure):
             self.fail_as(value)
@@ -359,7 +360,7 @@ class Episode:
             self._fail_unknown(value.agent)
         return self.failure is None
 
-    def _fail_unknown(self, agent: Any) -> None:
+    def _fail_unknown(self, agent: object) -> None:
         known = ", ".join(map(repr, self.agents))
         self.fail(f"it names the agent {agent!r}; the task's agents are {known}. Name it in the task's `agents`")
 

@@ -37,7 +37,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import StepRollout, collect_rollout, entropy_of, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
-from grouprl.protocols import SpreadPolicy
+from grouprl.protocols import SpreadOptimizer
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.engines import engine_metrics, tell_engine
@@ -336,7 +336,7 @@ def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
     assert session.optimizer is not None
     if not metrics["grad_norm"] > 0:
         return {}
-    if isinstance(session.policy, SpreadPolicy):
+    if isinstance(session.optimizer, SpreadOptimizer):
         pieces = [each for each in session.optimizer.measured(update_squares) if each is not None]
         ratio = ratio_of_squares(pieces) if pieces else None
     else:

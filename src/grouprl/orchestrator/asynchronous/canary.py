@@ -81,7 +81,7 @@ class Canary:
             raise RunError(
                 f"sampler and trainer disagree on the canary by {gap:.3g} nats at version {report.version} (up to "
                 f"{self.limit:g} is rounding): it does not sample with the weights it holds. Continue with "
-                "--resume; if it comes again, model.engine transformers rules out the fast decoder"
+                f"--resume; if it happens again, model.engine transformers rules out the fast decoder"
             )
         return gap
 
