@@ -461,6 +461,7 @@ def test_a_plan_says_who_samples() -> None:
         ({"command": ["no-such-vllm"]}, {}, "there is no such program"),
         ({"addresses": ["http://127.0.0.1:9"]}, {}, "does not answer"),
         ({"command": [sys.executable]}, {"method": "hapo"}, "Take sampling.engine local"),
+        ({"command": [sys.executable]}, {}, "heads of 8 dimensions"),
     ],
 )
 def test_a_plan_refuses_what_cannot_work(vllm: dict[str, Any], more: dict[str, Any], words: str) -> None:
