@@ -142,9 +142,12 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 @pytest.fixture
 def task(request: pytest.FixtureRequest, specs: Callable[[str], Any]) -> Task:
     try:
-        return load_task(specs(request.param), seed=3)
+        made = load_task(specs(request.param), seed=3)
+        if made.environment() is not None:
+            made.environment().close()
     except MissingExtra as error:
         pytest.skip(str(error))
+    return made
 
 
 EVERY = pytest.mark.parametrize("task", [*PLAIN, *sorted(KINDS)], indirect=True)
@@ -239,7 +242,10 @@ def test_a_plan_says_what_a_run_on_it_does(name: str) -> None:
     """Nothing but a sentence may rule a run out: whatever a task is, planning it ends."""
     tiny = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 4096}}
     settings = {"model": tiny, "batch": {"prompts": 2, "group_size": 2}, "steps": 1, "reward": {"self_test": False}}
-    found = plan(parse_config({"task": name, **settings}))
+    try:
+        found = plan(parse_config({"task": name, **settings}))
+    except MissingExtra as error:
+        pytest.skip(str(error))
     assert found.task == name
     assert found.example
     assert found.batch.completions == 4

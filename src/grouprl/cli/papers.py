@@ -28,7 +28,7 @@ def papers_command(
     ] = None,
     scope: Annotated[str, typer.Option(help="Only core, recipe, adjacent or outside.")] = "",
     status: Annotated[str, typer.Option(help="Only entry, recipe, part, planned, adjacent or outside.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Search the literature: what implements each paper, and what is missing.
 

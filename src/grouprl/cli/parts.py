@@ -28,7 +28,7 @@ def parts_command(
         list[str] | None,
         typer.Option(metavar="FILE", help="A file or module of yours to import; repeat for more."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """List the parts that methods are composed of, or explain one: settings, formula, what it reads.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -196,7 +196,7 @@ def _table(settings: Iterable[Setting]) -> Table:
     return table
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """Write a value as it is written in YAML."""
     if isinstance(value, tuple | list | dict):
         plain = list(value) if isinstance(value, tuple) else value

@@ -48,7 +48,7 @@ def train_command(
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time of some steps goes.")] = False,
     profile_steps: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Steps that are profiled, after the first two.")
+        int, typer.Option(min=1, metavar="N", help="How many steps to profile, after the first two.")
     ] = 5,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when it has ended, and no progress.")
@@ -133,7 +133,7 @@ def leading_ranks() -> Iterator[None]:
 
 
 def recipes_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 import warnings
@@ -76,6 +75,8 @@ def load_announced() -> None:
     if _announced:
         return
     _announced.append(ENTRY_POINTS)
+    import importlib.metadata  # slow to import, and listings do without
+
     for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
             with imported_in_time(each.value):

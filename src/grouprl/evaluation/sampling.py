@@ -23,6 +23,7 @@ from grouprl.rewards.judge import GroupPlace, placed
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episode_rows import environments, score_outcomes, with_function
 from grouprl.rollout.episodes import Episodes, Start, play
+from grouprl.rollout.group_scores import with_group_scores
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import likeliest, scores_of
 from grouprl.rollout.turn_text import History
@@ -181,8 +182,9 @@ class Examiner:
         lengths: list[int] = []
         truncated: list[bool] = []
         for at in range(0, len(starts), self.batch_rows):
-            episodes = self._episodes(make, starts[at : at + self.batch_rows], greedy)
             part = starts[at : at + self.batch_rows]
+            groups = [(at + i) // each for i in range(len(part))]
+            episodes = with_group_scores(self.task, self._episodes(make, part, greedy), part, groups)
             ids = [f"{start.example.id}#{(at + i) % each}" for i, start in enumerate(part)]
             stated = score_outcomes(episodes, ids, self.correct_at)
             if self.added is not None:

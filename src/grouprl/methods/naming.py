@@ -16,7 +16,7 @@ from grouprl.methods.card import Card
 from grouprl.methods.registry import CATALOGUE, Entry, find
 
 
-def read_names(spec: Any) -> tuple[str, Entry | None, dict[str, Any]]:
+def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
     """Split a specification into (display name or '', base entry or None, the other keys)."""
     if not isinstance(spec, Mapping) or not spec:
         raise InputError(f"method: {spec!r}", "a method is a catalogue name or a mapping", "Example: method: grpo")

@@ -95,7 +95,7 @@ def _settings(part: type[Part]) -> list[dict[str, Any]]:
     return rows
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     if field.default is not dataclasses.MISSING:
         return field.default
     return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()

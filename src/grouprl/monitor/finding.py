@@ -30,7 +30,7 @@ class Finding:
     persists: bool = True
     """Whether it still holds at the last record."""
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, object]:
         """Return the finding as a JSON-ready dictionary (the rows of `health.json`)."""
         return asdict(self)
 

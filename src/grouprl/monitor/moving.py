@@ -35,7 +35,7 @@ def stands_still(past: History, facts: HealthFacts) -> Finding | None:
     ratio = past.peak("update_ratio")
     size = f" (largest optimiser step: {ratio:.1g} of the weights)" if ratio else ""
     remedy = "Raise optim.lr: grouprl plan names the usual one for this kind of model. Or train for more steps."
-    return Finding("stands_still", "warning", f"{words}: the policy stands still{size}.", remedy)
+    return Finding("stands_still", "warning", f"{words}: the policy hardly moves{size}.", remedy)
 
 
 def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
@@ -82,7 +82,7 @@ def _interval(record: Mapping[str, Any], name: str) -> str:
     return f"{record[name]:.3f} [{record[f'{name}_low']:.3f}, {record[f'{name}_high']:.3f}]"
 
 
-def _comparable(evaluations: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+def _comparable(evaluations: Sequence[Mapping[str, object]]) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
     """Return the first evaluation on as many prompts as the last one, and the last one; None if that is the same."""
     if not evaluations or _measure(evaluations[-1]) == "":
         return None
@@ -104,7 +104,7 @@ def _same(evaluations: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
     return None
 
 
-def _figures(record: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(record: Mapping[str, object]) -> dict[str, Any]:
     names = ("eval/greedy", "eval/pass@", "eval/reward")
     return {name: value for name, value in record.items() if name.startswith(names)}
 
@@ -114,7 +114,7 @@ def _perfect(record: Mapping[str, Any]) -> bool:
     return min(record.get("eval/greedy", 1.0), record.get("eval/pass@1", 1.0)) == 1.0
 
 
-def _measure(record: Mapping[str, Any]) -> str:
+def _measure(record: Mapping[str, object]) -> str:
     """Return the figure by which an evaluation is judged: the mean reward, or else correct completions; "" without."""
     return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
 

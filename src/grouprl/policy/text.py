@@ -76,7 +76,7 @@ def decode_all(tokenizer: Any, rows: Sequence[Sequence[int]], eos_ids: Collectio
     return list(tokenizer.batch_decode(content, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
+def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
     """Return what the chat template makes of messages, up to where the assistant begins to write.
 
     What the template does not show (tools, their results, roles) is carried in the prompt (`ChatTemplate`).

@@ -183,7 +183,7 @@ def _refuse_weights(weights: Mapping[str, float] | None) -> None:
         raise InputError("A combined reward got weights", "its parts carry their weights", "Set them in combine().")
 
 
-def _check(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
     """Return the verdict that a returned value states; an object that cannot even be looked at is a bad value."""
     try:
         return _read(value, reward, weights, correct_at)
@@ -245,7 +245,7 @@ def _summed(total: float, components: dict[str, float], correct: bool, graded: b
     return Verdict("ok", total, components, correct, graded=graded)
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     """Return the float in a Python, numpy or torch scalar; None if there is none, or one that cannot be a reward."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
@@ -258,7 +258,7 @@ def _number(value: Any) -> float | None:
     return number if abs(number) <= LARGEST else None
 
 
-def _complaint(key: Any, value: Any, in_dict: bool) -> str:
+def _complaint(key: object, value: object, in_dict: bool) -> str:
     where = f"the reward's component {key!r} is" if in_dict else "the reward returned"
     shown = repr(value)[:60]
     return f"{where} {shown} ({type(value).__name__}), {RULE}"

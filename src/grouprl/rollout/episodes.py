@@ -194,7 +194,7 @@ class TurnSampling:
         )
 
 
-def score_type(policy: Any) -> torch.dtype:
+def score_type(policy: object) -> torch.dtype:
     """Return the type of a policy's log-probs."""
     kind: torch.dtype = getattr(policy, "score_dtype", torch.float32)
     return kind
@@ -237,7 +237,7 @@ def demonstrate(
         return laid_out(end, score_type(policy), episodes)
 
 
-def _check_demonstration(episode: Episode, act: Any) -> None:
+def _check_demonstration(episode: Episode, act: object) -> None:
     if isinstance(act, Failure):
         episode.fail_as(act)
     elif not isinstance(act, str):
@@ -324,7 +324,7 @@ def _versions(versions: Sequence[Sequence[int]], width: int) -> torch.Tensor | N
     return torch.tensor([_padded(row, width, NO_VERSION) for row in versions], dtype=torch.int64)
 
 
-def _padded(values: Sequence[Any], width: int, fill: Any) -> list[Any]:
+def _padded(values: Sequence[object], width: int, fill: object) -> list[Any]:
     return [*values, *[fill] * (width - len(values))]
 
 

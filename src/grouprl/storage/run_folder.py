@@ -70,7 +70,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: object) -> None:
     """Write JSON atomically; NaN is refused."""
     write_text(path, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
@@ -148,13 +148,13 @@ class RunFolder:
             raise InputError(f"{path} is not a run folder", "a run folder holds config.yaml", "Check the path")
         return run
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
+    def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add one line to metrics.jsonl."""
         line = json.dumps(record, allow_nan=False) + "\n"
         with in_words(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(line)
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[dict[str, object]]:
         """All whole lines of metrics.jsonl that are records; damaged ones are left out, as nothing depends on a log."""
         if not self.metrics.is_file():
             return []
@@ -255,7 +255,7 @@ def free_folder(path: Path) -> Path:
 
 
 def _in_words(code: int | None, error: Exception, path: Path) -> RunError:
-    safe = "Everything written before is whole"
+    safe = "Everything written before is intact"
     if code in FULL:
         return RunError(
             f"the disk is full: {path} could not be written ({error}). {safe}; free some space and continue with "

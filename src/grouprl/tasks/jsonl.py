@@ -34,7 +34,7 @@ class Jsonl(RowTask):
     @property
     def description(self) -> str:
         """Where the prompts come from."""
-        return f"Questions from the file {self.path}."
+        return f"Prompts from the file {self.path}."
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the files' lines."""
@@ -106,7 +106,7 @@ def _parse(text: str) -> Any:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -115,7 +115,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 

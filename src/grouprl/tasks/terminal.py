@@ -13,7 +13,7 @@ from grouprl.core.errors import suggest
 from grouprl.envs.terminal import PROMPT, SYSTEM, Shell, solved_task
 from grouprl.records.examples import Example, Message
 from grouprl.rewards import KnownExample
-from grouprl.runtimes import SandboxRuntime
+from grouprl.runtimes import Runtime, runtime_named
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -39,9 +39,18 @@ class ShellTask(EnvironmentTask):
     form: str = Field("auto", description="how calls of tools are written; see the task 'tools'")
     system: str = Field(SYSTEM, description="what a policy with a chat template is told first")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
+    runtime: str = Field(
+        "sandbox", description="where commands run: sandbox, docker:<image>, podman:<image> or ssh:<host>"
+    )
     sandbox: SandboxSettings = Field(
         SandboxSettings(seconds=5), description="limits of a command, and the lowest level that will do"
     )
+
+    @field_validator("runtime")
+    @classmethod
+    def _known_runtime(cls, runtime: str) -> str:
+        runtime_named(runtime, SandboxSettings())
+        return runtime
 
     @property
     def max_turns(self) -> int:
@@ -60,8 +69,8 @@ class ShellTask(EnvironmentTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether commands may take long: then episodes wait in workers, side by side."""
-        return False
+        """Whether commands run elsewhere: then episodes wait in workers, side by side."""
+        return self.runtime != "sandbox"
 
     def environment(self) -> Shell | ShellTools:
         """Return a fresh episode."""
@@ -95,8 +104,8 @@ class ShellTask(EnvironmentTask):
             )
         )
 
-    def _runtime(self) -> SandboxRuntime:
-        return SandboxRuntime(self.sandbox)
+    def _runtime(self) -> Runtime:
+        return runtime_named(self.runtime, self.sandbox)()
 
 
 @register_task("terminal")

@@ -36,6 +36,7 @@ from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Engine, Policy, Scorer, SpreadPolicy
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
+from grouprl.rollout.engines import close_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import PARTS, Checkpoint, newest, prune, save_checkpoint, whole_parameters
@@ -162,6 +163,7 @@ class Session:
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
         self.context.sample_source.close()
+        close_engine(self.sampler)
         close_reward(self.reward)
         self.collector.close()
 
@@ -199,7 +201,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     lock, ours = FolderLock(run), False
     try:
         if run.config.is_file():
-            raise InputError(f"the run folder {folder} was begun by another process just now")
+            raise InputError(f"the run folder {folder} has just been started by another process")
         ours = True
         settings = config.dump()
         facts = {
