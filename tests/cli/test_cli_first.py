@@ -192,7 +192,7 @@ DATA = [
     ("export", "RUN", "MODEL"),
 ]
 ELSEWHERE = {("train",), ("launch",), ("serve",), ()}
-"""Tested on their own: what trains the run of these tests, alone or on several processes (it prints what `train` prints),
+"""Tested on their own: what trains the run of these tests, alone or on several processes (with the same lines),
 what serves until it is stopped, and the group of all."""
 NOTHING_FOUND = 1
 """Exit code of `laws` where a run is too short for any, and of the checks where they find something."""
