@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grouprl.core.errors import GrouprlError, InputError
 from grouprl.config.sections import Model
+from grouprl.core.errors import GrouprlError, InputError
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
