@@ -93,8 +93,8 @@ def _heads(model: Model) -> Iterator[str]:
     size = model.tiny.hidden // model.tiny.heads
     if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
         yield (
-            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it has "
-            f"{', '.join(map(str, HEADS))}"
+            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it "
+            f"has {', '.join(map(str, HEADS))}"
         )
 
 

@@ -233,7 +233,7 @@ class VllmEngine:
             count = len(sampled.ids)
             logp_bt[row, :count] = np.minimum(sampled.logp, 0.0)
             versions = [version_of(label, self.run) for label in sampled.labels] or [self.version] * count
-            version_bt[row, :count] = versions
+            version_bt[row, :count] = np.array([NO_VERSION if each is None else each for each in versions])
         known = bool((version_bt != NO_VERSION).any())
         return Samples(
             actions=tuple(sampled.ids for sampled in found),
