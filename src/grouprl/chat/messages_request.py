@@ -45,7 +45,8 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
     found = {name: wanted[name] for name in SHARED if name in wanted}
     if "stop_sequences" in wanted:
         found["stop"] = wanted["stop_sequences"]
-    found["response_format"] = wanted.get("output_config", {}).get("format")
+    written = wanted.get("output_config")
+    found["response_format"] = written.get("format") if isinstance(written, dict) else None
     found["tools"] = list(_tools(wanted.get("tools", [])))
     system = _text(wanted.get("system", ""), "system")
     found["messages"] = [*([{"role": "system", "content": system}] if system else []), *_messages(wanted)]

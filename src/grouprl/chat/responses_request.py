@@ -68,7 +68,8 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
     if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
         raise Refusal(f"include = {shortened(include)}; it is a list of names", "include")
     found["logprobs"] = LOGPROBS in include or bool(found.get("top_logprobs"))
-    found["response_format"] = wanted.get("text", {}).get("format")
+    written = wanted.get("text")
+    found["response_format"] = written.get("format") if isinstance(written, dict) else None
     found["tools"] = _tools(wanted.get("tools", []))
     found["messages"] = [*_instructions(wanted), *_messages(wanted.get("input"))]
     return found

@@ -196,7 +196,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
     policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
-    engine = chosen_engine(config.sampling.engine, config.sampling.engine_settings)
+    engine = chosen_engine(config.sampling.engine, config.sampling.arguments)
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,6 +75,9 @@ def serve_command(
     tool_calls: CallSyntaxName = None,
     history: HistoryRule = "append",
     device: ModelDevice = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
+    ] = False,
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
 
@@ -123,7 +127,11 @@ def serve_command(
             Console(stderr=True).print(
                 "Anybody who reaches this port may send requests: --api-key admits only those with a key"
             )
-        Console().print(f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+        if as_json:
+            print(json.dumps({"model": service.model, "url": endpoint.url}), flush=True)
+        else:
+            words = f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)"
+            Console().print(words, highlight=False, soft_wrap=True)
         while True:
             time.sleep(3600)
     finally:

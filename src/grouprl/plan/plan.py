@@ -45,6 +45,7 @@ from grouprl.plan.passes import (
     precision_notes,
     precision_of,
 )
+from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.sizes import LOOKED_AT, first_examples, lengths_of, needed_by
 from grouprl.policy.call_syntax import call_syntax
@@ -173,16 +174,18 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),
             *judge_refusals(config, method),
+            *server_refusals(run, lengths.longest + lengths.behind),
             *lengths.refusals,
             *needed.refusals,
             *pass_refusals(config, model),
         ),
-        idle=(*without_effect(config, method, facts), *judge_idle(config)),
+        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run)),
         notes=(
             *(*_notes(run, model), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
             *judge_notes(config, environment=facts.environment),
+            *server_notes(run),
             *(*lengths.notes, *needed.notes),
         ),
         actions=task.spaces is not None,
@@ -279,8 +282,10 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         )
     if config.model.lora is not None and kind_of_model(config.model) == "tiny":
         yield (
-            "model.lora on tiny trains adapters of weights that stay as they were initialised: in docs/findings.md no "
-            "learning rate from 1e-4 to 0.03 taught such a model. Leave model.lora out, or name a trained model"
+            "model.lora on tiny trains adapters of weights that stay as they were initialised: the output layer among "
+            "them, whose weights are so small that no token can ever be likely (docs/findings.md: nothing is learned "
+            "at any rank or rate). Warm up every weight first (steps: 0, without model.lora), then put adapters on "
+            "that run's folder `model`: there they learn at optim.lr 1e-3"
         )
     if config.model.lora is not None and config.model.lora.dropout:
         yield (

@@ -201,7 +201,7 @@ class ServedRows:
             return None
         branch = _branch(talk)
         turn = Turn(0, "", self.policy.decode(list(sampled.ids)))
-        branch.append_action(turn, [], [], [], own=True)
+        branch.append_action(turn, [], [], [], own=True, versions=[])
         branch.turns, branch.ids = [turn], list(sampled.ids[-1:])
         return branch
 

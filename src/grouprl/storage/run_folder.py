@@ -229,6 +229,14 @@ def digest(path: Path, size: int | None = None) -> str:
     return found.hexdigest()
 
 
+def cannot_be_made(path: Path) -> str:
+    """Return why a run folder cannot be made there, "" where it can, without making it."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written to {there}"
+
+
 def runs_meant(path: Path) -> str:
     """Return a remedy: runs next to `path` that may have been meant."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -37,7 +38,7 @@ def headline(run: RunData) -> str:
     found = verdict(before, after)
     cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after)]
     facts = [
-        f"{key} <b>{escape(str(run.summary[key]))}</b>"
+        f'{key} <b title="{escape(str(run.summary[key]))}">{escape(without_folders(str(run.summary[key])))}</b>'
         for key in ("task", "method", "model", "seed")
         if key in run.summary
     ]
@@ -56,6 +57,11 @@ def headline(run: RunData) -> str:
     )
     said = f'<p class="verdict-line {found.kind}">{escape(found.words)}</p>' if cards else ""
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
+
+
+def without_folders(name: str) -> str:
+    """Return a name as it is read best: a path in it keeps its last part ("env:nim.py:Nim", "my-model")."""
+    return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
 
 
 def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

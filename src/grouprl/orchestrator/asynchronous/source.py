@@ -82,6 +82,7 @@ class AsyncSource:
             "config": self.config.model_dump(mode="json"),
             "threads": torch.get_num_threads(),
             "verdicts": None if store is None else store.folder,
+            "servers": getattr(self.context.collector.sampler, "attachment", None),
         }
         self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
         if self._lost:

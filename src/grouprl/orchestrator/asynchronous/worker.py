@@ -66,10 +66,13 @@ class WorkerSampler:
         reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"])
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
         local = run.engine.name == LOCAL
+        servers = hello["servers"]
         sampler: Sampler[Any, int] = (
             InFlight(self.follower, partial=config.run.partial)
             if local
             else Following(self.follower, run.engine(policy))
+            if servers is None
+            else run.engine.attach(policy, servers)
         )
         self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
         self._partial = config.run.partial
