@@ -13,7 +13,7 @@ SPACE = "[ \\n]{0,4}"
 
 
 @dataclass(frozen=True)
-class Json:
+class JsonGrammar:
     """A JSON value under a schema."""
 
     schema: Mapping[str, Any]
@@ -55,19 +55,19 @@ class Many:
     between: str
 
 
-Part = str | Json | Until | Pattern | OneOf | Maybe | Many | tuple[Any, ...]
+Part = str | JsonGrammar | Until | Pattern | OneOf | Maybe | Many | tuple[Any, ...]
 """A piece of a grammar: a text stands for itself, a tuple for its parts one after another."""
 
 
 def lark_of(part: Part, single: Mapping[str, int]) -> str:
     """Return the grammar of a turn; `single` are the signs that only one token can write, with its id."""
-    writer = _Writer(single)
+    writer = _GrammarWriter(single)
     start = writer.write(part)
     return "\n".join([f"start: {start}", *writer.rules, r"TEXT: /(.|\n)*/"]) + "\n"
 
 
 @dataclass
-class _Writer:
+class _GrammarWriter:
     single: Mapping[str, int]
     rules: list[str] = field(default_factory=list)
 

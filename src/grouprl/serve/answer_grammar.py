@@ -6,7 +6,7 @@ from typing import Any
 
 from grouprl.chat.call_grammars import NoGrammar, answer_signs, calls_grammar, thinking_signs
 from grouprl.chat.calls import Form
-from grouprl.chat.lark import Json, Maybe, OneOf, Part, Pattern, Until, lark_of
+from grouprl.chat.lark import JsonGrammar, Maybe, OneOf, Part, Pattern, Until, lark_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import ChatRequest, not_held
 from grouprl.rollout.grammars import can_constrain, grammar_error, single_tokens
@@ -48,7 +48,7 @@ def _turn(form: Form, request: ChatRequest) -> Part:
     if choice.kind == "required" or schema is None:
         return calls
     before, behind = answer_signs(form)
-    answer = (before, Json(schema), behind)
+    answer = (before, JsonGrammar(schema), behind)
     return OneOf((answer, *calls))
 
 
