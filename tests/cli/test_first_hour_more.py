@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import resource
 import signal
 import threading
@@ -150,7 +151,7 @@ def test_a_judge_that_hangs_does_not_hold_a_run_that_is_to_stop() -> None:
         time.sleep(20)
         return item
 
-    threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         side_by_side(hang, range(4), 2)
