@@ -46,6 +46,15 @@ CallSyntaxName = Annotated[
     typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
 ]
 
+HistoryRule = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Where the chat template rewrites earlier turns: append (the row stays as it was written), split "
+        "(begin a row with what the template makes of the messages) or refuse.",
+    ),
+]
+
 
 def serve_command(
     source: RunOrModel,
@@ -64,6 +73,7 @@ def serve_command(
     keep_minutes: KeepMinutes = 60.0,
     keep_mb: KeepSize = 256.0,
     tool_calls: CallSyntaxName = None,
+    history: HistoryRule = "append",
     device: ModelDevice = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
@@ -106,6 +116,7 @@ def serve_command(
         keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
+        history=history,  # type: ignore[arg-type]  # checked by the service
     )
     for note in service.notes:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 
 from grouprl.algorithms.data_part import DataPart, data_parts
 from grouprl.algorithms.method import Method
@@ -118,7 +118,9 @@ def _absent(name: str) -> str:
 def _fillers(name: str) -> list[str]:
     """Return the data parts that fill a batch field."""
     classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
-    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]
+    ready = [
+        cls() for cls in classes if all(f.default is not MISSING for f in (fields(cls) if is_dataclass(cls) else ()))
+    ]
     return [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
 
 

@@ -18,6 +18,7 @@ from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer, check_url
 from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, read_scores, shown
 from grouprl.rewards.validation import Verdict, VerdictReward
+from grouprl.rewards.verdict_store import VerdictStore
 
 T, R = TypeVar("T"), TypeVar("R")
 PLACE = "judged"
@@ -49,6 +50,7 @@ class TrajectoryJudge(VerdictReward):
         at_once: groups judged at the same time.
         longest: characters of a trajectory; a longer one loses its middle.
         seed: of the order in which trajectories are shown.
+        store: where verdicts are kept by what was asked; None: equal groups are judged anew.
 
     Raises:
         InputError: an address that is none.
@@ -62,6 +64,7 @@ class TrajectoryJudge(VerdictReward):
     at_once: int = 4
     longest: int = 20_000
     seed: int = 0
+    store: VerdictStore | None = None
 
     def __post_init__(self) -> None:
         check_url(self.client.url)
@@ -101,6 +104,8 @@ class TrajectoryJudge(VerdictReward):
     def judge(self, group: Sequence[JudgedTrajectory]) -> tuple[float, ...]:
         """Return the scores of a group's trajectories, by one request (and further ones where it fails).
 
+        A group that was judged before scores as it did then, where verdicts are kept; a failure is no verdict.
+
         Raises:
             NoAnswer: where no try gave a usable reply.
         """
@@ -113,7 +118,13 @@ class TrajectoryJudge(VerdictReward):
             more = [{"role": "user", "content": again}] if complaint.startswith("the judge's reply") else []
             return read_scores(self.client.complete([*told.messages, *more], self._settings), told.names)
 
-        scores = dict(zip(distinct, self.client.tried(attempt), strict=True))
+        asked = [self.client.url, self.client.model, self._settings, *told.messages]
+        found = None if self.store is None else self.store.find(asked, len(distinct))
+        if found is None:
+            found = self.client.tried(attempt)
+            if self.store is not None:
+                self.store.keep(asked, found)
+        scores = dict(zip(distinct, found, strict=True))
         return tuple(scores[each.text, repr(each.prompt)] for each in group)
 
     def _scores(self, group: Sequence[JudgedTrajectory], correct_at: float) -> list[Verdict]:

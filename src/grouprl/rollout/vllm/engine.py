@@ -29,7 +29,7 @@ from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
-from grouprl.rollout.vllm.wire import Dropped, Refused, ServerError, Stale, Wire
+from grouprl.rollout.vllm.wire import Dropped, Gone, Refused, ServerError, Stale, Wire
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024
@@ -233,7 +233,7 @@ class VllmEngine:
             count = len(sampled.ids)
             logp_bt[row, :count] = np.minimum(sampled.logp, 0.0)
             versions = [version_of(label, self.run) for label in sampled.labels] or [self.version] * count
-            version_bt[row, :count] = versions
+            version_bt[row, :count] = np.array([NO_VERSION if each is None else each for each in versions])
         known = bool((version_bt != NO_VERSION).any())
         return Samples(
             actions=tuple(sampled.ids for sampled in found),
@@ -274,9 +274,12 @@ class VllmEngine:
                 policy.save(self._disk())
             self._canary.expect(policy)
             self._label, self.version = label_of(self.run, version), version
-            futures = [self._pool.submit(self._give, server) for server in servers]
+            futures = [self._pool.submit(self._given, server) for server in servers]
             gaps = [future.result() for future in futures]
-        self.gap, self.seconds = max(gaps), time.perf_counter() - begun
+        if None in gaps:
+            self.fleet.up()  # who is replaced gets these weights as it comes up
+        self.gap = max((gap for gap in gaps if gap is not None), default=self.gap)
+        self.seconds = time.perf_counter() - begun
 
     def _bring(self, server: Server) -> None:
         """Give a server that has come up the weights of now."""
@@ -286,6 +289,16 @@ class VllmEngine:
         with self._weights:
             if self._label is not None:
                 self._give(server)
+
+    def _given(self, server: Server) -> float | None:
+        """Exchange the weights of a server; None where it is one of the run's own that has died, and is replaced."""
+        try:
+            return self._give(server)
+        except RunError as error:
+            if server.own is None or server.own.alive:
+                raise
+            self.fleet.failed(server, Gone(str(error)))
+            return None
 
     def _give(self, server: Server) -> float:
         """Exchange the weights of one server, and compare what it says then; once more where that fails."""
