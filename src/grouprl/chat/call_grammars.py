@@ -19,7 +19,7 @@ from grouprl.chat.families import (
     PythonicForm,
     XmlForm,
 )
-from grouprl.chat.lark import JsonGrammar, Many, Maybe, OneOf, Part, Pattern, Until
+from grouprl.chat.lark import GrammarPart, JsonValue, Many, Maybe, OneOf, Pattern, Until
 from grouprl.chat.literals import BARE_NAME
 
 Schema = Mapping[str, Any]
@@ -38,7 +38,7 @@ class NoGrammar(Exception):
 class CallShape:
     """How the calls of a turn stand: what is in front, what between two of them, what behind."""
 
-    call: Callable[[str, Schema], Part]
+    call: Callable[[str, Schema], GrammarPart]
     """(name, schema of the arguments) -> a call."""
     head: str = ""
     between: str = ""
@@ -46,7 +46,7 @@ class CallShape:
     many: bool = True
 
 
-def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bool) -> Part:
+def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bool) -> GrammarPart:
     """Return what a turn of one call or, with `several`, more may be.
 
     Raises:
@@ -66,7 +66,7 @@ def _shape(form: Form) -> CallShape:
     if isinstance(form, ListForm):
         return CallShape(_object("", "arguments", ""), f"{form.sign}[", ", ", f"]{form.close}")
     if isinstance(form, MistralForm) and form.named:
-        return CallShape(lambda name, schema: (f"{form.sign}{name}{form.arguments}", JsonGrammar(schema)))
+        return CallShape(lambda name, schema: (f"{form.sign}{name}{form.arguments}", JsonValue(schema)))
     if isinstance(form, MistralForm):
         return CallShape(_object("", "arguments", ""), f"{form.sign} [", ", ", "]")
     if isinstance(form, DeepSeekForm):
@@ -77,7 +77,7 @@ def _shape(form: Form) -> CallShape:
                 f"{form.begin}functions.{name}:",
                 Pattern("[0-9]{1,2}"),
                 form.parts,
-                JsonGrammar(schema),
+                JsonValue(schema),
                 form.end,
             ),
             form.opens,
@@ -86,7 +86,7 @@ def _shape(form: Form) -> CallShape:
         )
     if isinstance(form, HarmonyForm):
         head = " to=functions.{}<|channel|>commentary json<|message|>"
-        return CallShape(lambda name, schema: (head.format(name), JsonGrammar(schema)), many=False)
+        return CallShape(lambda name, schema: (head.format(name), JsonValue(schema)), many=False)
     if isinstance(form, XmlForm):
         return CallShape(
             _tagged(
@@ -111,26 +111,28 @@ def _shape(form: Form) -> CallShape:
     raise NoGrammar(f"calls in the syntax {type(form).__name__} have no grammar")
 
 
-def _object(before: str, key: str, behind: str) -> Callable[[str, Schema], Part]:
-    def call(name: str, schema: Schema) -> Part:
-        return (f'{before}{{"name": {json.dumps(name)}, "{key}": ', JsonGrammar(schema), "}" + behind)
+def _object(before: str, key: str, behind: str) -> Callable[[str, Schema], GrammarPart]:
+    def call(name: str, schema: Schema) -> GrammarPart:
+        return (f'{before}{{"name": {json.dumps(name)}, "{key}": ', JsonValue(schema), "}" + behind)
 
     return call
 
 
 def _deepseek(form: DeepSeekForm) -> CallShape:
-    def call(name: str, schema: Schema) -> Part:
+    def call(name: str, schema: Schema) -> GrammarPart:
         if form.fenced:
-            return (f"{form.begin}function{form.parts}{name}\n```json\n", JsonGrammar(schema), f"\n```{form.end}")
-        return (f"{form.begin}{name}{form.parts}", JsonGrammar(schema), form.end)
+            return (f"{form.begin}function{form.parts}{name}\n```json\n", JsonValue(schema), f"\n```{form.end}")
+        return (f"{form.begin}{name}{form.parts}", JsonValue(schema), form.end)
 
     return CallShape(call, form.opens, "\n" if form.fenced else "", form.closes)
 
 
-def _tagged(inside: Sequence[str], opens: str, before: str, behind: str, closes: str) -> Callable[[str, Schema], Part]:
+def _tagged(
+    inside: Sequence[str], opens: str, before: str, behind: str, closes: str
+) -> Callable[[str, Schema], GrammarPart]:
     """Return calls whose arguments stand in tags: texts as they are, anything else as JSON."""
 
-    def call(name: str, schema: Schema) -> Part:
+    def call(name: str, schema: Schema) -> GrammarPart:
         given = []
         for key, own, required in _arguments(name, schema):
             if any(sign in key for sign in ("<", ">", "\n")):
@@ -142,7 +144,7 @@ def _tagged(inside: Sequence[str], opens: str, before: str, behind: str, closes:
     return call
 
 
-def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Sequence[str]) -> tuple[Part, ...]:
+def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Sequence[str]) -> tuple[GrammarPart, ...]:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if choices is not None and all(isinstance(each, str) for each in choices):
         if any(sign in each for each in choices for sign in inside):
@@ -154,7 +156,7 @@ def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Seq
         return (Until(behind),)
     if _takes_text(schema):
         raise NoGrammar(f"the argument {key!r} of {name} may be a text or something else, which tags do not tell")
-    return (JsonGrammar(schema), behind)
+    return (JsonValue(schema), behind)
 
 
 def _takes_text(schema: Any) -> bool:
@@ -163,25 +165,25 @@ def _takes_text(schema: Any) -> bool:
     return kinds is None or not set([kinds] if isinstance(kinds, str) else kinds) <= plain
 
 
-def _python(name: str, schema: Schema) -> Part:
+def _python(name: str, schema: Schema) -> GrammarPart:
     """Return a call as Python writes it; JSON's values are read there, too. Optional arguments stand behind others."""
     if not BARE_NAME.fullmatch(name):
         raise NoGrammar(f"the tool {name!r} cannot be called by its name in Python")
-    parts: list[Part] = []
+    parts: list[GrammarPart] = []
     for number, (key, own, required) in enumerate(sorted(_arguments(name, schema), key=lambda each: not each[2])):
         if not BARE_NAME.fullmatch(key):
             raise NoGrammar(f"the argument {key!r} of {name} cannot be given by its name in Python")
         first = number == 0
         if not required and not parts:
             return (f"{name}(", Maybe(_optional(name, schema)), ")")
-        part: Part = (("" if first else ", ") + f"{key}=", JsonGrammar(own))
+        part: GrammarPart = (("" if first else ", ") + f"{key}=", JsonValue(own))
         parts.append(part if required else Maybe(part))
     return (f"{name}(", *parts, ")")
 
 
-def _optional(name: str, schema: Schema) -> Part:
+def _optional(name: str, schema: Schema) -> GrammarPart:
     """Return arguments of which none has to be given, in their order, at least one."""
-    given = [(f"{key}=", JsonGrammar(own)) for key, own, _ in _arguments(name, schema)]
+    given = [(f"{key}=", JsonValue(own)) for key, own, _ in _arguments(name, schema)]
     for key, _, _ in _arguments(name, schema):
         if not BARE_NAME.fullmatch(key):
             raise NoGrammar(f"the argument {key!r} of {name} cannot be given by its name in Python")
