@@ -118,7 +118,7 @@ def _absent(name: str) -> str:
 def _fillers(name: str) -> list[str]:
     """Return the data parts that fill a batch field."""
     classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
-    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]
+    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]  # type: ignore[arg-type]
     return [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
 
 
