@@ -34,7 +34,8 @@ ARENAS: dict[str, Arena] = {
         optim={"lr": 7e-4},
     ),
     "far keys": arena(
-        "the same in larger grids with more walls, on 200 prompts that come again: many groups fail altogether",
+        "the same in larger grids with more walls, on 200 prompts that are sampled more than once: many "
+        "groups fail altogether",
         {**KEYS, "size": 4, "walls": 2},
         400,
         40,

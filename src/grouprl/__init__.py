@@ -6,7 +6,7 @@ What is listed in `__all__` is imported when it is first used, so that the comma
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from grouprl import methods as methods
@@ -86,7 +86,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import what is listed in `__all__` when it is first used."""
     if name == "methods":
         return importlib.import_module("grouprl.methods")

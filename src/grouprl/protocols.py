@@ -432,6 +432,15 @@ class SpreadPolicy(Policy, Protocol):
 
 
 @runtime_checkable
+class SpreadOptimizer(Protocol):
+    """The optimiser of a spread policy, in as many pieces."""
+
+    def measured(self, measure: Callable[[torch.optim.Optimizer], Any], /) -> list[Any]:
+        """Return what `measure`, which can be pickled by name, finds of the optimiser of each piece."""
+        ...
+
+
+@runtime_checkable
 class PolicyStatistics(Protocol):
     """A policy that can say more of the distributions it sampled from than their log-probs."""
 
@@ -473,7 +482,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
     actions numbers or vectors, `Environment[np.ndarray, int]` or `Environment[np.ndarray, np.ndarray]`.
     """
 
-    def reset(self, example: Any, seed: int, /) -> Observed_co:
+    def reset(self, example: object, seed: int, /) -> Observed_co:
         """Begin the episode that (prompt, seed) determine; returns the first observation."""
         ...
 
@@ -543,8 +552,24 @@ class StoredRows(Protocol):
     Nothing is sampled for it: the rows of a prompt are its group.
     """
 
-    def stored_rows(self, example: Any, /) -> Sequence[StoredRow]:
+    def stored_rows(self, example: object, /) -> Sequence[StoredRow]:
         """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
+        ...
+
+
+@runtime_checkable
+class GroupScored(Protocol):
+    """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
+
+    scores_groups: bool
+    """Whether they do; the environments then act in the trainer's process."""
+
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[Any]:
+        """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
+
+        In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not
+        reach its end.
+        """
         ...
 
 
@@ -579,6 +604,7 @@ __all__ = [
     "Engine",
     "EntropyScaling",
     "Environment",
+    "GroupScored",
     "Policy",
     "PolicyInputs",
     "PolicyOutput",
@@ -592,6 +618,7 @@ __all__ = [
     "SamplingSession",
     "Scorer",
     "Spaces",
+    "SpreadOptimizer",
     "SpreadPolicy",
     "StoredRow",
     "StoredRows",

@@ -40,7 +40,7 @@ def test_the_label_is_what_most_say(completions: list[str | None], label: str | 
 
 
 def said(words: list[str], agents: list[int], episodes: list[int]) -> Any:
-    """Rows of a task whose final completion is the text itself, each with one turn."""
+    """Rows of a task whose final answer is the text itself, each with one turn."""
     context = FakeContext()
     request = replace(context.request(0), completions=len(words))
     rows = context.rows([(request, i) for i in range(len(words))], [(7,)] * len(words), [True] * len(words))

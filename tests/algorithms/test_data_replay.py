@@ -57,6 +57,13 @@ def test_packed_rows_come_back_as_they_were() -> None:
     assert equal(unpack(pack(rows), context.task), rows)
 
 
+def test_rows_packed_by_the_version_before_are_read() -> None:
+    rows, context = rich_rows()
+    packed = pack(rows)
+    packed["kept_b"] = packed.pop("valid_b")
+    assert equal(unpack(packed, context.task), rows)
+
+
 def test_packed_rows_survive_a_checkpoint(tmp_path: Path) -> None:
     rows, context = rich_rows()
     torch.save({"x": pack(rows)}, tmp_path / "data.pt")

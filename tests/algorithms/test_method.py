@@ -150,7 +150,7 @@ def test_an_empty_step_has_loss_zero_and_no_gradient():
 
 
 def test_weights_of_a_step_are_those_of_its_own_rows():
-    """Judged over the rollout, weighed per step."""
+    """Judged over the rollout, weighted per step."""
     batch = small([1, 0, 1, 0], groups=[0, 0, 1, 1])
     method = BASIC.with_parts(aggregate=SequenceMean())
     step = method.compute_loss_weights(method.compute_advantages(batch).rows(torch.tensor([0, 1])))

@@ -25,7 +25,7 @@ def nll(batch: Batch, logp_bt: torch.Tensor, coef: float = 1.0) -> float:
     return float((weight_bt * PositiveNLL(coef=coef)(logp_bt, batch).loss_bt).sum())
 
 
-def weighed(batch: Batch, aggregate=TokenMean) -> Batch:
+def weighted(batch: Batch, aggregate=TokenMean) -> Batch:
     return batch.replace(weight_bt=aggregate()(batch))
 
 
@@ -36,18 +36,18 @@ def weighed(batch: Batch, aggregate=TokenMean) -> Batch:
 def test_the_mean_is_over_tokens_of_right_completions_only():
     logp_bt = f64([[-1, -3, 0], [-9, -9, -9], [-2, 0, 0]])
     batch = small([1, 0, 1], [2, 3, 1])
-    assert nll(weighed(batch), logp_bt) == pytest.approx((1 + 3 + 2) / 3)
-    assert nll(weighed(batch), logp_bt, 0.1) == pytest.approx(0.2)
-    assert nll(weighed(batch, SequenceMean), logp_bt) == pytest.approx((2 + 2) / 2)
+    assert nll(weighted(batch), logp_bt) == pytest.approx((1 + 3 + 2) / 3)
+    assert nll(weighted(batch), logp_bt, 0.1) == pytest.approx(0.2)
+    assert nll(weighted(batch, SequenceMean), logp_bt) == pytest.approx((2 + 2) / 2)
 
 
 def test_without_right_completions_the_term_is_exactly_zero():
-    batch = weighed(small([0, 0], [2, 1]))
+    batch = weighted(small([0, 0], [2, 1]))
     assert not PositiveNLL()(f64([[-1, -2], [-3, 0]]), batch).loss_bt.any()
 
 
 def test_correctness_decides_where_it_is_given():
-    batch = weighed(small([1, 0]).replace(correct_b=torch.tensor([False, True])))
+    batch = weighted(small([1, 0]).replace(correct_b=torch.tensor([False, True])))
     assert nll(batch, f64([[-5], [-7]])) == pytest.approx(7)
 
 

@@ -312,9 +312,9 @@ def test_rows_outside_the_loss_say_nothing() -> None:
     batch = said_batch(1)
     batch = batch.replace(weight_bt=batch.weight_bt * f64([[1.0], [0.0]]))
     term = ObservationLikelihood()
-    weighed = term.compute_loss_weights(batch)
-    near(term.weights(weighed).sum(1), [1.0, 0.0])
-    assert term.zero_rows(weighed).tolist() == [False, True]
+    weighted = term.compute_loss_weights(batch)
+    near(term.weights(weighted).sum(1), [1.0, 0.0])
+    assert term.zero_rows(weighted).tolist() == [False, True]
     assert ObservationLikelihood(coef=0.0).idle(RunFacts())
 
 

@@ -84,16 +84,16 @@ def test_a_template_names_its_family() -> None:
 
 
 MALFORMED = {
-    "hermes": ('<tool_call>{"name": "f", "arguments": }</tool_call>', "no JSON"),
+    "hermes": ('<tool_call>{"name": "f", "arguments": }</tool_call>', "not JSON"),
     "qwen_xml": ("<tool_call>\n<function=f>\n<parameter=x>\n1\n</function>\n</tool_call>", "without </parameter>"),
     "glm": ("<tool_call>f\n<arg_key>x</arg_key>\n</tool_call>", "f: an <arg_key> without its <arg_value>"),
-    "llama": ('{"name": "f", "parameters": {"x": 1}', "no JSON"),
-    "mistral": ('[TOOL_CALLS] [{"name": "f", "arguments": {"x": 1}]', "no JSON"),
+    "llama": ('{"name": "f", "parameters": {"x": 1}', "not JSON"),
+    "mistral": ('[TOOL_CALLS] [{"name": "f", "arguments": {"x": 1}]', "not JSON"),
     "mistral_args": ("[TOOL_CALLS]f", "neither a list of calls nor name[ARGS]"),
     "deepseek": ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>f", "without <｜tool▁call▁end｜>"),
-    "harmony": (" to=functions.f<|channel|>commentary json<|message|>{x}", "no JSON"),
-    "granite": ("<|tool_call|>", "nothing stands behind"),
-    "phi": ("functools[1]", 'no object with a "name"'),
+    "harmony": (" to=functions.f<|channel|>commentary json<|message|>{x}", "not JSON"),
+    "granite": ("<|tool_call|>", "nothing follows"),
+    "phi": ("functools[1]", 'object with a "name"'),
     "gemma": ('<|tool_call>call:f{x:<|"|>1}<tool_call|>', "opened with"),
     "function_gemma": ("<start_function_call>call:f{", "without <end_function_call>"),
     "tool_code": ("```tool_code\nf(1)\n```", "every argument is given by its name"),

@@ -125,7 +125,7 @@ def test_out_of_memory_ends_in_a_sentence(error, monkeypatch):
     assert out_of_memory(error)
     found = CliRunner().invoke(app, ["train", "addition", "--folder", "/nonexistent/run"])
     assert found.exit_code == RUN_FAILED
-    assert "there was no memory left" in found.output
+    assert "out of memory" in found.output
     assert "Traceback" not in found.output
     assert not out_of_memory(RuntimeError("shape mismatch"))
     assert not out_of_memory(OSError(2, "no such file"))

@@ -85,8 +85,8 @@ LOGITS = torch.tensor([1.0, 0.0, -1.0, 0.5], dtype=torch.float64)
 def test_at_its_own_temperature_it_is_likelihood_weighed_by_probability(beta):
     logits = LOGITS.clone().requires_grad_()
     logp = logits.log_softmax(-1)
-    (weighed,) = torch.autograd.grad(-(1 - beta) * logp[2].exp().detach() * logp[2], logits)
-    near(one_token_gradient(OneToken(beta=beta), LOGITS, 2), weighed)
+    (weighted,) = torch.autograd.grad(-(1 - beta) * logp[2].exp().detach() * logp[2], logits)
+    near(one_token_gradient(OneToken(beta=beta), LOGITS, 2), weighted)
 
 
 @pytest.mark.parametrize("kappa", [1.0, 1.5])

@@ -1,4 +1,4 @@
-"""Methods on chosen, weighed or compared tokens: what each promises, and that a run can use it."""
+"""Methods on chosen, weighted or compared tokens: what each promises, and that a run can use it."""
 
 from __future__ import annotations
 

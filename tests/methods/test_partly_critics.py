@@ -148,8 +148,8 @@ def test_mdpo_rests_at_the_old_policy_tilted_by_the_advantage() -> None:
     ready = method.prepare(batch).replace(advantage_bt=f64([[a] for a in adv]))
     logit = f64([math.log(p) for p in new]).requires_grad_()
     logp_b = torch.log_softmax(logit, 0)
-    weighed = ready.replace(weight_bt=f64([[p] for p in old]))  # the expectation over π_old instead of a mean
-    (grad,) = torch.autograd.grad(method.loss(logp_b[:, None], weighed).value, logit)
+    weighted = ready.replace(weight_bt=f64([[p] for p in old]))  # the expectation over π_old instead of a mean
+    (grad,) = torch.autograd.grad(method.loss(logp_b[:, None], weighted).value, logit)
     near(grad, [0.0] * 3)
 
 
@@ -206,14 +206,15 @@ def test_text2grad_pays_tokens_by_praise_and_blame_less_the_kl() -> None:
 
 
 def test_duration_aware_weighs_turns_by_their_time_over_the_mean() -> None:
-    """Durations 1 and 10 weigh 0.1818 and 1.8182; the critic is not weighed."""
+    """Durations 1 and 10 weigh 0.1818 and 1.8182; the critic is not weighted."""
     batch = valued([1.0, 0.0], turn_bt=[[0.0] * 3, [0.0, 0.0, -1.0]])
     batch = batch.replace(turn_bt=batch.turn_bt.long(), stats={"duration": ragged([[1.0] * 3, [10.0] * 2])})
-    weighed = slope(grouprl.method("duration_aware"), batch, still(batch))[1]
+    weighted = slope(grouprl.method("duration_aware"), batch, still(batch))[1]
     even = batch.replace(stats={"duration": ragged([[4.0] * 3, [4.0] * 2])})
     plain = slope(grouprl.method("duration_aware"), even, still(batch))[1]
     near(
-        weighed, [[float(g) * 0.18181818181818182 for g in plain[0]], [float(g) * 1.8181818181818181 for g in plain[1]]]
+        weighted,
+        [[float(g) * 0.18181818181818182 for g in plain[0]], [float(g) * 1.8181818181818181 for g in plain[1]]],
     )
 
 

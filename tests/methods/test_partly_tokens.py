@@ -176,7 +176,7 @@ def test_t_spmo_credits_branching_tokens_once() -> None:
 
 @pytest.mark.parametrize(("alpha", "temperature"), [(1.0, 1.0), (0.0, 1.0), (0.5, 2.0), (1.0, 1e6)])
 def test_egsw_weighs_by_a_softmax_over_the_group_at_each_step(alpha: float, temperature: float) -> None:
-    """w = softmax over the completions that have a token t of (A + αH_t)/P; times the GRPO term; KL not weighed."""
+    """w = softmax over the completions that have a token t of (A + αH_t)/P; times the GRPO term; KL not weighted."""
     entropy = [[0.5, 1.0, 0.1], [0.2, 2.0], [1.5]]
     batch = small([1, 0, 0], [3, 2, 1], entropy_bt=entropy, ref_bt=[[-1.0] * 3] * 3)
     method = grouprl.method("egsw", alpha=alpha, temperature=temperature, kl_coef=0.0)

@@ -47,7 +47,7 @@ def test_these_run_ahead(method: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        ("trpo", "trpo is only right when every completion is the current policy's, but run.async_steps is 2"),
+        ("trpo", "trpo is only correct when every completion comes from the current policy, but run.async_steps is 2"),
         ("palu", "sampling: length_budget samples by the results of the step before"),
         ("skywork_r1v2", "buffer: sample_buffer brings in rows of earlier steps"),
         ("self", "allocation: greedy_filter chooses by the results of the step before, or samples to choose"),

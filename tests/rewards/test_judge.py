@@ -224,13 +224,13 @@ def test_a_reply_that_cannot_be_used_is_asked_for_again_with_what_was_wrong():
         found = scored(judge_at(url), ["1", "1 2"])
     assert found.reward_b.tolist() == [0.1, 0.3]
     assert [len(request["messages"]) for request in got] == [2, 3, 2]
-    assert "no JSON" in got[1]["messages"][2]["content"]
+    assert "not JSON" in got[1]["messages"][2]["content"]
 
 
 @pytest.mark.parametrize(
     ("reply", "requests", "message"),
     [
-        ("never JSON", 3, "the judge's reply is no JSON"),
+        ("never JSON", 3, "the judge's reply is not JSON"),
         ((500, "oh no"), 3, "answered 500: oh no"),
         ((401, "who are you"), 1, "answered 401: who are you"),
         ((404, "no such model"), 1, "answered 404: no such model"),

@@ -176,7 +176,7 @@ def test_json_match_by_hand():
     assert (less["pairs"], less["length"]) == pytest.approx((0.3, 0.2 * 9 / 22))
     assert json_match('{"name":"ann","age":7,"fee":1}', answer)["pairs"] == pytest.approx(0.6 * 2 / 3)
     assert total(json_match, '{"name":"ann"', answer=answer) == 0
-    with pytest.raises(ValueError, match="no JSON object"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         json_match("{}", "[]")
 
 

@@ -92,9 +92,9 @@ def gradient(own: CausalPolicy, method: Method, prepared: Batch, cuts: list[torc
     for parameter in own.parameters():
         parameter.grad = None
     optimizer = torch.optim.SGD(own.parameters(), lr=0.0)
-    weighed = next(Learner(own, optimizer, method).steps(prepared))
+    weighted = next(Learner(own, optimizer, method).steps(prepared))
     for rows in cuts:
-        part = weighed.rows(rows)
+        part = weighted.rows(rows)
         logp_bt = own.logp(part.inputs).logp_bt.requires_grad_()
         method.loss(logp_bt, part.trim(logp_bt.shape[1])).value.backward()
         own.backward(part.inputs, logp_bt.grad)

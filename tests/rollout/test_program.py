@@ -134,7 +134,7 @@ def test_a_program_that_hangs_is_named():
 
 
 def test_a_program_that_asks_nothing_is_refused():
-    with pytest.raises(InputError, match="ended without asking the model"):
+    with pytest.raises(InputError, match="ended without a request to the model"):
         begun("silent")
 
 

@@ -70,7 +70,7 @@ def test_rows_are_what_the_policy_sampled(function):
 
 
 def test_a_refused_request_is_reported_as_what_it_was():
-    with pytest.raises(InputError, match=r"without asking the model: BadRequestError(?s:.*)not held to a form"):
+    with pytest.raises(InputError, match=r"without a request to the model: BadRequestError(?s:.*)not held to a form"):
         begun("wants_json")
     with pytest.raises(InputError, match=r"its last request was refused: There is no POST /v1/embeddings; there is"):
         begun("hides_refusals")
@@ -101,8 +101,8 @@ COMMAND = """
 @pytest.mark.parametrize(
     ("then", "error", "message"),
     [
-        ("pass", InputError, "ended without asking the model: it printed: planning\nno answer: 400"),
-        ("sys.exit(3)", InputError, "ended without asking the model: exit code 3: planning\nno answer: 400"),
+        ("pass", InputError, "ended without a request to the model: it printed: planning\nno answer: 400"),
+        ("sys.exit(3)", InputError, "ended without a request to the model: exit code 3: planning\nno answer: 400"),
         ("sys.exit('odd')", InputError, "exit code 1: odd"),
         ("time.sleep(60)", TimeoutError, "within 3 seconds: exit code -9: planning\nno answer: 400"),
     ],

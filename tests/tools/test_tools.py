@@ -157,14 +157,14 @@ def test_json_calls(text, said):
     [
         ("<tool_call>", "<tool_call> without </tool_call>"),
         ("</tool_call>", "</tool_call> without <tool_call>"),
-        ("<tool_call></tool_call>", "the call is no JSON"),
-        ("<tool_call>{</tool_call>", "the call is no JSON"),
-        ('<tool_call>{"name": "a", "arguments": "{"}</tool_call>', "the call is no JSON"),
-        ("<tool_call>[1]</tool_call>", 'no object with a "name"'),
-        ('<tool_call>{"name": 1}</tool_call>', 'no object with a "name"'),
+        ("<tool_call></tool_call>", "the call is not JSON"),
+        ("<tool_call>{</tool_call>", "the call is not JSON"),
+        ('<tool_call>{"name": "a", "arguments": "{"}</tool_call>', "the call is not JSON"),
+        ("<tool_call>[1]</tool_call>", 'object with a "name"'),
+        ('<tool_call>{"name": 1}</tool_call>', 'object with a "name"'),
         ('<tool_call>{"name": "a", "arguments": [1]}</tool_call>', '"arguments" of the call are no object'),
-        ("<tool_call>" + "[" * 100_000 + "</tool_call>", "the call is no JSON"),
-        ("<tool_call>" + "1" * 10_000 + "</tool_call>", "the call is no JSON"),
+        ("<tool_call>" + "[" * 100_000 + "</tool_call>", "the call is not JSON"),
+        ("<tool_call>" + "1" * 10_000 + "</tool_call>", "the call is not JSON"),
     ],
 )
 def test_malformed_json_calls(text, what):

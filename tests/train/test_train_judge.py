@@ -82,8 +82,8 @@ def test_the_plan_names_the_judge():
     found = plan_of()
     assert not found.refusals
     (note,) = [note for note in found.notes if "judge" in note]
-    assert "the model at http://127.0.0.1:8000/v1 ranks the 4 trajectories of each group by one request" in note
-    assert "in the place of the task's reward" in note
+    assert "the model at http://127.0.0.1:8000/v1 ranks the 4 trajectories of each group in one request" in note
+    assert "instead of the task's reward" in note
     judge = {"url": "http://127.0.0.1:8000/v1", "model": "big"}
     idle = plan_of(reward={"judge": judge, "workers": 2}).idle
     assert any("reward.workers has no effect" in each for each in idle)
@@ -120,7 +120,7 @@ def test_a_policy_of_ours_may_be_the_judge():
     group = [JudgedTrajectory(({"role": "user", "content": "1+1="},), text) for text in "23"]
     try:
         client = JudgeClient(endpoint.url, "tiny", "", 60.0, 1)
-        with pytest.raises(NoAnswer, match=r"cut off; give it more|no JSON"):
+        with pytest.raises(NoAnswer, match=r"cut off; give it more|not JSON"):
             TrajectoryJudge(client, tokens=8, rubric="Right ones.").judge(group)
         with pytest.raises(NoAnswer, match=r"answered 400.*the model has room for 2048"):
             TrajectoryJudge(client, tokens=4096).judge(group)

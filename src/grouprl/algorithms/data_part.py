@@ -96,7 +96,7 @@ class RunContext(Protocol):
         """Sample one completion or turn behind each of these token ids, one seed each; nothing is acted out or
         scored."""
 
-    def acting(self, policy: Any) -> AbstractContextManager[None]:
+    def acting(self, policy: object) -> AbstractContextManager[None]:
         """Let another policy sample, inside a block, what `sample` and `spoken` are asked for."""
 
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:

@@ -239,7 +239,7 @@ class Method:
         return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of a weighed step whose gradient is exactly zero whatever the log-probs are."""
+        """[B] bool: rows of a weighted step whose gradient is exactly zero whatever the log-probs are."""
         if self.critic is not None:
             return torch.zeros_like(batch.group_b, dtype=torch.bool)
         weight_bt = batch.need("weight_bt", "zero_rows")

@@ -105,6 +105,12 @@ class RunFacts:
     kinds: Mapping[str, int] = field(default_factory=dict)
     """How many different values 'level' and each column of the prompts have, among a few prompts of the run."""
 
+    @property
+    def ahead(self) -> int:
+        """Old name of `async_steps`, with a note."""
+        note_renamed("RunFacts.ahead", "RunFacts.async_steps")
+        return self.async_steps
+
 
 class Part:
     """Base of all parts: settings are its fields, the formula is `__call__`."""
@@ -136,7 +142,7 @@ class Part:
     reads: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
         super().__init_subclass__(**kwargs)
         for attribute, method in TEMPLATES.items():
@@ -276,7 +282,7 @@ def _check_templates(made: type[Part]) -> None:
                     raise InputError(where, "it must be one of the part's settings", suggest(name, known))
 
 
-def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
+def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Any:
     """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
     if name not in PARTS[kind] and name in OLD_PARTS:
         note_renamed(name, OLD_PARTS[name])
@@ -287,7 +293,7 @@ def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
     return checked(cls, own_names(cls, settings, f"{kind}: {name}"), f"{kind}: {name}")
 
 
-def own_names(cls: type[Part], settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, Any]:
     """Return `settings` by the part's own names for them; InputError where one is given by two names."""
     made: dict[str, Any] = {}
     for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
@@ -308,12 +314,14 @@ def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) 
         if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
             raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
+        if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+            raise InputError(f"{where} is given no '{key}', which has no default", remedy=f"Set {key}") from None
         if not key:  # a rule about several settings at once says by itself which
             raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
 
 
-def _parameters(build: Callable[..., Any]) -> list[str]:
+def _parameters(build: Callable[..., object]) -> list[str]:
     import inspect
 
     return list(inspect.signature(build).parameters)

@@ -32,7 +32,7 @@ def called(part: Part) -> str:
     return f"the {part.kind} part '{part.name}'"
 
 
-def check_part(stage: str, part: Any, method: str) -> None:
+def check_part(stage: str, part: Part, method: str) -> None:
     """Refuse what is no part, or a part of another kind, where `stage` expects one.
 
     Raises:
@@ -81,7 +81,7 @@ def changed_batch(part: Part, batch: Batch) -> Batch:
     return made
 
 
-def all_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> list[T]:
+def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> list[T]:
     """Return `act(*args)` of a data part, which must be a sequence of `wanted`."""
     made = call(part, act, *args)
     if not isinstance(made, Sequence) or not all(isinstance(each, wanted) for each in made):
@@ -112,7 +112,7 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Any], *args: A
     return value_bt
 
 
-def token_loss(part: Part, batch: Batch, act: Callable[..., Any], *args: Any) -> TokenLoss:
+def token_loss(part: Part, batch: Batch, act: Callable[..., object], *args: Any) -> TokenLoss:
     """Return `act(*args)`, which must be a TokenLoss whose losses and metrics are [B,T].
 
     Of a part of the user's they must be finite at the tokens in the loss where the log-probs are, and every metric must
@@ -130,7 +130,7 @@ def token_loss(part: Part, batch: Batch, act: Callable[..., Any], *args: Any) ->
     return made
 
 
-def check_shape(part: Part, value: Any, mask_bt: Tensor, what: str = "values") -> None:
+def check_shape(part: Part, value: object, mask_bt: Tensor, what: str = "values") -> None:
     """Refuse what is not a tensor of numbers [B,T]: a smaller one would be spread over rows or tokens silently."""
     if not isinstance(value, Tensor):
         raise InputError(f"{called(part)} returned {type(value).__name__} as its {what}", _rule(part))

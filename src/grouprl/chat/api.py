@@ -68,7 +68,7 @@ class Api(ABC):
     def error(self, error: Refusal) -> dict[str, Any]:
         """Return the body of a refusal, whose parameter bears this protocol's name."""
 
-    def refusal(self, error: Refusal) -> dict[str, Any]:
+    def refusal(self, error: Refusal) -> dict[str, object]:
         """Return the body of a refusal."""
         return self.error(error.renamed(self.names))
 

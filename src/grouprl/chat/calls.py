@@ -75,11 +75,11 @@ class Form(ABC):
         """Return the observation that follows calls where results have no place of their own: each in tags."""
         return "".join(f"\n<tool_response>\n{result.text}\n</tool_response>" for result in results) + "\n"
 
-    def introduce(self, schemas: Sequence[Mapping[str, Any]], prompt: str) -> str:
+    def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:
         """Return the prompt of a model that is not told of tools otherwise: their schemas, how to call, the prompt."""
         return f"{self.announce(schemas)}\n\n{prompt}"
 
-    def announce(self, schemas: Sequence[Mapping[str, Any]]) -> str:
+    def announce(self, schemas: Sequence[Mapping[str, object]]) -> str:
         """Return the tools' schemas, and how a call is written."""
         listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
         how = self.write("NAME", {"ARGUMENT": "VALUE"})
@@ -101,7 +101,7 @@ class JsonForm(Form):
         written = (json.dumps({"name": call.name, "arguments": named(call)}, ensure_ascii=False) for call in calls)
         return "\n".join(f"{OPEN}{each}{CLOSE}" for each in written)
 
-    def announce(self, schemas: Sequence[Mapping[str, Any]]) -> str:
+    def announce(self, schemas: Sequence[Mapping[str, object]]) -> str:
         """Return the tools' schemas, and how a call is written."""
         listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
         how = f'{OPEN}{{"name": <tool>, "arguments": {{<argument>: <value>}}}}{CLOSE}'
@@ -141,7 +141,7 @@ class CompactForm(Form):
         """Return the text behind the sign."""
         return ANSWER + text
 
-    def introduce(self, schemas: Sequence[Mapping[str, Any]], prompt: str) -> str:
+    def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:
         """Return the prompt: a tiny model learns what tools there are by using them."""
         return prompt
 
@@ -151,22 +151,22 @@ def named(call: Call) -> dict[str, Any]:
     return dict(call.arguments) if not isinstance(call.arguments, str) else {"0": call.arguments}
 
 
-def read_json(text: str) -> Any | Malformed:
+def read_json(text: str) -> object | Malformed:
     """Return what a text says as JSON, or what is wrong with it."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT])
+        return Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT])
 
 
-def call_of(found: Any) -> Call | Malformed:
+def call_of(found: object) -> Call | Malformed:
     """Return the call that an object with a name and arguments (or parameters) is, or what is wrong with it."""
     if isinstance(found, Malformed):
         return found
     if isinstance(found, dict) and isinstance(found.get("function"), dict):
         found = found["function"]
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        return Malformed('the call is no object with a "name"')
+        return Malformed('the call is not an object with a "name"')
     key = "arguments" if "arguments" in found or "parameters" not in found else "parameters"
     arguments = found.get(key, {})
     if isinstance(arguments, str):  # as OpenAI's protocol nests them
@@ -178,7 +178,7 @@ def call_of(found: Any) -> Call | Malformed:
     return Call(found["name"], arguments, id=found["id"] if isinstance(found.get("id"), str) else "")
 
 
-def calls_of(found: Any) -> list[Call | Malformed]:
+def calls_of(found: object) -> list[Call | Malformed]:
     """Return the calls that a list of objects is, in order, or a single one."""
     if isinstance(found, list):
         return [call_of(each) for each in found] or [Malformed("the list of calls is empty")]
@@ -190,14 +190,14 @@ def joined(pieces: Sequence[str]) -> str:
     return "\n".join(piece.strip() for piece in pieces if piece.strip())
 
 
-def objects(text: str) -> Iterator[tuple[Any | Malformed, int]]:
+def objects(text: str) -> Iterator[tuple[object | Malformed, int]]:
     """Yield the JSON values that stand one after another, with where each ends; the first flaw ends it."""
     decoder, at = json.JSONDecoder(), 0
     while at < len(text):
         try:
             found, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            yield Malformed(f"the call is no JSON: {error}"[:LONGEST_WHAT]), at
+            yield Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT]), at
             return
         yield found, at
         rest = text[at:].lstrip(" \t\r\n;,")

@@ -88,7 +88,7 @@ class _Chunks(EventStream):
         """Yield the error."""
         yield error.body()
 
-    def _chunk(self, choices: list[dict[str, Any]]) -> Event:
+    def _chunk(self, choices: list[dict[str, object]]) -> Event:
         return {**_head(self.request, self.model, "chat.completion.chunk"), "choices": choices}
 
 

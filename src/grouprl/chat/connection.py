@@ -12,7 +12,7 @@ LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-def make_protocol(limits: ChatLimits) -> Any:
+def make_protocol(limits: ChatLimits) -> object:
     """Return uvicorn's HTTP protocol with these limits.
 
     Raises:

@@ -15,7 +15,7 @@ from grouprl.chat.said import Call, Malformed, Said
 Calls = list[Call | Malformed]
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -30,7 +30,7 @@ class LlamaForm(Form):
         before, tagged, after = text.partition(self.tag)
         found = self.begins.search(after if tagged else text)
         if found is None:
-            return ([Malformed(f'no object with a "name" behind {self.tag}')], before) if tagged else ([], text)
+            return ([Malformed(f'no object with a "name" after {self.tag}')], before) if tagged else ([], text)
         whole = after if tagged else text
         calls, end = [], found.start()
         for value, at in objects(whole[end:]):
@@ -58,7 +58,7 @@ class ListForm(Form):
         calls: Calls = []
         beside = [before]
         for piece in pieces:
-            value, end = next(objects(piece.lstrip()), (Malformed(f"nothing stands behind {self.sign}"), 0))
+            value, end = next(objects(piece.lstrip()), (Malformed(f"nothing follows {self.sign}"), 0))
             calls += calls_of(value)
             beside.append(piece.lstrip()[end:].replace(self.close, "") if self.close else piece.lstrip()[end:])
         return calls, joined(beside)
@@ -109,7 +109,7 @@ class MistralForm(Form):
             head, written = (head[:at], head[at:]) if at >= 0 else (head, "")
         name = head.partition("[CALL_ID]")[0].strip()
         if not name or not written:
-            return Malformed(f"behind {self.sign} stands neither a list of calls nor name{self.arguments}{{…}}")
+            return Malformed(f"{self.sign} is followed by neither a list of calls nor name{self.arguments}{{…}}")
         return call_of({"name": name, "arguments": written.strip()})
 
 

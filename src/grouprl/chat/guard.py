@@ -50,7 +50,7 @@ class Guard:
 
 
 class _ClientGone(Exception):
-    """The client went away before its body was whole."""
+    """The client has disconnected before its body was whole."""
 
 
 class _Body:

@@ -41,7 +41,7 @@ def python_call(call: Call) -> str:
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
-def bare_object(text: str, quote: str) -> Any | Malformed:
+def bare_object(text: str, quote: str) -> object | Malformed:
     """Return an object `{key:value}` whose keys stand bare and whose strings stand between two of `quote`."""
     parts = text.split(quote)
     if len(parts) % 2 == 0:
@@ -53,7 +53,7 @@ def bare_object(text: str, quote: str) -> Any | Malformed:
         return Malformed(f"the arguments are not read as {{name:value}}: {error}"[:200])
 
 
-def bare_text(value: Any, quote: str) -> str:
+def bare_text(value: object, quote: str) -> str:
     """Return a value with bare keys, its strings between two of `quote`."""
     if isinstance(value, str):
         return quote + value + quote
@@ -66,7 +66,7 @@ def bare_text(value: Any, quote: str) -> str:
 
 def _call(node: ast.expr) -> Call | Malformed:
     if not isinstance(node, ast.Call):
-        return Malformed(f"{ast.unparse(node)[:80]!r} is no call name(argument=value)")
+        return Malformed(f"{ast.unparse(node)[:80]!r} is not a call name(argument=value)")
     name = ast.unparse(node.func)
     if node.args or any(each.arg is None for each in node.keywords):
         return Malformed(f"{name}: every argument is given by its name")
@@ -84,7 +84,7 @@ def _value(node: ast.expr) -> Any:
         return {str(key): _value(each) for key, each in zip(keys, node.values, strict=True)}
     found = ast.literal_eval(node)
     if not isinstance(found, str | int | float | bool | None):
-        raise ValueError(f"{ast.unparse(node)[:80]} is no text, number, list or object")
+        raise ValueError(f"{ast.unparse(node)[:80]} is not text, a number, a list or an object")
     return found
 
 

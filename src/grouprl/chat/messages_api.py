@@ -111,7 +111,7 @@ class _MessageEvents(EventStream):
         self.kind = ""
 
 
-def _use(index: int, block: dict[str, Any]) -> Iterator[Event]:
+def _use(index: int, block: dict[str, object]) -> Iterator[Event]:
     yield {"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}}
     delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
     yield {"type": "content_block_delta", "index": index, "delta": delta}
@@ -147,7 +147,7 @@ def _input(call: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"arguments": found}
 
 
-def _ending(request: ChatRequest, choice: Choice) -> dict[str, Any]:
+def _ending(request: ChatRequest, choice: Choice) -> dict[str, object]:
     if "tool_calls" in assistant_message(request, choice):
         reason = "tool_use"
     elif choice.finish == "length":

@@ -35,7 +35,7 @@ IGNORED = (
 OWN = ("messages", "output_config", "stop_sequences", "system", "thinking", "tools")
 
 
-def translated(given: Mapping[str, Any]) -> dict[str, Any]:
+def translated(given: Mapping[str, object]) -> dict[str, object]:
     """Return a request's object as one of chat completions. Raises Refusal."""
     wanted = {name: value for name, value in given.items() if value is not None}
     refuse_unknown(wanted, (*SHARED, *IGNORED, *OWN))
@@ -51,7 +51,7 @@ def translated(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_form(wanted: Mapping[str, Any]) -> None:
+def _check_form(wanted: Mapping[str, object]) -> None:
     thinking, config = wanted.get("thinking", {}), wanted.get("output_config", {})
     kind = thinking.get("type") if isinstance(thinking, dict) else thinking
     if kind not in (None, "disabled", "adaptive"):
@@ -63,7 +63,7 @@ def _check_form(wanted: Mapping[str, Any]) -> None:
         raise error.renamed({"response_format": "output_config.format"}) from None
 
 
-def _messages(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
     given = wanted.get("messages")
     if given is None:
         raise Refusal("'messages' is missing", "messages")
@@ -81,7 +81,7 @@ def _messages(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
     return messages
 
 
-def _each(role: str, content: Any) -> Iterator[dict[str, Any]]:
+def _each(role: str, content: object) -> Iterator[dict[str, Any]]:
     """Yield the messages that one message's blocks are: results of tools are messages of their own."""
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -103,13 +103,13 @@ def _each(role: str, content: Any) -> Iterator[dict[str, Any]]:
         yield {"role": role, "content": "".join(texts), **({"tool_calls": calls} if calls else {})}
 
 
-def _result(block: Mapping[str, Any]) -> dict[str, Any]:
+def _result(block: Mapping[str, object]) -> dict[str, object]:
     text = _text(block.get("content", ""), "messages")
     failed = "error" if block.get("is_error") else ""
     return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text or failed}
 
 
-def _blocks(content: Any, param: str) -> list[Mapping[str, Any]]:
+def _blocks(content: object, param: str) -> list[Mapping[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
@@ -121,11 +121,11 @@ def _text(content: Any, param: str) -> str:
     blocks = _blocks(content, param)
     for block in blocks:
         if block.get("type") != "text" or not isinstance(block.get("text"), str):
-            raise Refusal(f"A block is {shortened(dict(block))}; here stands text", param)
+            raise Refusal(f"A block is {shortened(dict(block))}; only text is accepted here", param)
     return "".join(block["text"] for block in blocks)
 
 
-def _tools(given: Any) -> Iterator[dict[str, Any]]:
+def _tools(given: object) -> Iterator[dict[str, object]]:
     if not isinstance(given, list):
         raise Refusal(f"tools = {shortened(given)}; they are a list", "tools")
     for tool in given:

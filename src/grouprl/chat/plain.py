@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from grouprl.chat.refusal import Refusal
 
@@ -14,7 +14,7 @@ MOST_MARKS = 1_000_000
 """Commas and brackets in a body, those in texts included: what bounds the memory that reading it takes."""
 
 
-def read_json(body: bytes) -> Any:
+def read_json(body: bytes) -> object:
     """Return the value in a body.
 
     Raises:
@@ -34,7 +34,7 @@ def read_json(body: bytes) -> Any:
     return value
 
 
-def check_plain(value: Any) -> None:
+def check_plain(value: object) -> None:
     """Raise Refusal where a value that was read from JSON breaks a bound."""
     left, seen = [(value, 1)], 0
     while left:

@@ -71,5 +71,5 @@ def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
     ]
 
 
-def _logprob(text: str, logp: float) -> dict[str, Any]:
+def _logprob(text: str, logp: float) -> dict[str, object]:
     return {"token": text, "logprob": logp, "bytes": list(text.encode())}

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 from pydantic import Field
@@ -16,6 +16,9 @@ from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
 
+if TYPE_CHECKING:
+    from grouprl.algorithms.part import Part
+
 MOST_COMPLETIONS = 64
 MOST_TOKENS = 2**20
 MOST_MESSAGES = 4096
@@ -23,7 +26,7 @@ MOST_ALTERNATIVES = 20
 COOLEST, HOTTEST = 1e-4, 100.0
 """Temperatures above 0: below, logits divided by it are no numbers any more."""
 
-NEUTRAL: dict[str, Any] = {
+NEUTRAL: dict[str, object] = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
     "logit_bias": {},
@@ -69,7 +72,7 @@ class ChatRequest(pydantic.BaseModel):
     """Likeliest tokens told with each sampled one."""
     return_token_ids: bool = Field(False, strict=True)
     """Whether the ids of the prompt's tokens and of those sampled are told."""
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    chat_template_kwargs: dict[str, object] = Field(default_factory=dict, max_length=64)
     """Variables of the chat template, such as `enable_thinking`."""
     stream: bool = Field(False, strict=True)
     stream_options: StreamOptions = StreamOptions()
@@ -85,7 +88,7 @@ class ChatRequest(pydantic.BaseModel):
         return hashlib.blake2b(self.told.encode(), digest_size=9).hexdigest()
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def read_object(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body. Raises Refusal for anything else."""
     given = read_json(body)
     if not isinstance(given, dict):
@@ -93,7 +96,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def read_request(given: Mapping[str, Any]) -> ChatRequest:
+def read_request(given: Mapping[str, object]) -> ChatRequest:
     """Return the request in an object. Raises Refusal, naming the parameter and what it may be."""
     wanted = {name: value for name, value in given.items() if value is not None and name not in (*IGNORED, *WISHES)}
     for name, neutral in NEUTRAL.items():
@@ -115,13 +118,13 @@ def read_request(given: Mapping[str, Any]) -> ChatRequest:
         rule = f"at least {COOLEST:g}, or 0 for the most probable token each time"
         raise Refusal(f"temperature = {request.temperature:g}; {rule}", "temperature")
     if request.top_logprobs and not request.logprobs:
-        raise Refusal("top_logprobs are told with logprobs: true only", "top_logprobs")
+        raise Refusal("top_logprobs are returned with logprobs: true only", "top_logprobs")
     for tool in request.tools:
         _check_tool(tool)
     return request.model_copy(update={"messages": tuple(normal(message) for message in request.messages)})
 
 
-def check_format(given: Any) -> None:
+def check_format(given: object) -> None:
     """Raise Refusal for a form of answer other than text: nothing here holds a policy to a grammar while it writes."""
     kind = given.get("type") if isinstance(given, dict) else given
     if kind not in (None, "text"):
@@ -130,7 +133,7 @@ def check_format(given: Any) -> None:
         raise Refusal(f"response_format = {what}: sampling is not held to a form. {remedy}", "response_format")
 
 
-def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
     """Raise Refusal for a parameter that is not known, with the nearest one that is."""
     for name in given:
         if name not in known:
@@ -165,12 +168,12 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return _essence(one) == _essence(other)
 
 
-def continues(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]]) -> bool:
+def continues(earlier: Sequence[Mapping[str, object]], later: Sequence[Mapping[str, object]]) -> bool:
     """Whether a conversation begins with all of an earlier one, and continues."""
     return len(later) > len(earlier) and all(map(same, earlier, later))
 
 
-def _essence(message: Mapping[str, Any]) -> tuple[Any, ...]:
+def _essence(message: Mapping[str, Any]) -> tuple[object, ...]:
     calls = [call["function"] for call in message.get("tool_calls", ())]
     return message["role"], message["content"].strip(), [(call["name"], call["arguments"]) for call in calls]
 
@@ -186,7 +189,7 @@ def _text(message: Mapping[str, Any]) -> str:
     raise Refusal("The content of a message is a text, or a list of parts of type 'text'", "messages")
 
 
-def _is_text(part: Any) -> bool:
+def _is_text(part: Part) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
@@ -209,7 +212,7 @@ def _call(call: Any) -> dict[str, Any]:
     return {"id": number, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _check_tool(tool: Mapping[str, Any]) -> None:
+def _check_tool(tool: Mapping[str, object]) -> None:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refusal(f"A tool is of type 'function' and has a function with a name: {shortened(tool)}", "tools")

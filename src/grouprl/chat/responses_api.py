@@ -126,7 +126,7 @@ class _ResponseEvents(EventStream):
         number = f"{IDS[self.kind]}_{self.request.mark}"
         return {"item_id": number, "output_index": self.index, "content_index": 0}
 
-    def _event(self, kind: str, **more: Any) -> Event:
+    def _event(self, kind: str, **more: object) -> Event:
         self.number += 1
         return {"type": kind, "sequence_number": self.number, **more}
 

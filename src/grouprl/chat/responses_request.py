@@ -11,7 +11,7 @@ from grouprl.core.errors import shortened
 
 UNSTORED = "nothing is stored here; send the whole conversation as input"
 UNABLE = {
-    "background": "an answer comes with its request",
+    "background": "an answer is returned with its request",
     "conversation": UNSTORED,
     "max_tool_calls": "tools are called by the client, which counts them",
     "previous_response_id": UNSTORED,
@@ -51,7 +51,7 @@ TEXTS = ("input_text", "output_text", "text")
 ROLES = ("user", "assistant", "system", "developer")
 
 
-def translated(given: Mapping[str, Any]) -> dict[str, Any]:
+def translated(given: Mapping[str, object]) -> dict[str, object]:
     """Return a request's object as one of chat completions. Raises Refusal."""
     wanted = {name: value for name, value in given.items() if value is not None and value is not False}
     for name, why in UNABLE.items():
@@ -71,7 +71,7 @@ def translated(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_form(wanted: Mapping[str, Any]) -> None:
+def _check_form(wanted: Mapping[str, object]) -> None:
     truncation, text = wanted.get("truncation", "disabled"), wanted.get("text", {})
     if truncation != "disabled":
         rule = "a conversation is never cut; leave it out"
@@ -84,14 +84,14 @@ def _check_form(wanted: Mapping[str, Any]) -> None:
         raise error.renamed({"response_format": "text.format"}) from None
 
 
-def _instructions(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _instructions(wanted: Mapping[str, object]) -> list[dict[str, Any]]:
     given = wanted.get("instructions", "")
     if not isinstance(given, str):
         raise Refusal(f"instructions = {shortened(given)}; they are a text", "instructions")
     return [{"role": "system", "content": given}] if given else []
 
 
-def _messages(given: Any) -> list[dict[str, Any]]:
+def _messages(given: object) -> list[dict[str, object]]:
     """Return the messages that the input's items are: calls belong to the assistant's message before them."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
@@ -136,13 +136,13 @@ def _text(content: Any) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def _tools(given: Any) -> list[Any]:
+def _tools(given: object) -> list[object]:
     if not isinstance(given, list):
         raise Refusal(f"tools = {shortened(given)}; they are a list", "tools")
     return list(_each_tool(given))
 
 
-def _each_tool(given: list[Any]) -> Iterator[dict[str, Any]]:
+def _each_tool(given: list[object]) -> Iterator[dict[str, object]]:
     for tool in given:
         if not isinstance(tool, dict) or tool.get("type") != "function":
             raise Refusal(f"A tool is {shortened(tool)}; tools are of type 'function', run by the client", "tools")

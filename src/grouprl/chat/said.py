@@ -62,7 +62,7 @@ class Spoken(str):
         made.said = said
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Spoken, (str(self), self.said)
 
 

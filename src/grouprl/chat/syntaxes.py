@@ -108,7 +108,7 @@ class ResponseForm(Form):
 
     plain = False
 
-    def __init__(self, template: Mapping[str, Any]) -> None:
+    def __init__(self, template: Mapping[str, object]) -> None:
         try:
             from transformers.utils.chat_parsing import parse_response
             from transformers.utils.chat_parsing.response_templates import load_response_template

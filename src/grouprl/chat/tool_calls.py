@@ -18,7 +18,7 @@ def said_in(text: str) -> Said:
     return getattr(text, "said", None) or JSON.read(text)
 
 
-def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, Any]]:
+def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, object]]:
     """Return the calls of a turn for the protocol; none where one of them cannot be read, or they are too many.
 
     Ids are determined by `about` and the text.
@@ -35,7 +35,7 @@ def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, Any]]:
     return calls
 
 
-def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
+def split_calls(text: str, about: str) -> tuple[str, list[dict[str, object]]]:
     """Return the text beside the calls, and the calls as the protocol has them.
 
     A call that cannot be read makes the whole text plain content: the agent sees what was written and no call. So do
@@ -46,13 +46,13 @@ def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
     return (found.beside if calls else str(text)), calls
 
 
-def typed(call: Call, properties: dict[str, Any]) -> dict[str, Any]:
+def typed(call: Call, properties: dict[str, object]) -> dict[str, object]:
     """Return the arguments of an untyped call in the types that a tool's schema names: a text stays a text there."""
     given = dict(call.arguments) if not isinstance(call.arguments, str) else {}
     return {name: _typed(value, properties.get(name, {})) for name, value in given.items()}
 
 
-def _typed(value: Any, schema: Any) -> Any:
+def _typed(value: object, schema: object) -> object:
     if not isinstance(value, str) or _takes_text(schema):
         return value
     try:
@@ -61,7 +61,7 @@ def _typed(value: Any, schema: Any) -> Any:
         return value
 
 
-def _takes_text(schema: Any) -> bool:
+def _takes_text(schema: object) -> bool:
     """Whether an argument may be a text, by its JSON schema."""
     if not isinstance(schema, dict):
         return True

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from grouprl.core.renamed import RenamedWarning
 
@@ -36,7 +35,7 @@ def main() -> None:
 def _noted(show: Callable[..., None]) -> Callable[..., None]:
     """Return what shows a warning: that a name is old as a sentence, everything else as `show` does."""
 
-    def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    def showwarning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
         if issubclass(category, RenamedWarning):
             print(f"note: {message}", file=sys.stderr)
         else:

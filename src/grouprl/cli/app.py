@@ -22,8 +22,8 @@ BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 QUIET = ("-q", "--quiet")
 
 NO_MEMORY = (
-    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
-    "or begin one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "out of memory. What a run has written is intact: continue it with --resume where there is more memory, "
+    "or start one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
     "grouprl plan says what a run needs."
 )
 EPILOG = (
@@ -68,7 +68,7 @@ class Commands(TyperGroup):
         """List commands in the order in which a new user needs them."""
         return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Run the command; print an error of this package in one red line."""
         try:
             return super().invoke(ctx)

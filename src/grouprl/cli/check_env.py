@@ -38,8 +38,8 @@ def check_env_command(
     action: Annotated[
         list[str] | None, typer.Option(help="An action to try, where no legal ones are listed (may be repeated).")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time that one call may take.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds that one call may take.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Examine an environment: play it in many ways and report which rules it breaks.
 
@@ -185,7 +185,7 @@ def _show_episode(episode: CheckedEpisode, console: Console) -> None:
     console.print(Text(f"score {episode.score}   total {episode.total:g}"))
 
 
-def _show_facts(facts: dict[str, Any], console: Console) -> None:
+def _show_facts(facts: dict[str, object], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("actions", "episodes", "turns", "return", "correct", "valid"):
         table.add_column(column, justify="left" if column == "actions" else "right")

@@ -38,10 +38,10 @@ def check_reward_command(
         str | None,
         typer.Option(help="The task, or YAML file of a run, whose prompts are used; else the reward's own examples."),
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Prompts that are attacked.")] = 4,
+    examples: Annotated[int, typer.Option(min=1, help="How many prompts to attack.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,
-    shown: Annotated[int, typer.Option(min=1, help="Findings that are listed.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    shown: Annotated[int, typer.Option(min=1, help="How many findings to list.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Attack a reward with hacks: what earns a reward without being correct?
 
@@ -127,7 +127,7 @@ def _cases(reward: Any, task: Task, examples: int) -> list[Case]:
     return cases
 
 
-def _own_cases(reward: Any, name: str) -> list[Case]:
+def _own_cases(reward: object, name: str) -> list[Case]:
     from grouprl.rewards.attacks import Case
 
     examples = [each for each in getattr(reward, "examples", ()) if each.correct]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich import box
@@ -31,7 +31,7 @@ def laws_command(
         Literal["tokens", "steps", "seconds"], typer.Option(help="What the sigmoid law counts as compute.")
     ] = "tokens",
     skip: Annotated[float, typer.Option(min=0, help="Leave points below this compute out of the sigmoid law.")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Fit the entropy law and the sigmoid law to runs, with 95 % intervals.
 
@@ -76,7 +76,7 @@ def _laws(points: Curve, skip: float) -> list[Fitted | str]:
     return found
 
 
-def _data(run: Path, found: Fitted | str) -> dict[str, Any]:
+def _data(run: Path, found: Fitted | str) -> dict[str, object]:
     return {"run": str(run), **({"error": found} if isinstance(found, str) else asdict(found))}
 
 

@@ -13,7 +13,7 @@ from grouprl.cli.listing import catalogue, names, selected
 from grouprl.core.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
-Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Name = Annotated[
     str, typer.Argument(help="A method's name, or yours: FILE.py:FUNCTION, MODULE:FUNCTION.", autocompletion=names)
 ]
@@ -109,7 +109,9 @@ def check(name: Name, as_json: Json = False) -> None:
 
     findings = check_method(entry_of(_plain(name)))
     if as_json:
-        rows = [{"rule": each.rule, "passed": each.passed, "words": each.words} for each in findings]
+        rows = [
+            {"rule": each.rule, "passed": each.passed, "kept": each.passed, "words": each.words} for each in findings
+        ]
         print(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
     else:
         for each in findings:

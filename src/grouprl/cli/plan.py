@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -18,6 +20,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from grouprl.config.run import Config
     from grouprl.plan.plan import Plan
     from grouprl.plan.settings import Setting
 
@@ -63,12 +66,20 @@ def plan_command(
     from grouprl.plan.plan import plan
 
     found = plan(config)
+    found = replace(found, refusals=(*found.refusals, *_folder_refusals(config)))
     if as_json:
         typer.echo(json.dumps(found.as_data(), ensure_ascii=False))
     else:
         show_plan(found, Terminal(), everything)
     if found.refusals:
         raise typer.Exit(2)
+
+
+def _folder_refusals(config: Config) -> Iterator[str]:
+    from grouprl.storage.run_folder import cannot_be_made
+
+    if config.run.folder and (reason := cannot_be_made(Path(config.run.folder))):
+        yield f"run.folder is {config.run.folder}: {reason}. Choose another place"
 
 
 def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
@@ -185,7 +196,7 @@ def _table(settings: Iterable[Setting]) -> Table:
     return table
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """Write a value as it is written in YAML."""
     if isinstance(value, tuple | list | dict):
         plain = list(value) if isinstance(value, tuple) else value

@@ -25,7 +25,7 @@ def sandbox_command(
     allow: Annotated[str, typer.Option(help="Lowest acceptable level: namespaces, landlock or rlimits.")] = "rlimits",
     level: Annotated[str | None, typer.Option(help="Examine this level instead of the best one.")] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Try every escape, a second or so each.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Show how model-written code is contained on this machine, what is not contained, and try to escape.
 
@@ -97,4 +97,4 @@ def _show_rows(rows: list[Row], console: Console) -> None:
         console.print(Text(f"{len(bad)} escaped that must be contained: {', '.join(bad)}", style="bold red"))
     else:
         more = f"; {known} escaped, as this level says" if known else ""
-        console.print(Text(f"Everything is contained that this level contains{more}", style="bold green"))
+        console.print(Text(f"Everything that this level should contain is contained{more}", style="bold green"))

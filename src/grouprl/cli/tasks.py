@@ -34,7 +34,7 @@ def tasks_command(
         str | None,
         typer.Argument(metavar="[NAME]", help="A task, written as in a configuration.", autocompletion=_known),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """List what can be trained on, or show one task: prompts, completions, options, levels.
 
@@ -60,7 +60,7 @@ def tasks_command(
 
 def metrics_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A metric, a group, or a pattern.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Explain what every logged number means and how a healthy run looks.
 

@@ -6,9 +6,12 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
 """path/to/file.py:name, or several names in a file, with commas."""
@@ -55,11 +58,11 @@ def folder_name(*words: str) -> str:
     return f"run-{name}" if not name or name.partition(".")[0].lower() in RESERVED else name
 
 
-def _at(path: Any, base: Path) -> Any:
+def _at(path: object, base: Path) -> object:
     return os.path.abspath(base / Path(path).expanduser()) if isinstance(path, str) and path else path
 
 
-def _code(value: Any, base: Path) -> Any:
+def _code(value: object, base: Path) -> Any:
     """Make the files of `file.py:name` absolute, at any depth."""
     if isinstance(value, Mapping):
         return {key: _code(each, base) for key, each in value.items()}
@@ -69,14 +72,14 @@ def _code(value: Any, base: Path) -> Any:
     return value if found is None else f"{_at(found['file'], base)}:{found['name']}"
 
 
-def _plugins(plugins: Any, base: Path) -> Any:
+def _plugins(plugins: object, base: Path) -> Any:
     """Make the files among plugins absolute; the names of modules stay."""
     if isinstance(plugins, list | tuple):
         return [_plugins(each, base) for each in plugins]
     return _at(plugins, base) if isinstance(plugins, str) and plugins.endswith(".py") else plugins
 
 
-def _task(task: Any, base: Path) -> Any:
+def _task(task: Task, base: Path) -> Any:
     if isinstance(task, str):
         return _named(task, base)
     if not isinstance(task, Mapping):
@@ -103,13 +106,13 @@ def _named(name: str, base: Path) -> str:
     return str(_code(name, base))
 
 
-def _data(path: Any, base: Path, *, sure: bool) -> Any:
+def _data(path: object, base: Path, *, sure: bool) -> object:
     """Make a path absolute: one that is `sure` not to be a Hub id, or that exists."""
     there = isinstance(path, str) and bool(path) and (sure or _exists(base / path))
     return _at(path, base) if there else path
 
 
-def _model(model: Any, base: Path) -> Any:
+def _model(model: object, base: Path) -> Any:
     if isinstance(model, str):
         return _model_folder(model, base)
     if not isinstance(model, Mapping):
@@ -122,7 +125,7 @@ def _model(model: Any, base: Path) -> Any:
     return found
 
 
-def _model_folder(name: Any, base: Path) -> Any:
+def _model_folder(name: object, base: Path) -> object:
     if not isinstance(name, str) or name == "tiny" or not name:
         return name
     if name.startswith((".", "~")) or _exists(base / name):
@@ -136,7 +139,7 @@ def _model_folder(name: Any, base: Path) -> Any:
     return _at(name, base) if name.lower().endswith(GGUF) else name
 
 
-def _below(data: dict[str, Any], section: str, key: str, change: Any) -> dict[str, Any]:
+def _below(data: dict[str, Any], section: str, key: str, change: Any) -> dict[str, object]:
     part = data.get(section)
     if not isinstance(part, Mapping) or part.get(key) is None:
         return data

@@ -46,7 +46,7 @@ _Strict.yaml_implicit_resolvers = {
 """Dates stay texts, and types that JSON does not have are refused."""
 
 
-def read_yaml(text: str, where: str) -> Any:
+def read_yaml(text: str, where: str) -> object:
     """Return the value of a YAML text; `where` names it in messages.
 
     Raises:
@@ -76,7 +76,7 @@ def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
     return what + (f", {shortened(line, 80)}" if line else ""), "", "Indent with spaces" if "'\\t'" in problem else ""
 
 
-def _size(value: Any, known: dict[int, int]) -> int:
+def _size(value: object, known: dict[int, int]) -> int:
     """How many values there are, aliases written out. Raises RecursionError for a value that holds itself."""
     if not isinstance(value, Mapping | list | tuple | set):
         return 1
@@ -107,7 +107,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8: {error}", "a configuration is text in UTF-8") from error
 
 
-def check_plain(value: Any) -> None:
+def check_plain(value: object) -> None:
     """Check that YAML can hold a value as it is.
 
     Raises:

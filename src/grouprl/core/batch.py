@@ -211,7 +211,7 @@ class Batch:
         check(copied, list(changes))
         return copied
 
-    def _with(self, changes: Mapping[str, Any]) -> Batch:
+    def _with(self, changes: Mapping[str, object]) -> Batch:
         unknown = set(changes) - set(self.__dataclass_fields__)
         if unknown:
             raise TypeError(f"Batch has no field {', '.join(sorted(unknown))}")

@@ -168,7 +168,7 @@ def _check_values(batch: Batch, names: Collection[str]) -> None:
             raise InputError(
                 f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",
                 "every value on an action token must be finite",
-                "Drop the row or mend what produced it; a failed reward is not a number to train on",
+                "Drop the row or fix what produced it; a failed reward is not a number to train on",
             )
 
 

@@ -52,7 +52,9 @@ def import_object(path: str, what: str) -> Any:
     """
     location, _, name = path.rpartition(":")
     if not location or not name:
-        raise InputError(f"The {what} '{path}' is no import path", "it reads pkg.module:name or path/to/file.py:name")
+        raise InputError(
+            f"The {what} '{path}' is not an import path", "it reads pkg.module:name or path/to/file.py:name"
+        )
     module = _module_from_file(Path(location), what) if location.endswith(".py") else _module(location, what)
     found: Any = module
     for part in name.split("."):

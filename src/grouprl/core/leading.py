@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-LEADING: list[Any] = []
+LEADING: list[object] = []
 """The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
 
 
@@ -18,6 +18,12 @@ def ranks_requested() -> int:
     """Return how many processes a launcher started for this run; 1 without one."""
     given = os.environ.get("WORLD_SIZE", "")
     return int(given) if given.isdecimal() else 1
+
+
+def ranks_here() -> int:
+    """Return how many of them run on this machine."""
+    given = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(given) if given.isdecimal() else ranks_requested()
 
 
 def own_rank() -> int:

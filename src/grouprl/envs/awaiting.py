@@ -40,7 +40,7 @@ class BackgroundLoop:
         asyncio.run_coroutine_threadsafe(deliver(), self.loop)
 
 
-def is_async(environment: Any) -> bool:
+def is_async(environment: object) -> bool:
     """Whether one of the methods of an environment is a coroutine function."""
     return any(inspect.iscoroutinefunction(getattr(environment, name, None)) for name in CALLED)
 

@@ -38,7 +38,7 @@ class _Stop(Exception):
 
 
 def check_environment(
-    make: Callable[[], Any],
+    make: Callable[[], object],
     example: Callable[[int], Example],
     *,
     episodes: int = 64,
@@ -84,7 +84,7 @@ def check_environment(
 
 class _Examiner:
     def __init__(
-        self, make: Callable[[], Any], max_turns: int, actions: Sequence[str], seconds: float, agents: Sequence[str]
+        self, make: Callable[[], object], max_turns: int, actions: Sequence[str], seconds: float, agents: Sequence[str]
     ) -> None:
         self.agents = tuple(agents)
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds

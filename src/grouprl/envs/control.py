@@ -21,7 +21,7 @@ class ControlEnvironment:
     so that the samples of a group begin alike. Vectors of actions are clipped to their box.
     """
 
-    def __init__(self, make: Callable[[], Any], *, success: float | None = None) -> None:
+    def __init__(self, make: Callable[[], object], *, success: float | None = None) -> None:
         """Prepare an episode.
 
         Args:
@@ -37,7 +37,7 @@ class ControlEnvironment:
         if self._used:
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._used, self._playing = self._make(), True, True
@@ -75,5 +75,5 @@ class ControlEnvironment:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
-def _flat(found: Any) -> np.ndarray:
+def _flat(found: object) -> np.ndarray:
     return np.asarray(found, dtype=np.float32).reshape(-1)

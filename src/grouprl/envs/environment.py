@@ -118,7 +118,7 @@ class Patient(Protocol):
     Where many are called at once, each receives its call before any is waited for, so that they wait together.
     """
 
-    def begin_call(self, method: str, *arguments: Any) -> None:
+    def begin_call(self, method: str, *arguments: object) -> None:
         """Begin what `method`, 'reset' or 'step', is going to wait for; it is called next, with the same arguments."""
         ...
 

@@ -27,7 +27,7 @@ class GymEnvironment:
 
     def __init__(
         self,
-        make: Callable[[], Any],
+        make: Callable[[], object],
         words: Sequence[str],
         *,
         max_turns: int,
@@ -59,7 +59,7 @@ class GymEnvironment:
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
@@ -100,7 +100,7 @@ class GymEnvironment:
         """Return any action: it shows how actions are spelt, no more."""
         return self._wording.any_action(self._env.action_space, self._legal, rng)
 
-    def _observe(self, found: Any, info: Any, before: str = "") -> Observation:
+    def _observe(self, found: object, info: Any, before: str = "") -> Observation:
         self._legal = self._wording.legal(info.get("action_mask"))
         if minigrid.is_minigrid(self._env):
             self._text, self._state = f"{minigrid.describe(self._env, found)}>", minigrid.state_key(self._env)

@@ -148,7 +148,7 @@ class Keys(Game):
         return 0 <= cell[0] < self.size and 0 <= cell[1] < self.size and cell not in self.walls
 
 
-def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
+def critique(completion: str, **columns: object) -> dict[str, list[str]]:
     """Name the moves of an episode that lead on, and those that do not: feedback for Text2Grad.
 
     `completion` is what was said and seen after the prompt, "r@01>d!@01>"; a part that is named is a move with what was

@@ -71,7 +71,7 @@ class OpenEnvEnvironment:
         *,
         max_turns: int,
         instructions: str = "",
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         success: float | None = None,
         invalid: float = 0.0,
         timeout: float = 30.0,
@@ -105,7 +105,7 @@ class OpenEnvEnvironment:
         if self._phase != "new":
             raise InputError("reset() was called twice", "an object is one episode: reset, step until the end, close")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         self._socket, self._phase = self._opened(), "playing"
         data = self._exchange({"type": "reset", "data": {**self._options, "seed": int(example.columns["seed"])}})
         return Observation(self._instructions + self._wording.observation(data["observation"]))

@@ -79,7 +79,7 @@ def _examine_beginnings(played: Sequence[CheckedEpisode], findings: Findings) ->
     for example, texts in firsts.items():
         if len(texts) > 1:
             one, two, *_ = sorted(texts)
-            what = f"Question {example} began with {_cut(one)} and, with another seed, with {_cut(two)}"
+            what = f"Example {example} began with {_cut(one)} and, with another seed, with {_cut(two)}"
             rule = "the example alone decides the first observation: the completions of a group begin alike"
             findings.add("beginning", what, rule, "Use the example for the beginning, the seed for what follows.")
             return
@@ -141,7 +141,7 @@ def _examine_nonsense(by_chooser: dict[str, list[float]], findings: Findings) ->
     if nonsense is not None and means and nonsense > max(means.values()):
         best = max(means, key=lambda name: means[name])
         what = f"Nonsense gave {nonsense:.3g} on average, {best} actions {means[best]:.3g}"
-        rule = "what is learnt is whatever pays best"
+        rule = "the policy learns whatever earns most"
         findings.advise("nonsense pays", what, rule, "Let an invalid action cost at least what a turn costs.")
 
 

@@ -52,7 +52,7 @@ class PettingZooEnvironment:
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"

@@ -6,11 +6,14 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGEST_BOX = 100
 """Numbers in an observation beyond which it is an image or the like."""
@@ -60,7 +63,7 @@ def signs(space: Any) -> str:
     )
 
 
-def countable(space: Any) -> bool:
+def countable(space: object) -> bool:
     """Whether equal observations are to be expected: nothing in the space is a real number."""
     from gymnasium import spaces
 
@@ -71,7 +74,7 @@ def countable(space: Any) -> bool:
     return not isinstance(space, spaces.Box) or _whole(space)
 
 
-def action_numbers(space: Any) -> int:
+def action_numbers(space: object) -> int:
     """Return how many numbers an action is written with.
 
     Raises:
@@ -101,7 +104,7 @@ class SpaceWording:
     words: tuple[str, ...]
     decimals: int = 2
 
-    def legal(self, mask: Any) -> tuple[str, ...]:
+    def legal(self, mask: Tensor | None) -> tuple[str, ...]:
         """Return the words that a mask allows, all without a mask or where it allows none; () without words."""
         allowed = () if mask is None else tuple(w for w, may in zip(self.words, mask, strict=True) if may)
         return allowed or self.words
@@ -121,7 +124,7 @@ class SpaceWording:
         return spell_action(space, space.sample(), self.decimals)
 
 
-def number_words(space: Any) -> tuple[str, ...]:
+def number_words(space: object) -> tuple[str, ...]:
     """Return the numbers of Discrete actions as their words; () for other spaces."""
     from gymnasium.spaces import Discrete
 
@@ -130,13 +133,13 @@ def number_words(space: Any) -> tuple[str, ...]:
     return tuple(str(int(space.start) + number) for number in range(int(space.n)))
 
 
-def read_action(space: Any, words: Sequence[str]) -> Any:
+def read_action(space: Any, words: Sequence[str]) -> object:
     """Return the action that numbers in words stand for; None if they stand for none of the space."""
     value = _read(space, list(words)) if len(words) == action_numbers(space) else None
     return value if value is not None and space.contains(value) else None
 
 
-def spell_action(space: Any, value: Any, decimals: int) -> str:
+def spell_action(space: object, value: object, decimals: int) -> str:
     """Return the text of an action, which `read_action` understands word by word."""
     text = spell(space, value, decimals)
     return " ".join(f"{float(word):g}" for word in text.split())

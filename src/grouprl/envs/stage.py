@@ -69,7 +69,7 @@ class AnsweringStage(ABC):
     """What stages share: answers stay here until they are taken."""
 
     def __init__(self) -> None:
-        self._answers: dict[int, Any] = {}
+        self._answers: dict[int, object] = {}
         self.times = CallTimes()
         """How long `reset` and `step` take, by prompt."""
 
@@ -101,7 +101,7 @@ class AnsweringStage(ABC):
 class Environments:
     """The environments of one process, by the number of their episode."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], object]) -> None:
         self._make = make
         self._held: dict[int, Any] = {}
         self._luck: dict[int, Any] = {}
@@ -127,7 +127,7 @@ class Environments:
         except (Exception, SystemExit) as error:
             return self._failure(error, method, number)
 
-    async def _later(self, found: Awaitable[Any], method: str, number: int) -> Any | Failure:
+    async def _later(self, found: Awaitable[object], method: str, number: int) -> object | Failure:
         try:
             return _handled(await found)
         except (Exception, SystemExit) as error:
@@ -139,7 +139,7 @@ class Environments:
         what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
         return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
-    def _called(self, method: str, number: int, arguments: tuple[Any, ...], early: bool) -> Any:
+    def _called(self, method: str, number: int, arguments: tuple[Any, ...], early: bool) -> object:
         if method == "reset" and number not in self._begun:
             self._held[number] = self._make()
         elif method == "score":
@@ -158,7 +158,7 @@ class Environments:
         self._begun.discard(number)
         return getattr(environment, method)(*arguments)
 
-    def _luck_of(self, number: int, parts: tuple[Any, ...]) -> Any:
+    def _luck_of(self, number: int, parts: tuple[object, ...]) -> Any:
         if number not in self._luck:
             self._luck[number] = generator("demonstrate", *parts)
         return self._luck[number]
@@ -177,7 +177,7 @@ class HereStage(AnsweringStage):
         self._prompt: dict[int, str] = {}
         self._waiting: dict[int, float] = {}
         """Those whose answer is to come, and since when."""
-        self._late: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._late: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Call one after the other; an answer that has to be waited for comes later."""
@@ -200,7 +200,7 @@ class HereStage(AnsweringStage):
         for number, arguments in patient:
             threading.Thread(target=self._wait, args=(late, method, number, arguments), daemon=True).start()
 
-    def _wait(self, late: queue.SimpleQueue[Any], method: str, number: int, arguments: tuple[Any, ...]) -> None:
+    def _wait(self, late: queue.SimpleQueue[object], method: str, number: int, arguments: tuple[object, ...]) -> None:
         late.put((number, self._held.call(method, number, arguments)))
 
     def _timed(self, method: str, number: int, begun: float) -> None:
@@ -236,7 +236,7 @@ def _hand_over(late: queue.SimpleQueue[Any], number: int, answer: Any) -> None:
     late.put((number, answer))
 
 
-def _handled(found: Any) -> Any | Failure:
+def _handled(found: object) -> object | Failure:
     """Return an environment's answer, unless it is larger than can be handled, or not a text."""
     text = getattr(getattr(found, "observation", found), "text", "")
     if isinstance(text, str) and len(text) > LONGEST_TEXT:
@@ -247,7 +247,7 @@ def _handled(found: Any) -> Any | Failure:
     return found
 
 
-def _scores(environment: Any) -> Any:
+def _scores(environment: Any) -> object:
     """Return whether an environment scores each agent for itself, and the scores; awaitable where its method is."""
     by_agent = callable(getattr(environment, "scores", None))
     found = environment.scores() if by_agent else environment.score()

@@ -399,6 +399,12 @@ def open_stage(
     Raises:
         CannotSend: a number of workers is given and the task cannot be sent to them.
     """
+    if workers not in (0, "auto") and getattr(task, "scores_groups", False):
+        raise InputError(
+            f"Environments act in workers, and rewards of the task '{task.name}' compare the episodes of a group",
+            "its environments act in one process, where a group is together",
+            "Leave environment.workers out, or set it to 0",
+        )
     if workers == 0 or (workers == "auto" and harmless(task)):
         return HereStage(task.environment), ""
     try:

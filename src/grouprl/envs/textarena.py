@@ -32,7 +32,7 @@ class TextArenaEnvironment:
 
     def __init__(
         self,
-        make: Callable[[], Any],
+        make: Callable[[], object],
         players: int,
         *,
         max_turns: int,
@@ -63,7 +63,7 @@ class TextArenaEnvironment:
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
-            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the game begins")
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the game begins")
         begin = int(example.columns["seed"])
         self._luck, self._phase = random.Random(begin).getstate(), "playing"
         with self._own_luck():
@@ -157,7 +157,7 @@ def _numbers(rewards: Mapping[Any, Any]) -> dict[int, float]:
     return {int(player): float(reward) for player, reward in rewards.items()}
 
 
-def unwrapped(game: Any) -> tuple[Any, list[Callable[[str], str]]]:
+def unwrapped(game: object) -> tuple[Any, list[Callable[[str], str]]]:
     """Return a game without its wrappers, and what those of actions do, outermost first."""
     from textarena.core import ActionWrapper, Wrapper
 

@@ -14,7 +14,7 @@ LONGEST_TEXT = 20_000
 
 
 def examine_observation(
-    found: Any, turn: int | None, findings: Findings, agents: Collection[str] = ("",), *, first: bool = False
+    found: object, turn: int | None, findings: Findings, agents: Collection[str] = ("",), *, first: bool = False
 ) -> bool:
     """Note what is wrong with an observation; return whether an episode can continue with it.
 
@@ -59,7 +59,7 @@ def _known(agent: Any, where: str, agents: Collection[str], turn: int | None, fi
     return False
 
 
-def _examine_legal(legal: Any, turn: int | None, findings: Findings) -> bool:
+def _examine_legal(legal: object, turn: int | None, findings: Findings) -> bool:
     if not isinstance(legal, tuple) or not all(isinstance(action, str) for action in legal):
         what = f"legal is {_shown(legal)}"
         findings.add("legal type", what, "legal is a tuple of str", "tuple(map(str, …)).", turn=turn)
@@ -70,7 +70,7 @@ def _examine_legal(legal: Any, turn: int | None, findings: Findings) -> bool:
 
 
 def examine_step(
-    found: Any,
+    found: object,
     action: str,
     legal: tuple[str, ...],
     turn: int,
@@ -105,7 +105,7 @@ def examine_step(
     return examine_observation(seen, turn, findings, agents, first=first) and fine
 
 
-def _examine_rewards(found: Any, turn: int, findings: Findings, agents: Collection[str]) -> bool:
+def _examine_rewards(found: object, turn: int, findings: Findings, agents: Collection[str]) -> bool:
     if not isinstance(found, Mapping):
         rule = "rewards is a mapping of agents to numbers"
         findings.add("rewards type", f"rewards is {_shown(found)}", rule, "{} where there are none.", turn=turn)
@@ -117,7 +117,7 @@ def _examine_rewards(found: Any, turn: int, findings: Findings, agents: Collecti
     )
 
 
-def examine_scores(found: Any, findings: Findings, agents: Collection[str]) -> bool:
+def examine_scores(found: object, findings: Findings, agents: Collection[str]) -> bool:
     """Note what is wrong with the scores of the agents; return whether they can be used."""
     if not isinstance(found, dict):
         findings.add("scores type", f"scores() gave {_shown(found)}", "it gives a dict of agent to dict of floats")
@@ -127,7 +127,7 @@ def examine_scores(found: Any, findings: Findings, agents: Collection[str]) -> b
     return all(known) and all(fine)
 
 
-def examine_score(found: Any, findings: Findings) -> bool:
+def examine_score(found: object, findings: Findings) -> bool:
     """Note what is wrong with the score of an episode; return whether it can be used."""
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         findings.add("score type", f"score() gave {_shown(found)}", "it gives a dict of str to float", "{} at least.")
@@ -141,7 +141,7 @@ def examine_score(found: Any, findings: Findings) -> bool:
     return fine
 
 
-def is_number(value: Any, name: str, what: str, turn: int | None, findings: Findings) -> bool:
+def is_number(value: object, name: str, what: str, turn: int | None, findings: Findings) -> bool:
     """Note what is wrong with a reward; return whether it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         rule, remedy = "it is a float", "float(…)."

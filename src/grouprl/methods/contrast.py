@@ -157,7 +157,7 @@ def contrast(a: Entry, b: Entry) -> dict[str, Any]:
     }
 
 
-def _stage_rows(stage: str, one: Method, two: Method) -> list[dict[str, Any]]:
+def _stage_rows(stage: str, one: Method, two: Method) -> list[dict[str, object]]:
     ours, theirs = ([p for s, p in staged(m) if s == stage] for m in (one, two))
     rows = []
     for i in range(max(len(ours), len(theirs))):

@@ -131,7 +131,7 @@ def year(entry: Entry) -> int:
     return next((p.year for p in entry.card.papers), 0)
 
 
-def listing() -> list[dict[str, Any]]:
+def listing() -> list[dict[str, object]]:
     """Return the catalogue's line on each method, family by family, as `grouprl methods` lists them."""
     return [
         {
@@ -164,7 +164,7 @@ def staged(method: Method) -> list[tuple[str, Any]]:
     return sorted(((s, p) for s, p in pairs if p is not None), key=lambda pair: order[id(pair[1])])
 
 
-def settings_of(entry: Entry) -> list[dict[str, Any]]:
+def settings_of(entry: Entry) -> list[dict[str, object]]:
     """Return name, default, type in words and source of each setting."""
     hints = typing.get_type_hints(entry.compose, include_extras=True)
     types, sources = {name: type_words(hints.get(name, Any)) for name in entry.settings}, entry.card.defaults
@@ -233,10 +233,10 @@ def reduction_words(reduction: Any) -> str:
     return f"{ours + ' ' if ours else ''}equals {reduction.to}{_given(reduction.other)} when {when}{factor}{why}"
 
 
-def _given(settings: Mapping[str, Any]) -> str:
+def _given(settings: Mapping[str, object]) -> str:
     return f"({', '.join(f'{k}={v}' for k, v in settings.items())})" if settings else ""
 
 
-def golden_data(golden: Any) -> dict[str, Any]:
+def golden_data(golden: Any) -> dict[str, object]:
     """Return a golden example without its empty fields."""
     return {k: v for k, v in dataclasses.asdict(golden).items() if v not in (None, {}, "")}

@@ -16,7 +16,7 @@ from grouprl.methods.card import Card
 from grouprl.methods.registry import CATALOGUE, Entry, find
 
 
-def read_names(spec: Any) -> tuple[str, Entry | None, dict[str, Any]]:
+def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
     """Split a specification into (display name or '', base entry or None, the other keys)."""
     if not isinstance(spec, Mapping) or not spec:
         raise InputError(f"method: {spec!r}", "a method is a catalogue name or a mapping", "Example: method: grpo")
@@ -40,6 +40,8 @@ def read_names(spec: Any) -> tuple[str, Entry | None, dict[str, Any]]:
 
 def entry_of(name: str) -> Entry:
     """Return the entry of a catalogue name or of an import path `module:function` / `file.py:function`."""
+    if name.endswith(".py"):
+        raise InputError(f"{name} is a file", "a method of yours is a function in it", f"Name it: {name}:FUNCTION")
     if ":" not in name:
         return find(name)
     where, _, attribute = name.rpartition(":")

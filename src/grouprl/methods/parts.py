@@ -41,11 +41,21 @@ class Described:
         """Return it as plain data."""
         return asdict(self)
 
+    def line(self) -> dict[str, Any]:
+        """Return what a listing shows of it."""
+        settings = tuple(row["name"] for row in self.settings)
+        return {"name": self.name, "kind": self.kind, "rule": self.rule, "summary": self.summary, "settings": settings}
+
 
 def described(kind: str = "", name: str = "") -> list[Described]:
     """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
     kinds = [each for each in KINDS if kind in ("", each)]
     return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
+
+
+def listing() -> list[dict[str, Any]]:
+    """Return the line of each part, kind by kind, as `grouprl parts` lists them."""
+    return [each.line() for each in described()]
 
 
 def describe_part(part: type[Part]) -> Described:
@@ -85,7 +95,7 @@ def _settings(part: type[Part]) -> list[dict[str, Any]]:
     return rows
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     if field.default is not dataclasses.MISSING:
         return field.default
     return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -33,7 +33,7 @@ class Renamed:
 
     name: str
     values: Mapping[Any, Any] = field(default_factory=dict)
-    implies: Mapping[str, Any] = field(default_factory=dict)
+    implies: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Entry:
             notes.append(f"{self.name}: '{old}' is now called '{to.name}'; the old name goes with the next version")
         return made, notes
 
-    def _given(self, name: str, settings: Mapping[str, Any]) -> bool:
+    def _given(self, name: str, settings: Mapping[str, object]) -> bool:
         """Whether `settings` hold `name`, by its present name or by an old one."""
         return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
 
@@ -124,14 +124,14 @@ class Entry:
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
         return replace(method, name=self.name, settings={**self.settings, **settings})
 
-    def inert(self, settings: Mapping[str, Any]) -> list[str]:
+    def inert(self, settings: Mapping[str, object]) -> list[str]:
         """Names of `settings` off their default that change no part, such as a KL estimator without a KL weight."""
         whole = self.build(**settings)
         off_default = [name for name, value in settings.items() if value != self.settings[name]]
         rest = {name: {k: v for k, v in settings.items() if k != name} for name in off_default}
         return [name for name in off_default if self._builds(rest[name], whole)]
 
-    def _builds(self, settings: Mapping[str, Any], whole: Method) -> bool:
+    def _builds(self, settings: Mapping[str, object], whole: Method) -> bool:
         """Whether `settings` make the parts of `whole`; those that contradict each other make none."""
         try:
             return replace(self.build(**settings), settings=whole.settings) == whole
@@ -192,7 +192,7 @@ def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
     return whole
 
 
-def _typed(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _typed(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function by name, with their types instead of the types' names."""
     hints = typing.get_type_hints(function, include_extras=True)
     return {k: p.replace(annotation=hints.get(k, Any)) for k, p in inspect.signature(function).parameters.items()}
@@ -208,7 +208,7 @@ def _merged(
     return {k: p.replace(kind=p.KEYWORD_ONLY) for k, p in chosen.items()}
 
 
-def _inherited(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
+def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
     """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
     for name in entry.keeps or ():
         if name not in theirs:

@@ -69,7 +69,7 @@ def _heading(data: dict[str, Any]) -> RenderableType:
     return Group(head, *(_indent(p) for p in papers))
 
 
-def _reference(paper: dict[str, Any]) -> str:
+def _reference(paper: dict[str, object]) -> str:
     where = [f"arXiv:{paper['arxiv']}"] if paper["arxiv"] else []
     when = [str(paper["year"])] if paper["year"] else []
     return f" ({', '.join(where + when)})" if where or when else ""
@@ -116,7 +116,7 @@ def _certainty(data: dict[str, Any]) -> list[RenderableType]:
     return lines + ([Text(f"Uncertain: {data['uncertain']}")] if data["uncertain"] else [])
 
 
-def _golden(golden: dict[str, Any]) -> RenderableType:
+def _golden(golden: dict[str, object]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()

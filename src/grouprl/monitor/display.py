@@ -106,7 +106,7 @@ class Display:
             self._live = Live(self._screen, console=self.console, refresh_per_second=REDRAWS_PER_SECOND)
             self._live.start(refresh=True)
 
-    def _log(self, record: Mapping[str, Any]) -> None:
+    def _log(self, record: Mapping[str, object]) -> None:
         screen, now = self._screen, self._clock()
         last = screen.done >= screen.total > 0
         evaluation = record.get("phase") == "eval"

@@ -30,7 +30,7 @@ class Finding:
     persists: bool = True
     """Whether it still holds at the last record."""
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, object]:
         """Return the finding as a JSON-ready dictionary (the rows of `health.json`)."""
         return asdict(self)
 
@@ -73,6 +73,10 @@ class HealthFacts:
     reach: float = 0.0
     """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
     unknown."""
+    fast: float = 0.0
+    """Nats by which one optimiser step can move a log-prob and above which that is too far; 0 if unknown."""
+    adapters: bool = False
+    """Whether adapters are trained, whose own size says nothing of that of the weights that they change."""
 
 
 @dataclass

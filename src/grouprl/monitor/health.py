@@ -20,7 +20,7 @@ __all__ = ["Finding", "Health", "HealthFacts", "Severity", "examine"]
 class Health:
     """The findings of a run, kept up to date record by record."""
 
-    def __init__(self, facts: HealthFacts, history: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, facts: HealthFacts, history: Iterable[Mapping[str, object]] = ()) -> None:
         """Start from the records of the run so far (none for a fresh run)."""
         self.facts = facts
         self.history = History()
@@ -59,6 +59,6 @@ class Health:
         )
 
 
-def examine(history: Sequence[Mapping[str, Any]], facts: HealthFacts) -> list[Finding]:
+def examine(history: Sequence[Mapping[str, object]], facts: HealthFacts) -> list[Finding]:
     """Return every finding of the records of a run, each once, with its first and last step and whether it persists."""
     return Health(facts, history).findings()

@@ -54,8 +54,9 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
         "length_max": float(lengths_b.max()),
         "truncated_fraction": float(sampled.rollout.truncated_b.float().mean()),
     }
-    if acted_bt.any():
-        metrics["entropy"] = float(sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean())
+    entropy_n = sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt]
+    if entropy_n.any():  # a sampler that does not know it says 0 everywhere
+        metrics["entropy"] = float(entropy_n.mean())
     if ok_b.any():
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),
@@ -222,7 +223,7 @@ def _versions(samples: ScoredSamples) -> list[list[int] | None]:
     return [row[:size].tolist() for row, size in zip(version_bt, sizes, strict=True)]
 
 
-def _episode_columns(samples: ScoredSamples) -> dict[str, Any]:
+def _episode_columns(samples: ScoredSamples) -> dict[str, object]:
     """Columns of who acted and how it ended; null for rows that are not episodes."""
     records = samples.records
     if records is None:

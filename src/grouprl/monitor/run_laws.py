@@ -128,9 +128,9 @@ def sigmoid_law(points: Curve, skip: float = 0.0, seed: int = 0) -> Fitted:
 
 
 def _estimates(
-    law: Any,
-    read: Mapping[str, Callable[[Any], float]],
-    fit: Callable[[Sequence[tuple[float, float]]], Any],
+    law: object,
+    read: Mapping[str, Callable[[object], float]],
+    fit: Callable[[Sequence[tuple[float, float]]], object],
     pairs: Sequence[tuple[float, float]],
     seed: int,
 ) -> Iterator[tuple[str, LawEstimate]]:

@@ -40,7 +40,7 @@ class RunScreen:
     record: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, list[float]] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
-    first_evaluation: dict[str, Any] = field(default_factory=dict)
+    first_evaluation: dict[str, object] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
     findings: tuple[Finding, ...] = ()
     marks: list[tuple[int, float]] = field(default_factory=list)
@@ -226,7 +226,7 @@ def _labelled(label: str, value: Text, width: int) -> Text:
     return row
 
 
-def _evaluation(record: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> str:
     """Greedy and sampled numbers of an evaluation, with those of the first one; for graded rewards the mean first."""
     shares = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
     rewards = {"eval/reward": "reward"} | {

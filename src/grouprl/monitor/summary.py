@@ -64,14 +64,14 @@ def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, label) for name, label in rows if name in record]
 
 
-def _of_rewards(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _of_rewards(record: Mapping[str, object]) -> list[tuple[str, str]]:
     """The rows of mean rewards: sampled, greedy, then components."""
     parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
     rows = [("eval/reward", "mean reward"), ("eval/greedy_reward", "greedy reward")]
     return rows + [(name, f"  {name.removeprefix('eval/reward/')}") for name in parts]
 
 
-def _number(record: Mapping[str, Any], name: str) -> str:
+def _number(record: Mapping[str, object], name: str) -> str:
     if record.get(name) is None:
         return "—"
     if "length" in name:

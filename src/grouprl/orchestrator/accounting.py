@@ -179,8 +179,8 @@ def set_aside_words(names: Sequence[str]) -> str:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (
-        f"{len(names)} prompts are set aside, for their environment hung, ended its process or failed on every "
-        f"episode: {', '.join(names[:SHOWN])}{more}."
+        f"{len(names)} prompts are set aside, because their environment hung, ended its process or failed "
+        f"on every episode: {', '.join(names[:SHOWN])}{more}."
     )
 
 

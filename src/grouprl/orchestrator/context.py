@@ -163,11 +163,15 @@ class SessionContext:
         for index in dict.fromkeys(samples.index_b.tolist()):
             if index not in lost:
                 if aside.came_through(index) is not None:
-                    self.say(f"the prompt {names[index]} came through when it was offered again")
+                    self.say(f"the prompt {names[index]} succeeded when it was sampled again")
                 continue
             own = aside.failed(index, names[index], whats.get(names[index], ""), self.source.position)
             self.note("prompts_set_aside", 1.0)
-            later = "it is left out from now on" if own.times >= OFFERS else "it is set aside, and offered once more"
+            later = (
+                "it is left out from now on"
+                if own.times >= OFFERS
+                else ("it is set aside and will be sampled once more")
+            )
             self.say(f"the prompt {names[index]} is lost: {own.what}; {later}")
 
     def sample(

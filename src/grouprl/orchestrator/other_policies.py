@@ -79,7 +79,7 @@ def _settings(config: Config) -> Iterator[str]:
 def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
     if not (isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))):
         yield (
-            f"{name} is {type(policy).__name__}, which nothing here samples from. Derive it from "
+            f"{name} is {type(policy).__name__}, for which there is no sampler. Derive it from "
             "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
         )
     for part in data_parts(method.parts()):

@@ -21,7 +21,7 @@ from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
 
 
-def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[Any, list[str]]:
+def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[object, list[str]]:
     """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
     `reward` is the chosen one where it has been looked up already.
@@ -40,7 +40,7 @@ def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[Any, 
         except InputError as error:
             close_reward(scorer)
             rule = error.rule or "a reward is tested on completions whose reward is known before it is trusted"
-            remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
+            remedy = error.remedy or "Fix the reward or its examples; reward.self_test=false skips the test."
             raise InputError(error.what, rule, remedy) from error
     return scorer, [note] if note else []
 
@@ -93,7 +93,7 @@ def _check_first(reward: Any, task: Task) -> None:
                         raise missing_column(name, example.columns, function, f"prompt {example.id}")
 
 
-def close_reward(reward: Any) -> None:
+def close_reward(reward: object) -> None:
     """End the worker processes of a reward, if it has any."""
     if isinstance(reward, RewardWorkers):
         reward.close()

@@ -14,9 +14,9 @@ def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
     if judge is None:
         return
     who = f"{judge.model} at {judge.url}" if judge.model else f"the model at {judge.url}"
-    paid = ", added to what the environment pays" if environment else ", in the place of the task's reward"
+    paid = ", added to the environment's reward" if environment else ", instead of the task's reward"
     yield (
-        f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group by one request, "
+        f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group in one request, "
         f"{config.batch.prompts} per rollout; scores from 0 to 1{paid}"
     )
 
@@ -38,4 +38,4 @@ def judge_idle(config: Config) -> Iterator[str]:
     """Say which settings of rewards have no effect where a judge is asked."""
     if config.reward.judge is not None:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
-            yield f"reward.{name} has no effect: a judge is no function here; see reward.judge.timeout and its tries"
+            yield f"reward.{name} has no effect: an LLM judge is not a function; see reward.judge.timeout and its tries"

@@ -93,7 +93,7 @@ class Cost:
     how: str
 
 
-def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, Any]:
+def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
 
     (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
@@ -247,6 +247,19 @@ def memory(
     )
 
 
+PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
+"""What ranks divide among themselves; weights, too, but each also has a whole copy to sample from."""
+
+
+def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int) -> tuple[Cost, ...]:
+    """Return the costs of one process, as memory that so many `ranks` need, of which `here` share this device."""
+    found = []
+    for cost in costs:
+        share = (1 / ranks if cost.what in PARTS_OF_RANKS else 1.0) + (1 / ranks if cost.what == "weights" else 0.0)
+        found.append(Cost(cost.what, round(cost.bytes * share * here), f"{cost.how}, on {ranks} ranks, {here} here"))
+    return tuple(found)
+
+
 def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
     """Estimate the memory of a policy over vectors and of its rollout; () for a language model, or where none fits.
 
@@ -290,7 +303,7 @@ def human(count: float, unit: str = "B") -> str:
     return f"{count / base**power:.3g} {names[power]}{unit}".strip()
 
 
-def _read_pretrained(name: str) -> tuple[Any, Any] | None:
+def _read_pretrained(name: str) -> tuple[object, object] | None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(as_folder(name)).expanduser()

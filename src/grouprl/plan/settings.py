@@ -27,7 +27,7 @@ class Setting:
 
 
 def config_settings(
-    section: Section, path: tuple[str, ...], depending: Mapping[str, tuple[Any, str]] | None = None
+    section: Section, path: tuple[str, ...], depending: Mapping[str, tuple[object, str]] | None = None
 ) -> Iterator[Setting]:
     """Yield every leaf of the configuration but the method, which has a table of its own.
 
@@ -85,7 +85,7 @@ def _decides(base: str, setting: str) -> set[str]:
     return set()
 
 
-def _method_values(method: Method) -> Mapping[str, Any]:
+def _method_values(method: Method) -> Mapping[str, object]:
     """Part names and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
     values: dict[str, Any] = {}
     for kind, given in as_data(method).items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grouprl.chat.calls import Form
 from grouprl.chat.syntaxes import AUTO, JSON, ResponseForm, form_named
 from grouprl.policy.chat_template import template_of
@@ -12,7 +10,7 @@ THOUGHT = ("<think>", "[THINK]")
 """Signs that begin thinking and that some prompts end with."""
 
 
-def call_syntax(tokenizer: Any, setting: str = AUTO) -> Form:
+def call_syntax(tokenizer: object, setting: str = AUTO) -> Form:
     """Return how the policy of a tokenizer writes calls and thinking.
 
     `auto`: as was set for the tokenizer before; else by the response template that it ships; else the syntax of the

@@ -176,7 +176,7 @@ def _merged(plain: Plain) -> Plain:
     return made
 
 
-def _response(content: Any) -> str:
+def _response(content: object) -> str:
     return f"<tool_response>\n{content}\n</tool_response>"
 
 

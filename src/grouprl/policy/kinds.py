@@ -84,7 +84,7 @@ def policy_kind(name: str) -> Maker | None:
     return found
 
 
-def make_policy(name: str, build: Build, settings: Mapping[str, Any]) -> Policy:
+def make_policy(name: str, build: Build, settings: Mapping[str, object]) -> Policy:
     """Return the policy of kind `name`, its settings checked.
 
     Raises:
@@ -116,7 +116,7 @@ def protocol_names() -> list[str]:
     return sorted(name for name in vars(Policy) if not name.startswith("_"))
 
 
-def _check_settings(name: str, maker: Maker, settings: Mapping[str, Any]) -> None:
+def _check_settings(name: str, maker: Maker, settings: Mapping[str, object]) -> None:
     parameters = list(inspect.signature(maker).parameters.values())[1:]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return

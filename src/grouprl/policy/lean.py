@@ -33,7 +33,7 @@ FEWER_ROWS = 4
 """Tokens per entry of the vocabulary from which the first layer's projection is taken of the vocabulary."""
 
 
-def why_not_lean(model: Any) -> str | None:
+def why_not_lean(model: object) -> str | None:
     """Return why the lean forward would not equal the model's own, or None if it does."""
     core = base_model(model)
     config = core.config
@@ -50,7 +50,7 @@ def why_not_lean(model: Any) -> str | None:
     return f"{odd[0]} is not a plain linear layer" if odd else None
 
 
-def base_model(model: Any) -> Any:
+def base_model(model: object) -> Any:
     """Return the transformers model inside a peft model, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
@@ -240,7 +240,7 @@ class LeanEngine:
     name = "lean"
 
     def __init__(
-        self, model: Any, shared_prefix: Choice = "auto", checkpoint_above: float = math.inf, *, mixed: bool = False
+        self, model: object, shared_prefix: Choice = "auto", checkpoint_above: float = math.inf, *, mixed: bool = False
     ) -> None:
         self.lean, self.checkpoint_above = LeanModel(model, mixed), checkpoint_above
         self._pays = pays(shared_prefix)

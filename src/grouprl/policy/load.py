@@ -123,7 +123,7 @@ def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") 
     return DTYPES[dtype]
 
 
-def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
+def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(spec).expanduser()

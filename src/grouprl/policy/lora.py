@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
 SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 
 
-def add_lora(model: Any, lora: Mapping[str, Any], seed: int = 0) -> Any:
+def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> Any:
     """Wrap `model` with fresh adapters; only they are trained.
 
     Args:
@@ -81,11 +84,11 @@ def adapts(chosen: str | Iterable[str], name: str) -> bool:
         raise InputError(f"LoRA's target_modules is {chosen!r}", f"it is no regular expression: {error}") from error
 
 
-def _has_weight(module: Any) -> bool:
+def _has_weight(module: Module) -> bool:
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
-def is_adapted(model: Any) -> bool:
+def is_adapted(model: Module) -> bool:
     """Tell whether peft wraps the model."""
     return hasattr(model, "disable_adapter") and hasattr(model, "merge_and_unload")
 

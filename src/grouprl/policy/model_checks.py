@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
 from grouprl.policy.engine import accepts
 from grouprl.policy.lean import base_model
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 STATES = ("past_key_values", "cache_params")
 """Names under which a forward pass passes on its state of earlier tokens."""
@@ -31,7 +34,7 @@ def check_config(config: Any, spec: str) -> None:
         raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
 
 
-def check_state(model: Any, spec: str) -> None:
+def check_state(model: Module, spec: str) -> None:
     """Check that a model can decode token by token.
 
     Raises:

@@ -81,7 +81,7 @@ def check_optimizer(optim: Optim) -> None:
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 
 
-def _classes() -> dict[str, type[Any]]:
+def _classes() -> dict[str, type[object]]:
     found = {name.lower(): each for name, each in vars(torch.optim).items() if inspect.isclass(each)}
     return {
         name: each

@@ -40,7 +40,7 @@ class RankPolicy(CausalPolicy):
 
     def __init__(
         self,
-        model: Any,
+        model: object,
         tokenizer: Any,
         *,
         mesh: DeviceMesh,

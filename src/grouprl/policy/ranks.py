@@ -171,7 +171,7 @@ def _reported(store: dist.Store, station: Station, work: Work[Any], share: Any) 
         os._exit(1)
 
 
-def _done(station: Station, work: Work[Any], share: Any) -> Any:
+def _done(station: Station, work: Work[object], share: object) -> object:
     """Do the work; an error in this package's words is a result, told by rank 0."""
     try:
         return work(station, share)
@@ -217,7 +217,7 @@ def _part() -> None:
         dist.destroy_process_group()
 
 
-def _given_out(shares: list[Any], control: dist.ProcessGroup) -> None:
+def _given_out(shares: list[object], control: dist.ProcessGroup) -> None:
     dist.scatter_object_list([None], shares, src=0, group=control)
 
 

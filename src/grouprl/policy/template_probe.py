@@ -153,11 +153,11 @@ class _Probe:
         return all(self.shows(talk, [TOOL], SYSTEM) and self._named(talk) for talk in (first, used))
 
 
-def _system(text: str) -> dict[str, Any]:
+def _system(text: str) -> dict[str, object]:
     return {"role": "system", "content": text}
 
 
-def _user(text: str) -> dict[str, Any]:
+def _user(text: str) -> dict[str, object]:
     return {"role": "user", "content": text}
 
 

@@ -13,13 +13,13 @@ Message = Mapping[str, Any]
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Encode plain text without special tokens.
+    """Encode plain text without special tokens; a text beyond the model's positions is for the caller to refuse.
 
     Raises:
         InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
     """
     try:
-        return list(tokenizer(text, add_special_tokens=False).input_ids)
+        return list(tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
     except Exception as error:
         unknown = sorted(set(text) - set(tokenizer.get_vocab()))
         if tokenizer.unk_token_id is not None or not unknown:
@@ -36,7 +36,7 @@ def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     if not texts:
         return []
     try:
-        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids]
     except Exception:
         return [encode(tokenizer, text) for text in texts]  # names the text that cannot be encoded
 
@@ -76,7 +76,7 @@ def decode_all(tokenizer: Any, rows: Sequence[Sequence[int]], eos_ids: Collectio
     return list(tokenizer.batch_decode(content, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
+def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
     """Return what the chat template makes of messages, up to where the assistant begins to write.
 
     What the template does not show (tools, their results, roles) is carried in the prompt (`ChatTemplate`).

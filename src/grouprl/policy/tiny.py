@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
+    from torch.nn import Module
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
@@ -103,7 +104,7 @@ def _check_shape(hidden: int, heads: int, kv_heads: int) -> None:
 
 
 @torch.no_grad()
-def _initialise(model: Any, layers: int, generator: torch.Generator) -> None:
+def _initialise(model: Module, layers: int, generator: torch.Generator) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dim() != 2:
             continue

@@ -48,9 +48,9 @@ class Chat(tuple[Mapping[str, Any], ...]):
 
     def __new__(
         cls,
-        messages: Iterable[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
-        variables: Mapping[str, Any] | None = None,
+        messages: Iterable[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] = (),
+        variables: Mapping[str, object] | None = None,
     ) -> Chat:
         """Return the messages with their tools and variables."""
         made = super().__new__(cls, messages)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.renamed import note_renamed
 from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
@@ -50,6 +51,12 @@ class ScoredSamples:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    @property
+    def kept_b(self) -> np.ndarray:
+        """Old name of `valid_b`, with a note."""
+        note_renamed("ScoredSamples.kept_b", "ScoredSamples.valid_b")
+        return self.valid_b
 
     @property
     def tokens(self) -> Tokens:
@@ -239,7 +246,7 @@ def _without_empty_turns(batch: Batch) -> Batch:
     return batch.replace(turn_bt=turn_bt, state_bs=torch.where(there_bs, batch.state_bs, -1))
 
 
-def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Batch fields made of extra columns: dotted names go into their mapping, token columns are cut to T."""
     fields: dict[str, Any] = {}
     for name, values in extras.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from fractions import Fraction
-from typing import Any
 
 from grouprl.core.errors import MissingExtra
 from grouprl.rewards.contract import known_examples
@@ -27,7 +26,7 @@ THINK_THEN_ANSWER = r"\s*<think>(?:(?!</?think>).)*</think>\s*<answer>(?:(?!</?a
     ("paris", {"answer": "Paris"}, False),
     ("", {"answer": "Paris"}, False),
 )
-def exact_match(completion: str, answer: Any) -> float:
+def exact_match(completion: str, answer: object) -> float:
     """Return 1 iff the completion is the answer; white space around either is ignored."""
     return float(completion.strip() == str(answer).strip())
 
@@ -39,7 +38,7 @@ def exact_match(completion: str, answer: Any) -> float:
     ("no number", {"answer": "0"}, False),
     ("790/2", {"answer": "395"}, False),
 )
-def numeric_match(completion: str, answer: Any, tolerance: float | None = None) -> float:
+def numeric_match(completion: str, answer: object, tolerance: float | None = None) -> float:
     """Return 1 iff the last number in the completion is the last number in the answer.
 
     What counts as a number is stated by `grouprl.rewards.last_number`; a percent sign or a unit behind it is not looked
@@ -91,7 +90,7 @@ def regex_format(completion: str, pattern: str = THINK_THEN_ANSWER) -> float:
     ("<answer>4", {"answer": "4"}, False),
     ("4", {"answer": "4"}, False),
 )
-def contains_answer_tag(completion: str, answer: Any) -> float:
+def contains_answer_tag(completion: str, answer: object) -> float:
     """Return 1 iff the text inside the last <answer>…</answer> is the answer, white space around it ignored."""
     inside = ANSWER_TAG.findall(completion)
     return float(bool(inside) and inside[-1].strip() == str(answer).strip())
@@ -103,7 +102,7 @@ def contains_answer_tag(completion: str, answer: Any) -> float:
     ("so it is $\\frac{1}{3}$", {"answer": "0.5"}, False),
     ("", {"answer": "0.5"}, False),
 )
-def math_equal(completion: str, answer: Any, evaluated: bool = True) -> float:
+def math_equal(completion: str, answer: object, evaluated: bool = True) -> float:
     r"""Return 1 iff the completion's final answer equals the gold, which is read as a whole.
 
     The final answer is the content of the last `\\boxed{…}`; where nothing is boxed, the rule goes on as

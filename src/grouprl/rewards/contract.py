@@ -137,7 +137,7 @@ def is_async(reward: Reward) -> bool:
 
 def call_each(
     reward: Reward, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str]
-) -> Iterator[Any | Failure]:
+) -> Iterator[object | Failure]:
     """Call a plain reward that takes one completion on one sample after the other, as the results are read.
 
     The rules are those of `call_reward`.
@@ -154,7 +154,7 @@ def call_reward(
     columns: Sequence[Columns],
     ids: Sequence[str],
     timeout: float | None = None,
-) -> list[Any | Failure]:
+) -> list[object | Failure]:
     """Call a plain reward on every sample and return what it returned, or a `Failure` where it raised.
 
     Calls of an async reward that take longer than `timeout` seconds are given up. `Exception` and `SystemExit` are
@@ -171,8 +171,8 @@ def call_reward(
 
 
 def _call_batch(
-    reward: Reward, completions: list[str], columns: dict[str, list[Any]], timeout: float | None
-) -> list[Any | Failure]:
+    reward: Reward, completions: list[str], columns: dict[str, list[object]], timeout: float | None
+) -> list[object | Failure]:
     value = _await_all([_attempt(partial(reward, completions, **columns))], timeout)[0]
     if not isinstance(value, Failure):
         value = value.tolist() if hasattr(value, "tolist") else value
@@ -183,7 +183,7 @@ def _call_batch(
     return [value] * len(completions) if isinstance(value, Failure) else list(value)
 
 
-def _as_lists(picked: list[dict[str, Any]], reward: Reward, ids: Sequence[str]) -> dict[str, list[Any]]:
+def _as_lists(picked: list[dict[str, object]], reward: Reward, ids: Sequence[str]) -> dict[str, list[object]]:
     names = list(dict.fromkeys(name for kwargs in picked for name in kwargs))
     for kwargs, sample_id in zip(picked, ids, strict=True):
         for name in names:
@@ -192,7 +192,7 @@ def _as_lists(picked: list[dict[str, Any]], reward: Reward, ids: Sequence[str]) 
     return {name: [kwargs[name] for kwargs in picked] for name in names}
 
 
-def _attempt(call: Callable[[], Any]) -> Any | Failure:
+def _attempt(call: Callable[[], object]) -> object | Failure:
     try:
         return call()
     except MissingExtra:
@@ -213,12 +213,12 @@ def overdue(seconds: float) -> str:
     return f"the reward returned nothing within {seconds:g} s"
 
 
-def _await_all(values: list[Any], timeout: float | None) -> list[Any]:
+def _await_all(values: list[object], timeout: float | None) -> list[object]:
     """Replace awaitables by their results, all awaited together, each for at most `timeout` seconds."""
     if not any(inspect.isawaitable(value) for value in values):
         return values
 
-    async def guarded(value: Any) -> Any:
+    async def guarded(value: Any) -> object:
         try:
             return await value
         except MissingExtra:
@@ -237,13 +237,13 @@ def _await_all(values: list[Any], timeout: float | None) -> list[Any]:
         task.cancel()
         return Failure(overdue(timeout), status="timeout")
 
-    async def settle_all() -> list[Any]:
+    async def settle_all() -> list[object]:
         return list(await asyncio.gather(*(settle(value) for value in values)))
 
     return _run_event_loop(settle_all)
 
 
-def _run_event_loop(main: Callable[[], Coroutine[Any, Any, list[Any]]]) -> list[Any]:
+def _run_event_loop(main: Callable[[], Coroutine[object, object, list[object]]]) -> list[object]:
     """Run a coroutine to its end, in a thread of its own when this thread already runs a loop (notebooks)."""
     try:
         asyncio.get_running_loop()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import Any
 
 from grouprl.rewards.contract import known_examples
 
@@ -24,7 +23,7 @@ def written_number(text: str) -> Fraction | None:
     return Fraction(text.rstrip("%").replace(",", "")) if len(text) <= 30 and NUMBER.fullmatch(text) else None
 
 
-def right_number(answer: Any) -> Fraction:
+def right_number(answer: object) -> Fraction:
     """Return the number in a column, exactly as it is written, with all its digits.
 
     Raises:
@@ -50,7 +49,7 @@ def relative_gap(said: float | Fraction, right: float | Fraction) -> float:
     ("", {"answer": 3}, False),
     ("0", {"answer": 0}, True),
 )
-def fuzzy_count(completion: str, answer: Any) -> dict[str, float]:
+def fuzzy_count(completion: str, answer: object) -> dict[str, float]:
     """Return accuracy 1.5 - gap while the relative gap is below 0.5, else 0, and 1 for being a number.
 
     CrowdVLM-R1's fuzzy group relative policy reward (Wang et al. 2025, arXiv 2504.03724).
@@ -61,7 +60,7 @@ def fuzzy_count(completion: str, answer: Any) -> dict[str, float]:
 
 
 @known_examples(("95", {"answer": 100}, False), ("1,000", {"answer": 1000}, True), ("x", {"answer": 1000}, False))
-def relaxed_accuracy(completion: str, answer: Any, tolerance: float = 0.05) -> dict[str, float]:
+def relaxed_accuracy(completion: str, answer: object, tolerance: float = 0.05) -> dict[str, float]:
     """Return 1 for a number within `tolerance` of the answer, relatively, and 1 for being a number.
 
     The usual measure of chart questions, as BigCharts-R1 pays it (Masry et al. 2025); 5 per cent by custom.
@@ -73,7 +72,7 @@ def relaxed_accuracy(completion: str, answer: Any, tolerance: float = 0.05) -> d
 
 
 @known_examples(("10", {"answer": 10}, True), ("11", {"answer": 10}, False), ("ten", {"answer": 10}, False))
-def mean_relative_accuracy(completion: str, answer: Any) -> dict[str, float]:
+def mean_relative_accuracy(completion: str, answer: object) -> dict[str, float]:
     """Return the share of ten thresholds 0.50, 0.55, …, 0.95 that 1 - gap reaches, and 1 for being a number.
 
     Spatial-R1 (Ouyang et al. 2025, arXiv 2504.01805). A gap that equals 1 - threshold reaches it, whatever rounding
@@ -86,7 +85,7 @@ def mean_relative_accuracy(completion: str, answer: Any) -> dict[str, float]:
 
 
 @known_examples(("100", {"answer": 100}, True), ("130", {"answer": 100}, False), ("", {"answer": 100}, False))
-def tolerance_ramp(completion: str, answer: Any, full: float = 0.05, none: float = 0.2) -> dict[str, float]:
+def tolerance_ramp(completion: str, answer: object, full: float = 0.05, none: float = 0.2) -> dict[str, float]:
     """Return 1 up to a relative gap of `full`, 0 from `none` on, half a cosine between, and 1 for being a number.
 
     Reason-RFT's reward of mathematical answers (Tan et al. 2025, arXiv 2503.20752).

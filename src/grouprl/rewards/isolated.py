@@ -123,7 +123,7 @@ class _VerifierProcess:
                 except BaseException:  # an interrupt: the reply that is under way belongs to nobody
                     self._end()
                     raise
-            raise RunError(f"The process for verifiers ends again and again: {last}")
+            raise RunError(f"The process for verifiers keeps ending: {last}")
 
     def close(self) -> None:
         """End the process, if there is one; the next call starts another."""
@@ -158,7 +158,7 @@ class _VerifierProcess:
             if ended:
                 printed = process.printed.decode(errors="replace").strip()
                 raise BadReply(f"it {process.how_it_ended()}. {printed[-1000:]}")
-        raise RunError(f"The process for verifiers says nothing within {START_SECONDS:g} s")
+        raise RunError(f"The process for verifiers sent nothing within {START_SECONDS:g} s")
 
     def _end(self) -> None:
         process, self._process = self._process, None

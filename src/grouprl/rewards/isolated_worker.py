@@ -57,7 +57,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
         _send(replies, call(function, arguments, limits, runs_text))
 
 
-def _find(target: str, recipe: tuple[Any, ...] | None) -> Any:
+def _find(target: str, recipe: tuple[object, ...] | None) -> Any:
     """Return the function "module:name", or what it returns for the recipe; what it imports is shared by all calls.
 
     A module's `warm_up` is called, so that what it caches need not be computed again in every fork.

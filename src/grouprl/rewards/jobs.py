@@ -19,7 +19,7 @@ def serve(hello: dict[str, Any], jobs: Iterator[Any], replies: int) -> None:
     """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
     reward, own = unpack(hello["parcel"]), os.getpid()
 
-    def reply(*values: Any) -> None:
+    def reply(*values: object) -> None:
         if os.getpid() != own:  # a child that the reward forked and that returned from it
             os._exit(0)
         rest = (json.dumps(values) + "\n").encode()

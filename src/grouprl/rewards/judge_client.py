@@ -36,7 +36,7 @@ class NoAnswer(Exception):
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """An address that sends elsewhere is an error: the API key is for the one that was named."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         return None
 
 

@@ -90,7 +90,7 @@ def shown(group: Sequence[JudgedTrajectory], rubric: str, seed: int, longest: in
     return ShownGroup((system, {"role": "user", "content": content}), names)
 
 
-def quoted(value: Any) -> str:
+def quoted(value: object) -> str:
     """Return a value as JSON in ASCII, in which no text can pass for a mark of a chat template."""
     return MARKS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value))
 
@@ -109,7 +109,7 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
         found = read_json(text.encode("utf-8", "surrogatepass"))
         once = json.loads(text, object_pairs_hook=_once)
     except (Refusal, ValueError) as error:
-        raise NoAnswer(f"the judge's reply is no JSON: {error}") from None
+        raise NoAnswer(f"the judge's reply is not JSON: {error}") from None
     entries = found.get("scores") if isinstance(found, dict) and once and list(found) == ["scores"] else None
     if not isinstance(entries, list):
         raise NoAnswer('the judge\'s reply is no object with "scores" alone, a list')
@@ -119,21 +119,21 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
     return tuple(scores[name] for name in names)
 
 
-def _entry(entry: Any) -> tuple[Hashable, float]:
+def _entry(entry: object) -> tuple[Hashable, float]:
     if not isinstance(entry, dict) or not {"id", "score"} <= set(entry) <= {"id", "why", "score"}:
-        raise NoAnswer("a score in the judge's reply is no object with id, why and score")
+        raise NoAnswer("a score in the judge's reply is not an object with id, why and score")
     name, score, why = entry["id"], entry["score"], entry.get("why", "")
     if not isinstance(name, str) or not isinstance(why, str):
-        raise NoAnswer("an id in the judge's reply is no text, or its why is none")
+        raise NoAnswer("an id in the judge's reply is not text, or its why is not")
     number = isinstance(score, int | float) and not isinstance(score, bool)
     if not number or not (math.isfinite(score) and 0 <= score <= 1):
-        raise NoAnswer("a score in the judge's reply is no number from 0 to 1")
+        raise NoAnswer("a score in the judge's reply is not a number from 0 to 1")
     return name, float(score)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("an object says something twice")
+        raise ValueError("an object holds a key twice")
     return dict(pairs)
 
 

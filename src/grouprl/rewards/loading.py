@@ -116,7 +116,7 @@ def _by_name(spec: str) -> Reward:
     return reward
 
 
-def _with_options(spec: Mapping[str, Any]) -> Reward:
+def _with_options(spec: Mapping[str, object]) -> Reward:
     options = dict(spec)
     name = options.pop("name", None)
     if not isinstance(name, str):
@@ -133,7 +133,7 @@ def _with_options(spec: Mapping[str, Any]) -> Reward:
     return partial(reward, **options)
 
 
-def _weighted(spec: Any) -> tuple[str, Reward, float]:
+def _weighted(spec: object) -> tuple[str, Reward, float]:
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, Mapping):

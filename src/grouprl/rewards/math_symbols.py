@@ -184,7 +184,7 @@ def _as_fraction(found: re.Match[str]) -> str:
     return rf"\frac{{{int((whole or '0') + behind)}}}{{{10 ** len(behind)}}}"
 
 
-def _same_relation(theirs: Any, ours: Any) -> bool:
+def _same_relation(theirs: object, ours: object) -> bool:
     if isinstance(theirs, sympy.Eq) and isinstance(ours, sympy.Eq):
         first, second = theirs.lhs - theirs.rhs, ours.lhs - ours.rhs
         if not (first.free_symbols and first.free_symbols == second.free_symbols):

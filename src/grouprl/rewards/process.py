@@ -88,7 +88,7 @@ class WorkerProcess:
             while self._unsent and (count := self.requests.write(self._unsent)):
                 del self._unsent[:count]
 
-    def read_replies(self) -> Iterator[list[Any]]:
+    def read_replies(self) -> Iterator[list[object]]:
         """Yield the replies that have come, the good ones before a bad one too.
 
         Raises:

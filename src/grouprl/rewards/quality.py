@@ -20,7 +20,7 @@ CLASS, SEVERITY = 0.25, 0.75
     ('{"better":"A"}', {"kind": "best", "answer": {"better": "B"}}, False),
     ("A", {"kind": "best", "answer": {"better": "A"}}, False),
 )
-def quality(completion: str, kind: str, answer: dict[str, Any]) -> dict[str, float]:
+def quality(completion: str, kind: str, answer: dict[str, object]) -> dict[str, float]:
     """Return Q-Insight's rewards of three tasks, and 1 for a flat JSON object (Li et al. 2025).
 
     `kind` "rate": 1 within less than 0.35 of the rating. "flaw": 0.25 for the right class and 0.75 more if the severity
@@ -38,7 +38,7 @@ def quality(completion: str, kind: str, answer: dict[str, Any]) -> dict[str, flo
     return {"format": 1.0, "accuracy": accuracy, "correct": float(accuracy == 1)}
 
 
-def near_rating(found: dict[str, Any], answer: dict[str, Any]) -> float:
+def near_rating(found: dict[str, object], answer: dict[str, Any]) -> float:
     """Return 1 iff |rating - right| < 0.35, strictly: a difference of 0.35 itself is not near, whatever rounding."""
     said = found.get("rating")
     if not isinstance(said, int | float) or isinstance(said, bool) or not abs(said) < LARGEST:
@@ -58,7 +58,7 @@ def better(found: dict[str, Any], answer: dict[str, Any]) -> float:
     return float(_equal(found.get("better"), answer["better"]))
 
 
-def _equal(said: Any, right: Any) -> bool:
+def _equal(said: object, right: object) -> bool:
     """Whether two plain JSON values are equal, true and 1 being different."""
     return bool(said == right) and isinstance(said, bool) == isinstance(right, bool)
 

@@ -26,7 +26,7 @@ def shapley(
     """
     whole = tuple(facts)
     if len(set(whole)) < len(whole):
-        raise InputError("a fact comes twice", "every fact is worth something by itself")
+        raise InputError("a fact appears twice", "every fact is worth something by itself")
     if orders is None and len(whole) > 16:
         raise InputError(f"{len(whole)} facts have 2^{len(whole)} subsets", "16 at most exactly", "Set orders=100")
     if orders is not None and orders < 1:

@@ -46,7 +46,7 @@ class QueryError(ValueError):
     """A query that cannot be run; the message is SQLite's."""
 
 
-def run_query(query: str, tables: Tables) -> list[tuple[Any, ...]]:
+def run_query(query: str, tables: Tables) -> list[tuple[object, ...]]:
     """Return the rows that a query gives on `tables` (name -> column -> values).
 
     Raises:
@@ -135,15 +135,15 @@ def changed(tables: Tables, gold: str, number: int) -> Tables:
     }
 
 
-def _mixed(values: Sequence[Any], named: list[int], texts: list[str], rng: random.Random) -> list[Any]:
+def _mixed(values: Sequence[object], named: list[int], texts: list[str], rng: random.Random) -> list[object]:
     """Return as many values, at least some, of the kind that a column holds."""
     text = bool(values) and isinstance(values[0], str)
-    pools: list[Sequence[Any]] = [list(values), texts] if text else [list(values), named, range(100)]
+    pools: list[Sequence[object]] = [list(values), texts] if text else [list(values), named, range(100)]
     pools = [pool for pool in pools if pool] or [range(100)]
     return [rng.choice(rng.choice(pools)) for _ in range(max(len(values), FEWEST))]
 
 
-def _tells(rows: Sequence[tuple[Any, ...]]) -> bool:
+def _tells(rows: Sequence[tuple[object, ...]]) -> bool:
     """Whether a result holds anything that a query which finds nothing would not have."""
     return any(value not in (None, 0, "") for row in rows for value in row)
 
@@ -161,7 +161,7 @@ def sql_reward(components: Mapping[str, float], weights: Mapping[str, float] = P
     return {name: weight / total * components[name] for name, weight in weights.items()}
 
 
-def same_rows(found: Sequence[tuple[Any, ...]], wanted: Sequence[tuple[Any, ...]], *, ordered: bool) -> bool:
+def same_rows(found: Sequence[tuple[object, ...]], wanted: Sequence[tuple[object, ...]], *, ordered: bool) -> bool:
     """Whether two results hold the same rows, counted; in the same order too if `ordered`."""
     return list(found) == list(wanted) if ordered else Counter(found) == Counter(wanted)
 
@@ -176,7 +176,7 @@ def sql_tokens(query: str) -> list[str]:
     return TOKEN.findall(query.lower())
 
 
-def _fill(connection: sqlite3.Connection, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
+def _fill(connection: sqlite3.Connection, name: str, columns: Mapping[str, Sequence[object]]) -> None:
     heads, marks = ", ".join(f'"{column}"' for column in columns), ", ".join("?" * len(columns))
     connection.execute(f'create table "{name}" ({heads})')
     connection.executemany(f'insert into "{name}" values ({marks})', list(zip(*columns.values(), strict=True)))

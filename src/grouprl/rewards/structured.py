@@ -37,7 +37,7 @@ def json_match(completion: str, answer: str, pairs: float = 0.6, length: float =
     """
     wanted = read_object(answer)
     if wanted is None:
-        raise ValueError(f"the column 'answer' is no JSON object: {answer!r}")
+        raise ValueError(f"the column 'answer' is not a JSON object: {answer!r}")
     found = read_object(completion)
     if found is None:
         return {"pairs": 0.0, "length": 0.0, "format": 0.0, "correct": 0.0}
@@ -123,14 +123,14 @@ def call_score(found: Sequence[Call], wanted: Sequence[Call]) -> float:
     return score / (1 + sum(1 + len(call["parameters"]) for call in wanted))
 
 
-def overlap(ours: Collection[Any], theirs: Collection[Any]) -> float:
+def overlap(ours: Collection[object], theirs: Collection[object]) -> float:
     """Return the Jaccard index of two multisets; 1 if both are empty."""
     first, second = Counter(ours), Counter(theirs)
     union = sum((first | second).values())
     return sum((first & second).values()) / union if union else 1.0
 
 
-def read_object(text: str) -> dict[str, Any] | None:
+def read_object(text: str) -> dict[str, object] | None:
     """Return the JSON object that a text is; None if it is none, or says two things by one name or no finite number."""
     if _depth(text) > DEEPEST:
         return None  # what can just be read could not be written again
@@ -141,7 +141,7 @@ def read_object(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def strict_json(text: str) -> Any:
+def strict_json(text: str) -> object:
     """Return a JSON value: numbers are finite, and no object has a key twice, of which a reader would take the last.
 
     Raises:
@@ -152,7 +152,7 @@ def strict_json(text: str) -> Any:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name[:20]} is no finite number")
+    raise ValueError(f"{name[:20]} is not a finite number")
 
 
 def _finite(text: str) -> float:
@@ -162,7 +162,7 @@ def _finite(text: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key appears twice")
     return found
 
 
@@ -175,7 +175,7 @@ def _depth(text: str) -> int:
     return most
 
 
-def read_calls(text: str) -> list[dict[str, Any]] | None:
+def read_calls(text: str) -> list[dict[str, object]] | None:
     """Return the tool calls that the lines of a text are; None if a line is none."""
     calls = [read_object(line) for line in text.strip().splitlines()]
     good = [call for call in calls if call is not None and _is_call(call)]
@@ -193,15 +193,15 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def _parameter_score(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+def _parameter_score(ours: Mapping[str, object], theirs: Mapping[str, object]) -> float:
     return overlap(list(ours), list(theirs)) + sum(
         key in ours and same(ours[key], value) for key, value in theirs.items()
     )
 
 
-def _is_call(call: Mapping[str, Any]) -> bool:
+def _is_call(call: Mapping[str, object]) -> bool:
     return isinstance(call.get("name"), str) and isinstance(call.get("parameters"), dict)
 
 
-def _bare(call: Call) -> dict[str, Any]:
+def _bare(call: Call) -> dict[str, object]:
     return {"name": call["name"], "parameters": call["parameters"]}

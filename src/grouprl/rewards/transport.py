@@ -81,7 +81,7 @@ class _Pickler(pickle.Pickler):
         self.what = what
         self.files: list[str] = []
 
-    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+    def persistent_id(self, obj: object) -> tuple[str, str] | None:
         origin = ORIGINS.get(id(obj))
         module = origin.module if origin else getattr(obj, "__module__", None)
         if module in SOURCES and module not in self.files:
@@ -96,7 +96,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, path: tuple[str, str]) -> Any:
+    def persistent_load(self, path: tuple[str, str]) -> object:
         found: Any = importlib.import_module(path[0])
         for name in path[1].split("."):
             found = getattr(found, name)

@@ -30,7 +30,7 @@ class _Bare(ModuleType):
     A name that is a module is imported alone: it may be accessed while the package's modules import each other.
     """
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         whole = f"{self.__name__}.{name}"

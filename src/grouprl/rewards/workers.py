@@ -71,7 +71,9 @@ class _WorkerSlot:
 class _Batch:
     """The completions of one call: all of them, those that wait, and the verdicts so far."""
 
-    def __init__(self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[Any, ...]) -> None:
+    def __init__(
+        self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[object, ...]
+    ) -> None:
         self.inputs, self.rest = inputs, rest
         self.waiting: deque[_Job] = deque()
         self.verdicts: dict[int, Verdict] = {}
@@ -241,7 +243,7 @@ class RewardWorkers(VerdictReward):
             process.say_where()
             self._lose(slot, batch, "timeout", overdue(limit), starts)
 
-    def _take(self, slot: _WorkerSlot, reply: list[Any], batch: _Batch, limit: float) -> None:
+    def _take(self, slot: _WorkerSlot, reply: list[object], batch: _Batch, limit: float) -> None:
         kind, *values = reply
         if kind == "loaded":
             slot.loaded = True

@@ -37,8 +37,8 @@ class _Play:
 
 
 def play_arrays(
-    sampler: Sampler[Any, Any],
-    make: Callable[[], Any],
+    sampler: Sampler[object, object],
+    make: Callable[[], object],
     starts: Sequence[Start],
     *,
     spaces: Spaces,
@@ -111,7 +111,7 @@ def _turn(
             play.episode.go_on(play.episode.acting, [])
 
 
-def _observed(play: _Play, found: Any, spaces: Spaces) -> Observation | None:
+def _observed(play: _Play, found: object, spaces: Spaces) -> Observation | None:
     """Take an observation; None, and the episode is over, where it is not of the space."""
     size = spaces.observation.size
     if isinstance(found, Failure):

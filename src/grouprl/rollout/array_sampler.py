@@ -71,7 +71,7 @@ class ArraySampler:
         self.version = version
 
 
-def _check_plain(request: Request[Any]) -> None:
+def _check_plain(request: Request[object]) -> None:
     given = {
         "top_p": request.top_p < 1,
         "top_k": request.top_k > 0,

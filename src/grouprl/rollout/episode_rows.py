@@ -61,7 +61,7 @@ def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: f
         raise InputError(
             f"prompt '{request.example.id}' is requested in another form, or with a beginning of its completion",
             "an environment writes its own prompt, and the policy every action",
-            "Leave out the part that gives hints, beginnings or other wordings (explore, sampling)",
+            "Leave out the part that gives hints, beginnings or other wordings (augment, sampling)",
         )
     luck = number if request.luck is None else request.luck
     return Start(
@@ -217,7 +217,7 @@ def measured(
     behind = own + task.max_turns * int(text)
     told = check_template(encoder, seen.prompts, history, turns=True, task=task)
     if not told.refusals and len(seen.failures) == len(starts):
-        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every prompt that was tried"
+        what = f"{seen.failures[0].what.rstrip('.')}. Fix the environment: it failed on every prompt that was tried"
         return Measured(0, own, (what,), told.notes)
     notes = (*_time_note(stage), *_rows_note(seen), *told.notes)
     if not getattr(encoder.tokenizer, "chat_template", None) and history != "refuse":

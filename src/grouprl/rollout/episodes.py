@@ -76,6 +76,11 @@ class Episodes:
         return len(self.ended)
 
     @property
+    def first_rows(self) -> list[int]:
+        """The row with which each episode began."""
+        return np.unique(self.episode_b, return_index=True)[1].tolist()  # type: ignore[no-any-return]
+
+    @property
     def failures(self) -> list[Failure]:
         """What went wrong in the episodes that ended as errors."""
         return [outcome for outcome in self.outcomes if isinstance(outcome, Failure)]
@@ -189,7 +194,7 @@ class TurnSampling:
         )
 
 
-def score_type(policy: Any) -> torch.dtype:
+def score_type(policy: object) -> torch.dtype:
     """Return the type of a policy's log-probs."""
     kind: torch.dtype = getattr(policy, "score_dtype", torch.float32)
     return kind
@@ -232,7 +237,7 @@ def demonstrate(
         return laid_out(end, score_type(policy), episodes)
 
 
-def _check_demonstration(episode: Episode, act: Any) -> None:
+def _check_demonstration(episode: Episode, act: object) -> None:
     if isinstance(act, Failure):
         episode.fail_as(act)
     elif not isinstance(act, str):
@@ -319,7 +324,7 @@ def _versions(versions: Sequence[Sequence[int]], width: int) -> torch.Tensor | N
     return torch.tensor([_padded(row, width, NO_VERSION) for row in versions], dtype=torch.int64)
 
 
-def _padded(values: Sequence[Any], width: int, fill: Any) -> list[Any]:
+def _padded(values: Sequence[object], width: int, fill: object) -> list[Any]:
     return [*values, *[fill] * (width - len(values))]
 
 

@@ -38,7 +38,7 @@ class Settling:
         """Settle an episode whose environment is number `number` of the stage."""
         self._send("score" if episode.failure is None else "close", episode, number)
 
-    def hear(self, number: int, answer: Any) -> Episode | None:
+    def hear(self, number: int, answer: object) -> Episode | None:
         """Take the answer of an environment; returns its episode once it is settled."""
         method, episode = self._under_way.pop(number)
         if method == "score":

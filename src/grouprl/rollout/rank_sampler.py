@@ -69,7 +69,9 @@ class RankSampler:
         self.policy.refresh()
         shares = [Share([requests[i] for i in own], session, self.version) for own in dealt]
         found = self.policy.ranks.call(_sample, shares)
-        return _merged([(own, part) for own, part in zip(dealt, found, strict=True) if own], len(requests), self.exact)
+        return _merged(
+            [(own, part) for own, part in zip(dealt, found, strict=True) if part is not None], len(requests), self.exact
+        )
 
 
 class RankSession:
@@ -77,7 +79,7 @@ class RankSession:
 
     def __init__(self, sampler: RankSampler, number: int) -> None:
         self.number, self._sampler = number, sampler
-        self._rank_of: dict[Any, int] = {}
+        self._rank_of: dict[object, int] = {}
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
         """Sample what `requests` ask for; what is known of their names is not read again."""
@@ -148,5 +150,8 @@ def _laid_out(parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape:
         return None
     found = np.full(shape, beyond, dtype=arrays[0].dtype if arrays else np.float32)
     for (rows, _), array in zip(parts, arrays, strict=True):
-        found[(rows, *(slice(size) for size in array.shape[1:]))] = array
+        if array.ndim == 1:
+            found[rows] = array
+        else:
+            found[rows, : array.shape[1]] = array
     return found

@@ -59,7 +59,7 @@ class KnownLayer(DynamicLayer):
         self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
         self.keys, self.values, self.late, self._new = keys, values, late, new_nl[:, None, :, None]
 
-    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:
+    def get_seq_length(self, *args: object, **kwargs: object) -> int:
         """Return how many slots were written before those to come."""
         return int(self.keys.shape[2]) - self.late
 

@@ -185,7 +185,7 @@ class LockstepRounds:
         self._settle()
         return bool(found)
 
-    def _answered(self, line: _Line, answer: Any) -> list[tuple[Episode, Any]]:
+    def _answered(self, line: _Line, answer: object) -> list[tuple[Episode, object]]:
         """Note an answer; returns who sees it: the episode if it waits for it, and its draft."""
         line.called = False
         if line.acts:

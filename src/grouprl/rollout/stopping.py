@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 _TABLES: WeakKeyDictionary[Any, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()
 
@@ -22,7 +25,7 @@ class StopTexts:
         InputError: an empty text.
     """
 
-    def __init__(self, policy: Any, texts: Sequence[str]) -> None:
+    def __init__(self, policy: CausalPolicy, texts: Sequence[str]) -> None:
         if not all(texts):
             raise InputError("An empty stop text", "It would end every completion at once", "Leave it out")
         self.policy, self.texts = policy, tuple(texts)

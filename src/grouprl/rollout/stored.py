@@ -19,7 +19,7 @@ from grouprl.records.scores import Scores
 from grouprl.tasks.task import Task
 
 
-def stored(task: StoredRows, policy: Any, requests: Sequence[RolloutRequest], max_new_tokens: int) -> ScoredSamples:
+def stored(task: StoredRows, policy: object, requests: Sequence[RolloutRequest], max_new_tokens: int) -> ScoredSamples:
     """Lay the stored rows of the prompts out: rewards as they are stored, old log-probs to be scored by the policy.
 
     Rows that were sampled keep the log-probs they were sampled with as behaviour and are of source 'replay'; others

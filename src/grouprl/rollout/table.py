@@ -8,7 +8,6 @@ from typing import Any
 
 from grouprl.core.errors import InputError
 from grouprl.envs.stage import Stage
-from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.episode import Context, Episode
@@ -61,11 +60,11 @@ class EpisodeTable:
         """Record the sampled turns of episodes; returns the actions as environments are told of them."""
         texts = list(self.policy.decode_all(sampled.response_ids))
         logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
-        versions = None if sampled.version_bt is None else sampled.version_bt[:, 0].tolist()
+        versions = None if sampled.version_bt is None else sampled.version_bt.tolist()
         for i, episode in enumerate(rows):
             ids = list(sampled.response_ids[i])
-            version = NO_VERSION if versions is None else versions[i]
-            episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], version)
+            of_turn = None if versions is None else versions[i][: len(ids)]
+            episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], of_turn)
             self.turn_text.think(episode.acting, episode.turns[-1], ids)
         return [self.turn_text.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
 

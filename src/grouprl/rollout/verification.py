@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,9 +13,12 @@ from grouprl.records.examples import Example
 from grouprl.records.tokens import Tokens
 from grouprl.tasks.task import Task
 
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
+
 
 @torch.no_grad()
-def verdict_scores(policy: Any, task: Task, examples: Sequence[Example], texts: Sequence[str]) -> Tensor:
+def verdict_scores(policy: CausalPolicy, task: Task, examples: Sequence[Example], texts: Sequence[str]) -> Tensor:
     """[B] P(Yes)/(P(Yes) + P(No)): how sure `policy` is that `texts` complete `examples` correctly.
 
     Only the first token of each verdict of the task counts.

@@ -201,7 +201,7 @@ def same_text(one: str, other: str) -> bool:
     ]
 
 
-def same_value(one: Any, other: Any) -> bool:
+def same_value(one: object, other: object) -> bool:
     """Whether two JSON values are equal; a truth value is no number, and 2 is 2.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
@@ -212,12 +212,12 @@ def same_value(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _says(line: str, expected: Any) -> bool:
+def _says(line: str, expected: object) -> bool:
     try:
         return same_value(json.loads(line), json.loads(json.dumps(expected)))
     except (ValueError, RecursionError):
         return False
 
 
-def _raises(value: Any) -> bool:
+def _raises(value: object) -> bool:
     return isinstance(value, dict) and list(value) == ["raises"]

@@ -248,7 +248,7 @@ class Sandbox:
             raise
         return server, bool(head["filter"])
 
-    def _ask(self, request: dict[str, Any], limits: Limits) -> ProgramOutcome:
+    def _ask(self, request: dict[str, object], limits: Limits) -> ProgramOutcome:
         if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork, or a loss
             try:
                 self._server, _ = self._start(self.level.name)
@@ -269,7 +269,7 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
     folder = None if heads is None else rebuilt(heads, [server.read(each[-1], deadline) for each in heads])
     why, what = _why(head, err, limits), head["what"]
     if why == "refused":
-        what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
+        what = (err.strip().splitlines() or ["it could not be confined"])[-1]
     return ProgramOutcome(
         why,
         out,

@@ -68,8 +68,8 @@ def save_checkpoint(
     phase: str,
     step: int,
     write_parameters: Callable[[Path], None],
-    state: Mapping[str, Any],
-    data: Mapping[str, Any] | None = None,
+    state: Mapping[str, object],
+    data: Mapping[str, object] | None = None,
     beside: Mapping[Path, int | None] | None = None,
 ) -> Path:
     """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); return its folder.
@@ -91,7 +91,7 @@ def save_checkpoint(
     return path
 
 
-def whole_parameters(weights: Mapping[str, Tensor], optimizer: Mapping[str, Any]) -> Callable[[Path], None]:
+def whole_parameters(weights: Mapping[str, Tensor], optimizer: Mapping[str, object]) -> Callable[[Path], None]:
     """Return what writes the weights and the optimiser of one process."""
 
     def write(folder: Path) -> None:
@@ -176,7 +176,7 @@ def _inside(folder: Path) -> set[str]:
     return {each.relative_to(folder).as_posix() for each in found}
 
 
-def _seal(path: Path, size: int | None = None) -> dict[str, Any]:
+def _seal(path: Path, size: int | None = None) -> dict[str, object]:
     """A file's seal: the checksum of its first `size` bytes (None: all), and how many those are."""
     size = path.stat().st_size if size is None else size
     return {"sha256": digest(path, size), "bytes": size}

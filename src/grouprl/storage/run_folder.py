@@ -70,7 +70,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: object) -> None:
     """Write JSON atomically; NaN is refused."""
     write_text(path, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
@@ -148,13 +148,13 @@ class RunFolder:
             raise InputError(f"{path} is not a run folder", "a run folder holds config.yaml", "Check the path")
         return run
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
+    def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add one line to metrics.jsonl."""
         line = json.dumps(record, allow_nan=False) + "\n"
         with in_words(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(line)
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[dict[str, object]]:
         """All whole lines of metrics.jsonl that are records; damaged ones are left out, as nothing depends on a log."""
         if not self.metrics.is_file():
             return []
@@ -228,6 +228,14 @@ def digest(path: Path, size: int | None = None) -> str:
     return found.hexdigest()
 
 
+def cannot_be_made(path: Path) -> str:
+    """Return why a run folder cannot be made there, "" where it can, without making it."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written to {there}"
+
+
 def runs_meant(path: Path) -> str:
     """Return a remedy: runs next to `path` that may have been meant."""
     try:
@@ -247,7 +255,7 @@ def free_folder(path: Path) -> Path:
 
 
 def _in_words(code: int | None, error: Exception, path: Path) -> RunError:
-    safe = "Everything written before is whole"
+    safe = "Everything written before is intact"
     if code in FULL:
         return RunError(
             f"the disk is full: {path} could not be written ({error}). {safe}; free some space and continue with "

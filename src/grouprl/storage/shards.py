@@ -11,7 +11,6 @@ import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -27,7 +26,7 @@ WEIGHTS, MEMORY = "weights/", "optimizer/"
 DAMAGED = (CheckpointException, RuntimeError, OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError)
 
 
-def write_parts(state: Mapping[str, Tensor], folder: Path, group: Any) -> None:
+def write_parts(state: Mapping[str, Tensor], folder: Path, group: object) -> None:
     """Write this process's parts of distributed tensors, and what all have alike once; all of `group` call it.
 
     Raises:
@@ -40,7 +39,7 @@ def write_parts(state: Mapping[str, Tensor], folder: Path, group: Any) -> None:
         raise _as_os_error(error) from error
 
 
-def read_parts(state: dict[str, Tensor], folder: Path, group: Any) -> None:
+def read_parts(state: dict[str, Tensor], folder: Path, group: object) -> None:
     """Fill the tensors of `state` in place, distributed ones with this process's parts; all of `group` call it.
 
     Raises:

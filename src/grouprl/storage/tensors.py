@@ -6,7 +6,7 @@ import errno
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import torch
 from safetensors import SafetensorError
@@ -17,7 +17,7 @@ from grouprl.core.errors import RunError
 from grouprl.storage.pickles import refusal
 
 
-def save_state(state: Mapping[str, Any], path: Path) -> None:
+def save_state(state: Mapping[str, object], path: Path) -> None:
     """Write plain containers and tensors. Raises OSError when the disk is full or the file cannot be written."""
     with path.open("wb") as file:
         sink = _Sink(file)
@@ -27,7 +27,7 @@ def save_state(state: Mapping[str, Any], path: Path) -> None:
             raise sink.error or OSError(errno.EIO, str(error)) from error
 
 
-def load_state(path: Path) -> dict[str, Any]:
+def load_state(path: Path) -> dict[str, object]:
     """Read what `save_state` wrote. Anything but plain containers and tensors is refused, never run: RunError."""
     try:
         found = torch.load(path, weights_only=True, map_location="cpu")

@@ -2,6 +2,7 @@
 
 from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
+from grouprl.tasks.alfworld import AlfWorld
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.browser import BrowserTask
 from grouprl.tasks.code import CodeTask
@@ -50,14 +51,18 @@ from grouprl.tasks.task_folders import TaskFolders
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.terminal import TerminalTask
 from grouprl.tasks.textarena import TextArena
+from grouprl.tasks.textworld import TextWorld
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tool_choice import Choose
 from grouprl.tasks.tools import PythonToolTask, ToolTask
+from grouprl.tasks.verifiers import Verifiers
+from grouprl.tasks.webshop import WebShop
 from grouprl.tasks.wordle import WordleTask
 
 __all__ = [
     "Addition",
     "AdventureTask",
+    "AlfWorld",
     "BrowserTask",
     "CalculatorTask",
     "Chain",
@@ -123,9 +128,12 @@ __all__ = [
     "TeamTask",
     "TerminalTask",
     "TextArena",
+    "TextWorld",
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "Verifiers",
+    "WebShop",
     "WordleTask",
     "describe_tasks",
     "load_task",

@@ -35,7 +35,7 @@ class Control(SeededTask):
     _limit: int = PrivateAttr()
     _threshold: float | None = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Make the environment once and look at its spaces.
 
         Raises:

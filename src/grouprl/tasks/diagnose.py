@@ -30,9 +30,9 @@ class DiagnoseTask(EnvironmentTask):
         for complaints, told in ((2, 3), (4, 3), (4, 2), (6, 2), (8, 2), (10, 1))
     )
 
-    complaints: int = Field(6, ge=1, le=10, description="complaints that there are")
-    told: int = Field(2, ge=0, le=4, description="findings that are told, at most")
-    spare: int = Field(1, ge=0, description="turns beside two questions and the answer")
+    complaints: int = Field(6, ge=1, le=10, description="number of complaints")
+    told: int = Field(2, ge=0, le=4, description="findings that are given, at most")
+    spare: int = Field(1, ge=0, description="turns beyond two questions and the answer")
     corpus: int = Field(0, description="which findings matter for what")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 

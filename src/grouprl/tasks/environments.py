@@ -174,7 +174,7 @@ class OwnEnvironment(SeededTask):
     _make: Callable[..., Any] = PrivateAttr()
     _spaces: Spaces | None = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Import the class and make one environment.
 
         Raises:

@@ -190,7 +190,7 @@ class CalculatorTask(EnvironmentTask):
 
     digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
     operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
-    spare: int = Field(2, ge=1, description="turns beside one per operation, the answer's included")
+    spare: int = Field(2, ge=1, description="turns beyond one per operation, the answer's included")
     call_reward: float = Field(0.0, ge=0, description="reward of a call whose result leads on to the answer")
     noise: float = Field(0.2, ge=0, le=1, description=POOR)
 

@@ -61,7 +61,7 @@ class Gym(SeededTask):
     _threshold: float | None = PrivateAttr()
     _signs: str | None = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Make the environment once and look at its spaces.
 
         Raises:

@@ -34,7 +34,7 @@ class HuggingFace(RowTask):
     @property
     def description(self) -> str:
         """Where the prompts come from."""
-        return f"Questions from the Hugging Face dataset {self.dataset}."
+        return f"Prompts from the Hugging Face dataset {self.dataset}."
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the splits' rows."""
@@ -90,7 +90,7 @@ def _is_path(path: Path) -> bool:
     return True
 
 
-def _as_text(path: Path) -> dict[str, Any]:
+def _as_text(path: Path) -> dict[str, object]:
     """Options for a CSV file whose columns stay as they are written: 007 does not become 7, nor NA nothing.
 
     Raises:

@@ -17,7 +17,7 @@ from grouprl.tools.mcp import McpServer
 class McpTask(ToolTask):
     """Complete the prompts of another task with the tools of an MCP server: mcp:python server.py, mcp:https://….
 
-    `of` names the task whose prompts are sampled and whose reward scores the final completion.
+    `of` names the task whose prompts are sampled and whose reward scores the final answer.
     """
 
     path: str = Field(description="a URL (streamable HTTP), or a command line that is run and spoken to by stdio")

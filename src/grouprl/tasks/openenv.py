@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
 
@@ -10,6 +10,9 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.envs.openenv import OpenEnvEnvironment, OpenEnvWording, action_fields
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
 
 
 @register_task("openenv", argument="url")
@@ -36,7 +39,7 @@ class OpenEnv(SeededTask):
 
     _wording: OpenEnvWording = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: RunContext) -> None:
         """Ask the server for the fields of its actions.
 
         Raises:

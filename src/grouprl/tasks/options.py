@@ -24,7 +24,7 @@ class OptionTask(Task, BaseModel):
     old_names: ClassVar[Mapping[str, str]] = {}
     """Options of the version before and what they are called now."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         name = self.registered_as or type(self).__name__
         fields = type(self).model_fields.items()
         options = with_new_names(options, type(self).old_names, f"{name}.")
@@ -44,7 +44,7 @@ def without_folder(path: str) -> str:
     return PurePath(path).name if PurePath(path).is_absolute() else path
 
 
-def check_option_names(task: str, options: dict[str, Any], known: list[str]) -> None:
+def check_option_names(task: str, options: dict[str, object], known: list[str]) -> None:
     """Check that a task has all these options.
 
     Raises:

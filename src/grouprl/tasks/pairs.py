@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -13,8 +13,11 @@ from grouprl.records.examples import Example
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task
 
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
 
-def preferred(completion: str, *, chosen: Any, **columns: Any) -> float:
+
+def preferred(completion: str, *, chosen: object, **columns: object) -> float:
     """Return 1 for the chosen completion of a pair, 0 for any other."""
     return float(completion == completion_text(chosen))
 
@@ -34,7 +37,7 @@ class Pairs(Jsonl):
         "grouprl.tasks.pairs:preferred", alias="reward", description="not used: a pair states its winner"
     )
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: RunContext) -> None:
         """Read the file and check every pair.
 
         Raises:
@@ -65,7 +68,7 @@ class Pairs(Jsonl):
         winner, loser = self._pair(example.columns, example.id)
         return StoredRow(winner, 1.0, correct=True), StoredRow(loser, 0.0)
 
-    def _pair(self, row: Mapping[str, Any], label: str) -> tuple[str, str]:
+    def _pair(self, row: Mapping[str, object], label: str) -> tuple[str, str]:
         for column in (self.chosen, self.rejected):
             if column not in row:
                 raise InputError(f"The column '{column}' is missing in {label}", remedy=suggest(column, row))
@@ -80,7 +83,7 @@ class Pairs(Jsonl):
         return winner, loser
 
 
-def completion_text(given: Any) -> str | None:
+def completion_text(given: object) -> str | None:
     """Return the text of a completion; None where it has none."""
     if isinstance(given, str):
         return given or None

@@ -45,7 +45,7 @@ class PettingZoo(SeededTask):
     _signs: str = PrivateAttr()
     _longest: int = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Make the environment once and look at its spaces.
 
         Raises:
@@ -90,7 +90,7 @@ class PettingZoo(SeededTask):
             warnings.filterwarnings("ignore", message=".*render_mode", category=UserWarning)
             return parallel_to_aec(made)
 
-    def _module(self) -> Any:
+    def _module(self) -> object:
         try:
             with warnings.catch_warnings():  # modules are pettingzoo's older way to say which environment
                 warnings.simplefilter("ignore", DeprecationWarning)

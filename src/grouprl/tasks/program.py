@@ -47,7 +47,7 @@ class Program(OptionTask):
     tokens: int = Field(256, ge=1, description="token budget of one completion, its end included")
     timeout: float = Field(30.0, gt=0, description="seconds within which the program sends another request or ends")
     on_crash: Literal["fail", "zero"] = Field(
-        "fail", description="a program that raises has failed (see reward.on_error), or has earned nothing"
+        "fail", description="a program that raises counts as failed (see reward.on_error), or earns 0"
     )
     names: tuple[str, ...] = Field(
         (), alias="agents", description="names of its agents; a request names one as its `model`"
@@ -60,7 +60,7 @@ class Program(OptionTask):
     _judge: Callable[..., Any] = PrivateAttr()
     _expert: Callable[..., str] | None = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Load the prompts' task, the program, and its reward.
 
         Raises:

@@ -44,7 +44,7 @@ class ReasoningGym(OptionTask):
 
     _score: LibraryScore = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Find the dataset and check its configuration by sampling from it."""
         dataset_maker(self.dataset, self.level, self.config)(self._seed_of(0))  # its complaints of the configuration
         self._score = LibraryScore((self.dataset, self.level, self.config, self._seed_of(0)))

@@ -28,7 +28,7 @@ class Recall(GeneratedTask):
 
     levels = tuple({"people": count} for count in (12, 20, 40, 80, 160, 300))
 
-    people: int = Field(20, ge=12, le=400, description="people that there are")
+    people: int = Field(20, ge=12, le=400, description="number of people")
     corpus: int = Field(0, description="which people are made up")
     known: float = Field(0.5, ge=0, le=1, description="share of the people of whom demonstrations tell the truth")
     refusing: float = Field(0.15, ge=0, le=1, description="share of demonstrations that refuse")

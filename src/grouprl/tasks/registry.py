@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
@@ -39,6 +39,8 @@ class TaskDescription:
 
 
 _REGISTRY: dict[str, _Entry] = {}
+LIBRARIES = ("verifiers:", "textworld:")
+"""Libraries of environments whose names may stand behind "env:", too."""
 
 
 def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskClass], TaskClass]:
@@ -77,7 +79,7 @@ def task_class(name: str) -> type[Task]:
     return _REGISTRY[name].task
 
 
-def load_task(spec: str | Mapping[str, Any], seed: int = 0) -> Task:
+def load_task(spec: str | Mapping[str, object], seed: int = 0) -> Task:
     """Return the task that a configuration names.
 
     Args:
@@ -90,6 +92,8 @@ def load_task(spec: str | Mapping[str, Any], seed: int = 0) -> Task:
         MissingExtra: if the task needs a package that is not installed.
     """
     name, options = _name_and_options(spec)
+    if name.removeprefix("env:").startswith(LIBRARIES):
+        name = name.removeprefix("env:")
     head, colon, text = name.partition(":")
     entry = _REGISTRY.get(head)
     if entry is None:
@@ -113,7 +117,7 @@ def describe_tasks() -> list[TaskDescription]:
     return [_describe(name, entry) for name, entry in sorted(_REGISTRY.items())]
 
 
-def _name_and_options(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _name_and_options(spec: str | Mapping[str, object]) -> tuple[str, dict[str, object]]:
     if isinstance(spec, str):
         return spec, {}
     if not isinstance(spec, Mapping) or not all(isinstance(key, str) for key in spec):
@@ -134,7 +138,7 @@ def _import_task(path: str) -> type[Task]:
     return found
 
 
-def _build_own(path: str, options: dict[str, Any], seed: int) -> Task:
+def _build_own(path: str, options: dict[str, object], seed: int) -> Task:
     """Return a task of the user's own class, made in time."""
     task = _import_task(path)
     try:
@@ -152,7 +156,7 @@ def _build_own(path: str, options: dict[str, Any], seed: int) -> Task:
         ) from None
 
 
-def _build(task: type[Task], name: str, options: dict[str, Any], seed: int) -> Task:
+def _build(task: type[Task], name: str, options: dict[str, object], seed: int) -> Task:
     parameters = inspect.signature(task).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     options = with_new_names(options, getattr(task, "old_names", {}), f"{name}.")

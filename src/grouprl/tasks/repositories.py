@@ -86,7 +86,7 @@ class Package:
         return "".join(f"from {self.name}.{each.module} import {each.name}\n" for each in self.placed)
 
 
-def _value(expression: str, space: dict[str, Any]) -> Any:
+def _value(expression: str, space: dict[str, object]) -> Any:
     try:
         return eval(expression, space)
     except Exception as error:
@@ -144,9 +144,9 @@ class RepositoriesTask(ShellTask):
         self,
         package: Package,
         calls: Mapping[str, list[str]],
-        outcomes: tuple[list[Any], list[Any]],
+        outcomes: tuple[list[object], list[object]],
         failing: Sequence[int],
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, dict[str, object]]:
         broken, (right, wrong), first = package.broken, outcomes, failing[0]
         path = f"{package.name}/{broken.module}.py"
         expected, got = _in_words(right[first]), _in_words(wrong[first])

@@ -28,7 +28,7 @@ class Retell(GeneratedTask):
 
     levels = tuple({"facts": facts, "noise": noise} for noise in (0.05, 0.15) for facts in (1, 2, 3))
 
-    facts: int = Field(2, ge=1, le=3, description="facts that are told: age, town, food")
+    facts: int = Field(2, ge=1, le=3, description="facts in the text: age, town, food")
     noise: float = Field(0.12, ge=0, le=1, description="chance that a word of a demonstration is wrong")
 
     @property

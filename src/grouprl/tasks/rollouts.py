@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
 
@@ -17,6 +17,9 @@ from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request
 
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
+
 COLUMNS = (
     *("step", "group", "prompt_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),
     *("reward", "components", "correct", "truncated", "status", "turns"),
@@ -24,7 +27,7 @@ COLUMNS = (
 """What is read of a rollout file."""
 
 
-def nothing_to_say(completion: str, **columns: Any) -> float:
+def nothing_to_say(completion: str, **columns: object) -> float:
     """Refuse: what a stored completion is worth is stored with it."""
     raise InputError("a completion that is not stored is to be scored", "stored rollouts have their rewards with them")
 
@@ -44,7 +47,7 @@ class Rollouts(OptionTask):
     _groups: dict[Split, list[list[dict[str, Any]]]] = PrivateAttr()
     _content: str = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: RunContext) -> None:
         """Read the files.
 
         Raises:

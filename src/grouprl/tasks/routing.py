@@ -28,7 +28,7 @@ class Route(GeneratedTask):
 
     levels = tuple({"people": count} for count in (20, 40, 80, 160, 300, 400))
 
-    people: int = Field(80, ge=10, le=400, description="people that there are")
+    people: int = Field(80, ge=10, le=400, description="number of people")
     corpus: int = Field(0, description="which people are made up")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 

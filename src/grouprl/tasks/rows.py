@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -19,6 +19,9 @@ from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import check_request, with_system
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
@@ -76,13 +79,13 @@ class RowTask(OptionTask):
     def read(self) -> tuple[Table, Table | None]:
         """Return the table to train on and, if there is one, the table to evaluate on."""
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: RunContext) -> None:
         """Read the rows, check every one, and hold some out."""
         self._reward = load_reward(self.reward_spec)
         train, held_out = self.read()
         content = hashlib.sha256()
         prompts = self._check(train, content)
-        held_out_prompts = self._check(held_out, content) if held_out else _lowest(prompts, self.eval_fraction)
+        held_out_prompts = self._check(held_out, content) if held_out else lowest(prompts, self.eval_fraction)
         self._content = content.hexdigest()[:16]
         self._tables = {"train": train, "eval": held_out or train}
         training = _positions(prompts, set(held_out_prompts), inside=False)
@@ -181,7 +184,7 @@ class RowTask(OptionTask):
             raise InputError(f"{table.name} holds no prompts", "a task has at least one prompt")
         return prompts
 
-    def _prompt(self, row: Mapping[str, Any], label: str) -> str | tuple[Message, ...]:
+    def _prompt(self, row: Mapping[str, object], label: str) -> str | tuple[Message, ...]:
         if self.prompt not in row:
             remedy = f"{suggest(self.prompt, row)} Set the option 'prompt'." if row else "It is empty."
             raise InputError(f"The prompt column '{self.prompt}' is missing in {label}", remedy=remedy)
@@ -203,11 +206,11 @@ class RowTask(OptionTask):
             f"The prompt in {label} is {prompt!r}", "a prompt is text or a list of chat messages, not empty"
         )
 
-    def _check_text(self, what: str, column: str | None, row: Mapping[str, Any], label: str) -> None:
+    def _check_text(self, what: str, column: str | None, row: Mapping[str, object], label: str) -> None:
         if column is not None and not isinstance(_cell(what, column, row, label), str | None):
             raise InputError(f"The {what} in {label} is {row[column]!r}", f"a {what} is text or null")
 
-    def _check_list(self, what: str, column: str | None, row: Mapping[str, Any], label: str, kind: Any) -> None:
+    def _check_list(self, what: str, column: str | None, row: Mapping[str, object], label: str, kind: Any) -> None:
         value = None if column is None else _cell(what, column, row, label)
         if value is None or (isinstance(value, list | tuple) and all(isinstance(x, kind) and x for x in value)):
             return
@@ -221,7 +224,7 @@ def _cell(what: str, column: str, row: Mapping[str, Any], label: str) -> Any:
     return row[column]
 
 
-def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Message, ...]:
+def _messages(prompt: Sequence[object], system: str | None, label: str) -> tuple[Message, ...]:
     messages = [_message(each, label) for each in prompt]
     if system is None:
         return tuple(messages)
@@ -251,14 +254,14 @@ def _message(given: Any, label: str) -> Message:
     return cast(Message, said | {"content": text})
 
 
-def _are_calls(calls: Any) -> bool:
+def _are_calls(calls: object) -> bool:
     if not isinstance(calls, list | tuple):
         return False
     functions = [call.get("function") if isinstance(call, Mapping) else None for call in calls]
     return all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in functions)
 
 
-def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:
+def _check_columns(reward: Reward, row: Mapping[str, object], label: str) -> None:
     """Check that a row has every column that the reward needs."""
     for function in plain_rewards(reward):
         for name in inspect_reward(function).required:
@@ -266,7 +269,7 @@ def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:
                 raise missing_column(name, row, function, label)
 
 
-def _lowest(prompts: Sequence[str], fraction: float) -> list[str]:
+def lowest(prompts: Sequence[str], fraction: float) -> list[str]:
     """Return those different prompts whose content hash is lowest: a share of them, at least one if that is not 0."""
     different = sorted(set(prompts), key=content_number)
     return different[: max(round(fraction * len(different)), 1 if fraction > 0 else 0)]

@@ -37,7 +37,7 @@ class ScreenTask(EnvironmentTask):
     pages: int = Field(1, ge=1, le=3, description="pages, shown one after the other by scrolling")
     goals: int = Field(1, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
     mixed: bool = Field(False, description="whether pages and goals are only upper bounds for each prompt")
-    spare: int = Field(1, ge=0, description="turns beside those that are needed")
+    spare: int = Field(1, ge=0, description="turns beyond those that are needed")
     reward_: Literal["goal", "ui_r1", "gui_r1", "craft_gui"] = Field(
         "goal", alias="reward", description="what is rewarded"
     )

@@ -44,7 +44,7 @@ class SearchTask(EnvironmentTask):
     hops: int = Field(1, ge=1, le=2, description="documents that the hardest questions need")
     known: float = Field(0.0, ge=0, lt=1, description="share of the questions that need no search")
     corpus: int = Field(0, description="which corpus is made up")
-    spare: int = Field(1, ge=0, description="turns beside those that are needed")
+    spare: int = Field(1, ge=0, description="turns beyond those that are needed")
     reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is rewarded")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 

@@ -26,7 +26,7 @@ class SelfSearch(GeneratedTask):
 
     levels = tuple({"people": count} for count in (30, 40, 60, 90, 140, 200))
 
-    people: int = Field(60, ge=30, le=400, description="people that there are")
+    people: int = Field(60, ge=30, le=400, description="number of people")
     corpus: int = Field(0, description="which people are made up")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 

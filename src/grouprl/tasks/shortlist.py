@@ -29,7 +29,7 @@ class ShortlistTask(EnvironmentTask):
         for people, places, seen in ((2, 1, 2), (4, 2, 2), (6, 3, 2), (8, 3, 3), (10, 4, 3), (10, 5, 4))
     )
 
-    people: int = Field(6, ge=1, le=10, description="people that there are")
+    people: int = Field(6, ge=1, le=10, description="number of people")
     places: int = Field(3, ge=1, le=6, description="places of the list")
     seen: int = Field(2, ge=0, le=4, description="things that a person has seen, at most")
     corpus: int = Field(0, description="what is liked by whom")

@@ -36,7 +36,7 @@ class SqlTask(EnvironmentTask):
     columns: int = Field(2, ge=2, le=len(COLUMNS), description="columns of the table")
     conditions: int = Field(1, ge=0, le=3, description="conditions that the question names")
     rows: int = Field(8, ge=1, le=50, description="rows of the table")
-    tries: int = Field(2, ge=1, description="queries allowed: one that fails may be mended")
+    tries: int = Field(2, ge=1, description="queries allowed: one that fails may be corrected")
     partial: bool = Field(False, description="whether partly right queries are rewarded, as Reasoning-SQL does")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 

@@ -31,7 +31,7 @@ class Schema(GeneratedTask):
         {"facts": facts, "fields": fields} for facts, fields in ((2, 1), (2, 2), (3, 2), (4, 3), (5, 4), (6, 5))
     )
 
-    facts: int = Field(3, ge=1, le=6, description="facts that are told")
+    facts: int = Field(3, ge=1, le=6, description="facts in the text")
     fields: int = Field(2, ge=1, le=6, description="requested fields")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 

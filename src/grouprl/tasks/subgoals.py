@@ -39,7 +39,7 @@ class SubgoalsTask(EnvironmentTask):
     goals: int = Field(2, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
     attempts: int = Field(4, ge=1, le=16, description="attempts of the actor at each sub-goal of a single step")
     judge: Literal["none", "kind"] = Field("none", description="whether the kind of each sub-goal is rated")
-    spare: int = Field(1, ge=0, description="steps of a whole way beside those that are needed")
+    spare: int = Field(1, ge=0, description="steps of a whole path beyond those that are needed")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
 
     @property

@@ -78,7 +78,7 @@ class TeamTask(EnvironmentTask):
 
     terms: int = Field(3, ge=2, le=8, description="numbers to add")
     largest: int = Field(9, ge=1, le=99, description="the largest number")
-    spare: int = Field(2, ge=0, description="turns beside those that are needed")
+    spare: int = Field(2, ge=0, description="turns beyond those that are needed")
     shared: bool = Field(False, description="whether workers are rewarded for the planner's outcome, not their own")
     noise: float = Field(0.15, ge=0, le=1, description=POOR)
 

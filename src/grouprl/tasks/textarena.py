@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
 
@@ -10,6 +10,9 @@ from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.envs.textarena import TextArenaEnvironment, players_of
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
 
 MOST_PLAYERS = 6
 
@@ -37,7 +40,7 @@ class TextArena(SeededTask):
 
     _players: int = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: RunContext) -> None:
         """Begin a game once, to see how many play.
 
         Raises:

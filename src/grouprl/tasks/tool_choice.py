@@ -59,7 +59,7 @@ class Choose(GeneratedTask):
     levels = tuple({"kinds": kinds, "most": most} for most in (1, 2) for kinds in (2, 4, 6))
 
     kinds: int = Field(6, ge=2, le=6, description="kinds of questions")
-    most: int = Field(2, ge=1, le=3, description="tools that may be chosen")
+    most: int = Field(2, ge=1, le=3, description="number of tools to choose from")
 
     @property
     def max_new_tokens(self) -> int:

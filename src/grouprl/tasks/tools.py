@@ -32,7 +32,7 @@ class ToolTask(OptionTask):
     """Complete the prompts of another task with tools at hand, your own Python functions.
 
     It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose prompts
-    are used and whose reward scores the final completion. A tool is a function with types and a docstring.
+    are used and whose reward scores the final answer. A tool is a function with types and a docstring.
     """
 
     path: str = Field(description="a module or file, ':', and the functions, separated by commas")
@@ -57,7 +57,7 @@ class ToolTask(OptionTask):
     _expert: Expert | None = PrivateAttr()
     _form: Form = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Import the tools and load the task of the prompts.
 
         Raises:
@@ -105,7 +105,7 @@ class ToolTask(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The reward of the final completion, after the actions, one per line."""
+        """The reward of the final answer, after the actions, one per line."""
         return EpisodeReward(self)
 
     def example(self, split: Split, index: int) -> Example:
@@ -123,7 +123,7 @@ class ToolTask(OptionTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the reward of the final completion, or a tool without a time limit, may never return."""
+        """Whether the reward of the final answer, or a tool without a time limit, may never return."""
         unlimited = any(each.seconds is None and not own_clock(each) for each in self._toolbox.tools.values())
         return unlimited or self._expert is not None or not harmless(self._inner.reward)
 
@@ -220,7 +220,7 @@ class PythonToolTask(EnvironmentTask):
 
     _toolbox: Toolbox = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Make the tool."""
         self._toolbox = Toolbox([PythonTool(self.sandbox, "p")], longest=6 * self.digits, alphabet=self.alphabet)
 

@@ -29,7 +29,7 @@ class WordleTask(EnvironmentTask):
 
     levels = tuple({"words": words} for words in (12, 16, 20, 24, 32, 48))
 
-    words: int = Field(20, ge=8, le=96, description="words that there are")
+    words: int = Field(20, ge=8, le=96, description="number of words")
     corpus: int = Field(0, description="which words are made up")
     letters: int = Field(3, ge=3, le=5, description="letters of a word")
     turns: int = Field(4, ge=1, description="guesses allowed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from grouprl.core.errors import InputError
 
@@ -14,7 +13,7 @@ def hold(true: bool, words: str) -> None:
         raise AssertionError(f"does not hold: {words}")
 
 
-def refuses(call: Callable[[], Any], words: str) -> None:
+def refuses(call: Callable[[], object], words: str) -> None:
     """Raise AssertionError with the rule `words` unless `call` raises InputError."""
     try:
         call()

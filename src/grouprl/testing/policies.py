@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -162,7 +161,7 @@ def _check_saving(policy: Policy) -> None:
         hold(folder.is_dir() and any(folder.iterdir()), "save() leaves files in a folder that it makes")
 
 
-def _gradients(policy: Policy, parts: Iterable[tuple[Any, list[Tensor | None]]]) -> Tensor:
+def _gradients(policy: Policy, parts: Iterable[tuple[object, list[Tensor | None]]]) -> Tensor:
     """Return all gradients in one line, as `backward` adds them up; the parameters' own are left empty."""
     for parameter in policy.parameters():
         parameter.grad = None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.protocols import NO_VERSION, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.testing.holding import hold, refuses
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 ROUNDING = 1e-3
 """Nats by which a log-prob of an exact sampler may differ from the policy's: rounding in single precision."""
@@ -19,8 +22,8 @@ Score = Callable[[Sequence[Request[Any]], Samples[Any]], np.ndarray]
 
 
 def check_sampler(
-    sampler: Sampler[Any, Any],
-    requests: Sequence[Request[Any]],
+    sampler: Sampler[object, object],
+    requests: Sequence[Request[object]],
     *,
     logp: Score | None = None,
     pieces: bool = True,
@@ -58,7 +61,7 @@ def check_sampler(
         _rule(gap <= ROUNDING, "log-probs of an exact sampler are the policy's", f"they differ by {gap:.3g} nats")
 
 
-def check_samples(samples: Samples[Any], requests: Sequence[Request[Any]]) -> None:
+def check_samples(samples: Samples[object], requests: Sequence[Request[object]]) -> None:
     """Hold what came of `requests` to `grouprl.protocols.Samples`; raises AssertionError, saying what does not hold."""
     _rule(len(samples) == len(requests), "one sample per request, in order", f"{len(samples)} for {len(requests)}")
     _rule(isinstance(samples.exact, bool), "`exact` is True or False", repr(samples.exact))
@@ -86,7 +89,7 @@ def check_samples(samples: Samples[Any], requests: Sequence[Request[Any]]) -> No
         _rule(not back.any(), "versions within a sample never go back", "they do")
 
 
-def check_sync(sync: WeightSync, policy: Any, *, sample: Callable[[], Samples[Any]] | None = None) -> None:
+def check_sync(sync: WeightSync, policy: CausalPolicy, *, sample: Callable[[], Samples[object]] | None = None) -> None:
     """Hold an exchange of weights to `grouprl.protocols.WeightSync`; it ends with two versions more than it had.
 
     `sample` samples after a version is published: its actions must carry it. Raises AssertionError, saying what does
@@ -110,7 +113,7 @@ def check_sync(sync: WeightSync, policy: Any, *, sample: Callable[[], Samples[An
 
 
 def check_source(
-    source: SampleSource[Any, Any], groups: Callable[[Any], Sequence[int]], *, count: int, steps: int
+    source: SampleSource[object, object], groups: Callable[[object], Sequence[int]], *, count: int, steps: int
 ) -> None:
     """Hold a source of samples to `grouprl.protocols.SampleSource`; it is begun here, run for `steps` steps, closed.
 
@@ -137,7 +140,7 @@ def check_source(
         source.close()
 
 
-def _check_requests(requests: Sequence[Request[Any]]) -> None:
+def _check_requests(requests: Sequence[Request[object]]) -> None:
     few = len(requests) < 4 or len({request.seed for request in requests}) < 3
     if few or any(request.greedy for request in requests):
         raise InputError(
@@ -146,7 +149,9 @@ def _check_requests(requests: Sequence[Request[Any]]) -> None:
         )
 
 
-def _check_independence(sampler: Sampler[Any, Any], requests: Sequence[Request[Any]], whole: Samples[Any]) -> None:
+def _check_independence(
+    sampler: Sampler[object, object], requests: Sequence[Request[object]], whole: Samples[object]
+) -> None:
     """A sample depends on its request alone."""
     _same("when the same is requested again", sampler.sample(requests), whole)
     order = list(range(len(requests)))[::-1]
@@ -157,7 +162,7 @@ def _check_independence(sampler: Sampler[Any, Any], requests: Sequence[Request[A
         _rule(_alike(alone.actions, whole.actions[i : i + 1]), "neighbours do not matter", f"sample {i} alone differs")
 
 
-def _check_seeds(sampler: Sampler[Any, Any], requests: Sequence[Request[Any]], whole: Samples[Any]) -> None:
+def _check_seeds(sampler: Sampler[object, object], requests: Sequence[Request[object]], whole: Samples[object]) -> None:
     """Seeds matter where actions are sampled, and where they are the most probable they do not."""
     first = requests[0]
     seeds = [replace(first, seed=request.seed) for request in requests]
@@ -171,7 +176,9 @@ def _check_seeds(sampler: Sampler[Any, Any], requests: Sequence[Request[Any]], w
 
 
 def _check_pieces(
-    sample: Callable[[Sequence[Request[Any]]], Samples[Any]], requests: Sequence[Request[Any]], whole: Samples[Any]
+    sample: Callable[[Sequence[Request[object]]], Samples[object]],
+    requests: Sequence[Request[Any]],
+    whole: Samples[object],
 ) -> None:
     """A sample taken in pieces is the sample taken at once."""
     long = [i for i, actions in enumerate(whole.actions) if len(actions) > 1]
@@ -198,7 +205,7 @@ def _same(when: str, found: Samples[Any], whole: Samples[Any]) -> None:
     _rule(_alike(found.actions, whole.actions), f"samples are the same {when}", "they differ")
 
 
-def _alike(samples: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> bool:
+def _alike(samples: Sequence[Sequence[object]], others: Sequence[Sequence[object]]) -> bool:
     """Whether two lists of samples hold the same actions; vectors are the same but for rounding."""
     if [len(actions) for actions in samples] != [len(actions) for actions in others]:
         return False
@@ -212,7 +219,7 @@ def _same_action(one: Any, other: Any) -> bool:
     return np.shape(one) == np.shape(other) and bool(np.allclose(one, other, rtol=ROUNDING, atol=ROUNDING))
 
 
-def _present(samples: Samples[Any]) -> np.ndarray:
+def _present(samples: Samples[object]) -> np.ndarray:
     """[B,T] bool: positions that samples have."""
     length_b = np.array([len(actions) for actions in samples.actions])
     return np.asarray(np.arange(samples.logp_bt.shape[1]) < length_b[:, None])

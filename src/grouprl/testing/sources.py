@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,20 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces, StoredRow, StoredRows
 from grouprl.testing.holding import hold, refuses
 
+if TYPE_CHECKING:
+    from grouprl.records.examples import Example
+
 LOOKED_AT = 16
 """Prompts of a split that are looked at."""
 
 
 def check_environment(
-    make: Callable[[], Any], example: Any, actions: Sequence[Any], *, spaces: Spaces | None = None, seed: int = 0
+    make: Callable[[], object],
+    example: Example,
+    actions: Sequence[object],
+    *,
+    spaces: Spaces | None = None,
+    seed: int = 0,
 ) -> None:
     """Hold an environment against the protocol: it is played twice with the same seed and actions.
 
@@ -40,7 +48,7 @@ def check_environment(
     hold(one == other, "the same prompt, seed and actions make the same episode: all chance comes from the seed")
 
 
-def _played(env: Any, example: Any, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
+def _played(env: Any, example: object, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
     hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
     story = [_shown(awaited(env.reset(example, seed)), spaces)]
     for action in actions:

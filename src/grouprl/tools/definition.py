@@ -49,7 +49,7 @@ class Tool:
     seconds: float | None
     """How long a call may take, in a process that is then ended; None: it runs here, however long it takes."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return as_tool, (self.function,)
 
     @property
@@ -142,7 +142,7 @@ def as_tool(function: Callable[..., Any]) -> Tool:
     return Tool(name, documented.description.strip(), function, parameters, model, options.pure, options.seconds)
 
 
-def _fields(name: str, function: Any, plain: Any, described: dict[str, str]) -> dict[str, Any]:
+def _fields(name: str, function: Any, plain: object, described: dict[str, str]) -> dict[str, Any]:
     """Return a pydantic field for every parameter; those are numbered, as some names mean something to pydantic."""
     try:
         hints = typing.get_type_hints(plain, include_extras=True)
@@ -175,7 +175,7 @@ def _fields(name: str, function: Any, plain: Any, described: dict[str, str]) -> 
     }
 
 
-def _without_titles(schema: Any) -> Any:
+def _without_titles(schema: object) -> Any:
     """Return a JSON schema without the titles that pydantic makes up, but with properties of that name."""
     if isinstance(schema, list):
         return [_without_titles(each) for each in schema]

@@ -45,7 +45,7 @@ class McpServer:
         self._lock = threading.Lock()
         self._open: _Connection | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return McpServer, (self.where, self.seconds)
 
     def tools(self) -> list[McpTool]:
@@ -102,7 +102,7 @@ class McpTool(Tool):
     input_schema: Mapping[str, Any] = field(default_factory=dict)
     server: McpServer | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (self.server, self.name)
 
     @property
@@ -123,7 +123,7 @@ class McpTool(Tool):
             raise ToolError(": ".join(part for part in (self.name, where, wrong.message) if part))
         return named
 
-    def _typed(self, given: Mapping[str, str]) -> dict[str, Any]:
+    def _typed(self, given: Mapping[str, str]) -> dict[str, object]:
         """Return arguments that were written as text in the types that the schema names."""
         properties = self.input_schema.get("properties", {})
         return {name: _value(text, properties.get(name, {}).get("type")) for name, text in given.items()}
@@ -139,7 +139,7 @@ class _Connection:
             raise MissingExtra("mcp", "agents", f"The MCP server '{where}'") from error
         self._said: Any = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the server's log, not ours)
         target: Any = where if not words else self._program(words)
-        self._ready: Future[Any] = Future()
+        self._ready: Future[object] = Future()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(mcp.Client(target),), name="mcp", daemon=True)
@@ -154,7 +154,7 @@ class _Connection:
             what = f"The MCP server '{where}' cannot be reached: {_innermost(error)}"
             raise InputError(what, self.last_words()) from error
 
-    def _program(self, words: Sequence[str]) -> Any:
+    def _program(self, words: Sequence[str]) -> object:
         """Return a server that is started; what it writes to its standard error is kept, not printed."""
         import mcp
         from mcp.client.stdio import stdio_client
@@ -165,7 +165,7 @@ class _Connection:
         """Return the last line that a started server wrote to its standard error; '' for none."""
         self._said.seek(0)
         lines = str(self._said.read()).strip().splitlines()
-        return f"its last words were: {lines[-1][:400]}" if lines else ""
+        return f"its last output was: {lines[-1][:400]}" if lines else ""
 
     @property
     def alive(self) -> bool:
@@ -205,7 +205,7 @@ class _Connection:
             await self._stop.wait()
 
 
-async def _list(client: Any) -> list[Any]:
+async def _list(client: Any) -> list[object]:
     """Return every tool, page after page."""
     page = await client.list_tools()
     found = list(page.tools)
@@ -238,7 +238,7 @@ def _rebuilt(server: McpServer, name: str) -> McpTool:
     return next(each for each in server.tools() if each.name == name)
 
 
-def _value(text: str, kind: Any) -> Any:
+def _value(text: str, kind: object) -> Any:
     if kind == "string":
         return text
     try:

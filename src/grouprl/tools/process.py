@@ -83,7 +83,7 @@ class ToolProcess:
             self._lose()
             raise RunError(f"The process for tools did not start: {said or 'it said nothing'}")
 
-    def _await(self, beginning: list[Any], seconds: float) -> list[Any] | None:
+    def _await(self, beginning: list[object], seconds: float) -> list[object] | None:
         """Return the reply that begins so; None if the process ends, or the time is up."""
         process, deadline = self._held[0], time.monotonic() + seconds
         poll = select.poll()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
@@ -137,5 +137,5 @@ class ShellTools(ToolEnvironment):
             self.runtime = None
 
 
-def _unused(completion: str, **columns: Mapping[str, Any]) -> float:
+def _unused(completion: str, **columns: Mapping[str, object]) -> float:
     raise AssertionError("the tests are the verdict")

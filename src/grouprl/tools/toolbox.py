@@ -60,11 +60,11 @@ class Toolbox:
         self._cached: OrderedDict[str, Result] = OrderedDict()
         self._worker: Any = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (tuple(self.tools.values()), self.traces, self.longest, "".join(sorted(self.alphabet)))
 
     @property
-    def schemas(self) -> tuple[dict[str, Any], ...]:
+    def schemas(self) -> tuple[dict[str, object], ...]:
         """The tools' descriptions for a model."""
         return tuple(each.schema for each in self.tools.values())
 
@@ -115,7 +115,7 @@ class Toolbox:
             self._worker.close()
             self._worker = None
 
-    def _from_cache(self, found: Tool, arguments: dict[str, Any]) -> Result:
+    def _from_cache(self, found: Tool, arguments: dict[str, object]) -> Result:
         key = json.dumps([found.name, arguments], sort_keys=True, default=repr)
         if key in self._cached:
             self.hits += 1
@@ -140,7 +140,7 @@ class Toolbox:
         return Result(found.name, text, status)
 
 
-def attempt(found: Tool, arguments: Mapping[str, Any], traces: bool, longest: int) -> tuple[Any, str]:
+def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Any, str]:
     """Call a tool and return (status, text): its result, or in words what went wrong."""
     try:
         return "ok", shortened(shown(found.function(**arguments)), longest)
@@ -186,7 +186,7 @@ def _plain(value: Any) -> Any:
     return _in_words(value)
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     text = str(value)
     if ADDRESS.search(text):
         raise ToolError(
@@ -201,7 +201,7 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _tool(given: Tool | Callable[..., Any]) -> Tool:
+def _tool(given: Tool | Callable[..., object]) -> Tool:
     return given if isinstance(given, Tool) else as_tool(given)
 
 

@@ -37,7 +37,7 @@ def serve(parcel: Any, calls: Any, replies: int) -> None:
     toolbox, traces, longest = loaded
     own = os.getpid()
 
-    def reply(*values: Any) -> None:
+    def reply(*values: object) -> None:
         if os.getpid() != own:  # a child that the tool forked and that returned from it
             os._exit(0)
         rest = (json.dumps(values) + "\n").encode()

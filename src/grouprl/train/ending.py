@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 
@@ -92,7 +91,7 @@ def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> N
     write_json(run.samples, rows)
 
 
-def _summary(session: Session, before: Mapping[str, float] | None, after: Evaluation | None) -> dict[str, Any]:
+def _summary(session: Session, before: Mapping[str, float] | None, after: Evaluation | None) -> dict[str, object]:
     config, method = session.config, session.method
     entry = CATALOGUE.get(method.name)
     return {

@@ -77,7 +77,7 @@ def profile_rows(data: dict[str, Any]) -> list[list[str]]:
 HEAD = ("part", "ms/step", "share", "products alone, ms", "useful", "what it is")
 
 
-def profile_table(data: dict[str, Any]) -> Table:
+def profile_table(data: dict[str, object]) -> Table:
     """Return the table that the terminal shows."""
     table = Table(title=f"Where {data['steps']} steps went", box=None, header_style="bold", title_justify="left")
     for name in HEAD[:-1]:
@@ -99,13 +99,13 @@ def profile_words(data: dict[str, Any]) -> str:
     ) + _environment_words(data)
 
 
-def _environment_words(data: dict[str, Any]) -> str:
+def _environment_words(data: dict[str, object]) -> str:
     """Say how long environments took, where there are any."""
     words = data.get("environments", "")
     return f" Environments: {words}." if words else ""
 
 
-def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
+def write_profile(run: RunFolder, data: dict[str, object]) -> None:
     """Write profile.json and profile.md into the run folder."""
     lines = [HEAD, ["---"] * len(HEAD), *profile_rows(data)]
     table = "\n".join("| " + " | ".join(row) + " |" for row in lines)

@@ -25,7 +25,7 @@ class RunData:
     samples: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     findings: list[dict[str, Any]] | None = None
-    rollouts: list[dict[str, Any]] = field(default_factory=list)
+    rollouts: list[dict[str, object]] = field(default_factory=list)
     rollout_file: str = ""
     missing: list[str] = field(default_factory=list)
 
@@ -81,7 +81,7 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[dict
         raise InputError(f"{files[number]}: {error}") from error
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, object]]:
     """Return the whole lines of a metrics.jsonl that are records; what is cut off or damaged is left out."""
     records = []
     for line in path.read_text("utf-8", errors="replace").split("\n"):
@@ -120,7 +120,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return data
 
 
-def _table(path: Path) -> list[dict[str, Any]]:
+def _table(path: Path) -> list[dict[str, object]]:
     import pyarrow
     import pyarrow.parquet
 

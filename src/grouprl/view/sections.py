@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -37,7 +38,7 @@ def headline(run: RunData) -> str:
     found = verdict(before, after)
     cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after)]
     facts = [
-        f"{key} <b>{escape(str(run.summary[key]))}</b>"
+        f'{key} <b title="{escape(str(run.summary[key]))}">{escape(without_folders(str(run.summary[key])))}</b>'
         for key in ("task", "method", "model", "seed")
         if key in run.summary
     ]
@@ -56,6 +57,11 @@ def headline(run: RunData) -> str:
     )
     said = f'<p class="verdict-line {found.kind}">{escape(found.words)}</p>' if cards else ""
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
+
+
+def without_folders(name: str) -> str:
+    """Return a name as it is read best: a path in it keeps its last part ("env:nim.py:Nim", "my-model")."""
+    return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
 
 
 def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -166,7 +172,7 @@ def missing(run: RunData) -> str:
     return f'<aside class="banner"><p>Not everything is in the folder of this run:</p><ul>{items}</ul></aside>'
 
 
-def _headline_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     ks = sorted(int(name[10:]) for name in record if name[:10] == "eval/pass@" and name[10:].isdigit())
     parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
     graded = bool(record.get("eval/graded"))
@@ -178,7 +184,7 @@ def _headline_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, label) for name, label in rows if _is_number(record.get(name))]
 
 
-def _card(name: str, label: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def _card(name: str, label: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
     old, new = before.get(name), after[name]
     share = "length" not in name
     text = (lambda v: f"{v:.3f}") if share else (lambda v: f"{v:.1f}")
@@ -194,7 +200,7 @@ def _card(name: str, label: str, before: Mapping[str, Any], after: Mapping[str, 
     )
 
 
-def _finding(row: Mapping[str, Any]) -> str:
+def _finding(row: Mapping[str, object]) -> str:
     severity = row.get("severity") if row.get("severity") in SEVERITIES else "note"
     first, last = row.get("first_step", "?"), row.get("last_step", "?")
     span = f"step {first}" if first == last else f"steps {first} to {last}"
@@ -205,7 +211,7 @@ def _finding(row: Mapping[str, Any]) -> str:
     return f'<li class="{severity}{state}">{head}<p>{words}</p><p class="remedy">{remedy}</p></li>'
 
 
-def _pair(row: Mapping[str, Any], expected: bool) -> str:
+def _pair(row: Mapping[str, object], expected: bool) -> str:
     cells = [f"<td><pre>{_text(row.get('prompt'))}</pre></td>"]
     for side in ("before", "after"):
         reward, right = row.get(f"{side}_reward"), row.get(f"{side}_correct")
@@ -239,7 +245,7 @@ def _times(run: RunData) -> str:
     return _pairs_table(rows) if rows else _none("No times recorded.")
 
 
-def _pairs_table(pairs: Mapping[str, Any]) -> str:
+def _pairs_table(pairs: Mapping[str, object]) -> str:
     rows = "".join(f'<tr><th scope="row">{escape(str(k))}</th><td>{escape(str(v))}</td></tr>' for k, v in pairs.items())
     return f"<table><tbody>{rows}</tbody></table>"
 

@@ -21,9 +21,9 @@ CONTEXT = 8
 Pieces = Callable[[dict[str, Any]], list[str] | None]
 
 
-def rollout_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+def rollout_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
     """Return the HTML of a few groups: mixed ones first, of each its best and worst completions."""
-    by_group: dict[Any, list[dict[str, Any]]] = {}
+    by_group: dict[object, list[dict[str, object]]] = {}
     for row in rows:
         by_group.setdefault(row.get("group"), []).append(row)
     mixed_first = sorted(by_group.values(), key=lambda group: len({_reward(r) for r in group}) == 1)
@@ -51,7 +51,7 @@ def token_texts(folder: Path) -> Pieces:
     return pieces
 
 
-def _tokenizer(path: Path) -> Any:
+def _tokenizer(path: Path) -> object:
     """Load the tokenizer of the run if it lies there in the fast format."""
     if not path.is_file():
         return None
@@ -72,7 +72,7 @@ def _piece(tokenizer: Any, ids: Sequence[int], i: int) -> str:
     return str(tokenizer.id_to_token(ids[i]) or f"⟨{ids[i]}⟩")
 
 
-def _group(rows: Sequence[dict[str, Any]], pieces: Pieces) -> str:
+def _group(rows: Sequence[dict[str, object]], pieces: Pieces) -> str:
     ranked = sorted(rows, key=_reward, reverse=True)
     half = ANSWERS // 2
     shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
@@ -85,7 +85,7 @@ def _group(rows: Sequence[dict[str, Any]], pieces: Pieces) -> str:
     )
 
 
-def right_among(rows: Sequence[Mapping[str, Any]]) -> str:
+def right_among(rows: Sequence[Mapping[str, object]]) -> str:
     """Say how many of the rows are right; nothing where rewards are graded."""
     known = [row.get("correct") for row in rows]
     return "" if None in known else f"{sum(map(bool, known))} right; "
@@ -126,7 +126,7 @@ def _tokens(row: dict[str, Any], pieces: list[str], strongest: float) -> str:
 
 
 def token_span(
-    piece: str, logp: float | None, entropy: float | None, advantage: float | None, mask: Any, strongest: float
+    piece: str, logp: float | None, entropy: float | None, advantage: float | None, mask: object, strongest: float
 ) -> str:
     """Return the HTML of a token with its colours and numbers; `mask` False: it was not trained on."""
     classes = ["t"]

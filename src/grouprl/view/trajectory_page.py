@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from grouprl.view.charts import number
 from grouprl.view.tokens import right_among, token_span, verdict
@@ -15,7 +14,7 @@ PROMPTS_SHOWN, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
 """Prompts of the page, episodes of a prompt, turns of an episode and characters of an observation."""
 
 
-def episode_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+def episode_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
     """Return the HTML of a few prompts with episodes: mixed ones first, of each its best and worst."""
     by_prompt: dict[str, list[Trajectory]] = {}
     for each in trajectories(rows, folder):

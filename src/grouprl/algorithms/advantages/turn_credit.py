@@ -44,7 +44,7 @@ class TurnAndOutcome(Advantage):
     eps: NonNegative = 1e-4
     says = (
         "outcome relative to its group; tokens of the first turn add {turn_weight:g} times the turn's own reward "
-        "relative to its group; completions that called no tool are judged by the sum"
+        "relative to its group; completions that called no tool get the advantage of the sum"
     )
     equation = "A_t = A_O + {turn_weight:g}·A_T in the first turn, A_O after it"
     reads = ("turn_bt", "turn_reward_bs")
@@ -137,8 +137,8 @@ class TurnRelative(Advantage):
     @override
     def words(self) -> str:
         spread = "" if self.scale == "none" else f" over the {self.scale.replace('_', ' ')} + {self.eps:g}"
-        compute_loss_weights = ", each episode counted once per turn" if self.over == "turns" else ""
-        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{compute_loss_weights}; "
+        counting = ", each episode counted once per turn" if self.over == "turns" else ""
+        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{counting}; "
         like = "from the same state" if self.key == "state" else "of the same number"
         cut = ", which an invalid turn interrupts," if self.reset else ""
         gone = "; an episode without it counts as 0" if self.absent == "zero" else ""

@@ -50,7 +50,7 @@ class DemonstrationRow(Augmentation):
 
     @override
     def words(self) -> str:
-        return f"the right solution {'takes the place of the last answer of' if self.replace else 'joins'} each group"
+        return f"the right solution {'replaces the last completion of' if self.replace else 'joins'} each group"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Demonstrations are the task's solutions."""

@@ -37,7 +37,7 @@ def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ..
     return [found[number] for number in sorted(found)]
 
 
-def led(samples: ScoredSamples, row: int, turns: int, *, skip: int = 0, **changes: Any) -> RolloutRequest:
+def led(samples: ScoredSamples, row: int, turns: int, *, skip: int = 0, **changes: object) -> RolloutRequest:
     """Return a request for one more episode that begins with the first `turns` turns of that of `row`, luck and all.
 
     It is numbered as `again` does it; `changes` are fields of the request. What the turns showed is checked when they

@@ -126,7 +126,7 @@ ASKED = (
 FORMS: dict[str, Callable[[], ReviewForm]] = {"compact": CompactReview, "json": JsonReview}
 
 
-def review_form(name: str, policy: Any = None) -> ReviewForm:
+def review_form(name: str, policy: object = None) -> ReviewForm:
     """Return a form by its name or import path; "auto": json where `policy` has a chat template, compact elsewhere.
 
     Raises:

@@ -258,7 +258,7 @@ class Separate(Objective):
 class KLConstraint(Regularizer):
     """(c/2)·max(0, K - limit)² with K = KL(π_old || π) over the whole step: no force inside the limit (DisCO).
 
-    K is the step's average of log π_old - log π (k1) or of ρ - 1 - log ρ (k3), weighed as the policy loss is. The value
+    K is the step's average of log π_old - log π (k1) or of ρ - 1 - log ρ (k3), weighted as the policy loss. The value
     reported is max(0, K - limit)·K·c, whose gradient with a detached first factor is that of the squared hinge.
     """
 

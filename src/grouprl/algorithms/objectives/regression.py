@@ -212,7 +212,7 @@ class SoftBaseline(Advantage):
 
     @override
     def words(self) -> str:
-        whose = "" if self.under == "old" else ", each weighed by its probability under the reference"
+        whose = "" if self.under == "old" else ", each weighted by its probability under the reference"
         return f"reward minus the soft mean of its group's rewards (temperature {self.beta:g}){whose}"
 
     @override

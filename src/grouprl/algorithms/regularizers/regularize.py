@@ -38,7 +38,7 @@ class Regularizer(Part):
         raise NotImplementedError
 
     def compute_loss_weights(self, batch: Batch) -> Batch:
-        """Return a weighed optimiser step with what `weights` reads: it comes from all rows of the step."""
+        """Return a weighted optimiser step with what `weights` reads: it comes from all rows of the step."""
         own = getattr(self, "aggregate", None)
         if own is None:
             return batch

@@ -38,10 +38,10 @@ class UpdateSteps(Protocol):
         and remembers."""
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
-        """Yield the weighed batch of each optimiser step, epoch by epoch."""
+        """Yield the weighted batch of each optimiser step, epoch by epoch."""
 
     def accumulate(self, step: Batch) -> dict[str, float]:
-        """Add the gradient of one weighed step to the parameters' `.grad`; returns metrics."""
+        """Add the gradient of one weighted step to the parameters' `.grad`; returns metrics."""
 
     def apply(self) -> float:
         """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping."""
@@ -50,7 +50,7 @@ class UpdateSteps(Protocol):
         """`accumulate` and `apply`; returns the step's metrics."""
 
     def evaluate(self, step: Batch) -> tuple[float, Tensor]:
-        """Policy loss of a weighed step, regularisers included, and its log-probs [B,T], without a graph."""
+        """Policy loss of a weighted step, regularisers included, and its log-probs [B,T], without a graph."""
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss alone; returns its metrics."""
@@ -119,6 +119,6 @@ class TwoPhase(Update):
 
 
 def only(step: Batch, keep_bt: Tensor) -> Batch:
-    """Leave a weighed step the tokens of `keep_bt` ([B,T] bool) in every term of its loss, the denominators alone."""
+    """Leave a weighted step the tokens of `keep_bt` ([B,T] bool) in every term of its loss, the denominators alone."""
     masked = {name: torch.where(keep_bt, step.need(name, "only"), 0) for name in ("weight_bt", "share_bt")}
     return step.replace(**masked)

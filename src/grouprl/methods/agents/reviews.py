@@ -134,7 +134,7 @@ def r3l(
 @entry(
     "echo",
     Card(
-        title="ECHO: GRPO that also learns what tools answer",
+        title="ECHO: GRPO that also learns what tools return",
         papers=[Paper("prime-rl, library of Prime Intellect", "", 2025)],
         summary="GRPO on the policy's tokens, and the likelihood of what the environment says as a second loss.",
         formula=f"{GRPO_LOSS} - λ·1/N Σ_o log π(o_t),  o_t the environment's N tokens of the step",
@@ -186,7 +186,8 @@ def echo(base: Method, observation_coef: NonNegative = 0.1) -> Method:
                 "Search-R2: Enhancing Search-Integrated Reasoning via Actor-Refiner Collaboration", "2602.03647", 2026
             )
         ],
-        summary="The policy accepts each episode or cuts it at its first flaw and goes on anew; all of it is trained.",
+        summary="The policy accepts each episode or cuts it at its first flaw and continues anew; all of it "
+        "is trained.",
         formula=(
             f"{GRPO_LOSS},  y = (episode, accepted or from turn k on anew) and its review,  "
             "A_i = (R_i - mean_g R)/(std_g R + eps) over episodes, the same for their reviews,  R = r_o·(1 + c·r_p)"

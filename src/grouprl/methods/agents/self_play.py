@@ -29,7 +29,7 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, in_the_upd
                 2025,
             )
         ],
-        summary="A proposer is paid for problems that the solver fails at, the solver for solving them.",
+        summary="A proposer is rewarded for problems that the solver fails at, the solver for solving them.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i);  solver: (R - mean R)/(std R + eps) "
             "over attempts at the same problem;  proposer: (R - mean R)/sqrt(var R + 1e-8) over the tokens of all "
@@ -115,7 +115,7 @@ def ssp(
 @entry(
     "cpmobius",
     Card(
-        title="CPMobius: a coach paid for what its player learns",
+        title="CPMobius: a coach rewarded for what its player learns",
         papers=[
             Paper(
                 "CPMobius: Iterative Coach-Player Reasoning for Data-Free Reinforcement Learning",
@@ -123,7 +123,8 @@ def ssp(
                 2026,
             )
         ],
-        summary="A coach sets problems, a player is paid for agreeing with itself, the coach for the player's gain.",
+        summary="A coach sets problems, a player is rewarded for agreeing with itself, the coach for the "
+        "player's gain.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i);  player: "
             "(R - mean R)/(std R + eps) over its attempts at one problem, R = 1[completion = majority];  coach, "

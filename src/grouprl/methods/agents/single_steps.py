@@ -23,7 +23,8 @@ KL_OFF = "off, so that no reference is needed; the paper's is not known"
         papers=[
             Paper("Hi-Agent: Hierarchical Vision-Language Agents for Mobile Device Control", "2510.14388", 2025),
         ],
-        summary="A planner's sub-goals are paid by what the present actor makes of them, step by step, no tree grown.",
+        summary="A planner's sub-goals are rewarded by how well the current actor carries them out, step by "
+        "step, without a tree.",
         formula=(
             f"{GRPO_LOSS},  planner: R = λ1·format + λ2·R_exec(π_actor(s,g)) + λ3·V_judge(s,g), A over sub-goals at "
             "one state;  actor: its own reward, A over attempts at the same state and sub-goal;  one of the two a step"
@@ -121,7 +122,7 @@ def hi_agent(
 @entry(
     "step_grpo",
     Card(
-        title="StepGRPO: steps of reasoning that are paid (R1-VL)",
+        title="StepGRPO: rewarded steps of reasoning (R1-VL)",
         papers=[
             Paper(
                 "R1-VL: Learning to Reason with Multimodal Large Language Models via Step-wise Group Relative Policy "

@@ -19,7 +19,7 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, GROUP, ClipLow, in_the_update
 
-COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
+COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the task never ends)"
 
 
 @entry(
@@ -125,7 +125,7 @@ def arpo_replay(
             "Overlong, repetitive and unreadable completions stay, and so do all groups; the authors' Dr.BoT "
             "drops such "
             "completions and the quarter of the groups that vary least.",
-            "The bonus counts turns that got a completion; the authors count tool calls.",
+            "The bonus counts turns that got an answer; the authors count tool calls.",
             "Advantages of stored completions are computed from rewards without the bonus.",
             "Changed after 0.1: the percentile was the lower of the two middle values, and with a scale stored "
             "advantages were not divided.",
@@ -165,7 +165,7 @@ def arpo_replay(
                 lengths=[1, 2],
                 fields={"turn_bt": [[0], [0, 1]], "step": 100, "past.advantage": [0.0, 0.0], "max_length": 4},
                 advantage=[[0.475], [-0.475, -0.475]],
-                why="the second completion took a turn that got a completion: half of 0.1 is left at step 100 of 200",
+                why="the second completion took a turn that got an answer: half of 0.1 is left at step 100 of 200",
             ),
         ],
         notes=[in_the_update("one pass over new and stored completions together")],

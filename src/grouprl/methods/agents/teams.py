@@ -27,7 +27,8 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
                 2025,
             )
         ],
-        summary="A planner and the agents it calls, each judged in a group of its own; as many calls in every episode.",
+        summary="A planner and the agents it calls, each compared in a group of its own; equally many calls "
+        "in every episode.",
         formula=f"{GRPO_LOSS},  {BY_AGENT};  D rows of each called agent per episode, doubled or left out at random",
         defaults={
             "calls": "not known: 1",

@@ -122,7 +122,11 @@ def g_ra(
                 "grpo", ["one_turn"], settings={"target": "none"}, why="a completion without calls keeps its reward"
             ),
         ],
-        needs=[TURNS, TWO, "prompts that come again, for the fewest calls to be remembered (data.prompts)"],
+        needs=[
+            TURNS,
+            TWO,
+            "prompts that are sampled more than once, for the fewest calls to be remembered (data.prompts)",
+        ],
         source="a re-implementation and a review of the paper that agree, as noted in the dossier",
         golden=[
             Golden(
@@ -160,7 +164,7 @@ def g_ra(
                 why="cos(π/6) = .866 and cos(2π/8) = .7071",
             ),
         ],
-        notes=["Its measure is tool productivity: correct completions per call."],
+        notes=["Its measure is tool productivity: correct answers per call."],
     ),
     base="grpo",
     keeps=CLIPS,
@@ -186,7 +190,7 @@ def otc(
     Card(
         title="UFO: unary feedback as observation",
         papers=[Paper('A Simple "Try Again" Can Elicit Multi-Turn LLM Reasoning', "2507.14295", 2025)],
-        summary="PPO on prompts that may be tried again: later successes count less, repeated completions cost.",
+        summary="PPO on prompts that may be tried again: later successes count less, repeated answers cost.",
         formula=PPO_LOSS + ",  R ← R·decay^t - λ(1 - E/T), t the last turn from 0, E different of T valid completions",
         defaults={
             "decay": "the authors' environment: 2^-t",
@@ -201,8 +205,8 @@ def otc(
             "entropy_coef": "the authors' settings: 0.001",
         },
         differs=[
-            "The environment says that a completion was wrong, and ends with the right one or after its turns.",
-            "Completions are equal when their tokens are; the authors compare normalised completions.",
+            "The environment says that an answer was wrong, and ends with the right one or after its turns.",
+            "Answers are equal when their tokens are; the authors compare normalised answers.",
             "The authors' filter, the quarter of the groups with the largest spread of reward, is left out.",
         ],
         reduces=[

@@ -247,7 +247,8 @@ def promed(
     Card(
         title="Duration-aware policy gradient for agents that wait for their actions",
         papers=[Paper("Reinforcement Learning for Machine Learning Engineering Agents", "2509.01684", 2025)],
-        summary="PPO in which a turn weighs as much as its action took time, so that slow actions are not drowned.",
+        summary="PPO whose turns are weighted by how long their actions took, so that slow actions are not "
+        "drowned out.",
         formula=PPO_LOSS + ",  the policy's loss of turn k times Δt_k / mean Δt",
         defaults={
             "gamma": "1, as for language models everywhere",
@@ -289,5 +290,5 @@ def promed(
 def duration_aware(
     base: Method,
 ) -> Method:
-    """Take PPO with the loss of each turn weighed by its action's duration."""
+    """Take PPO with the loss of each turn weighted by its action's duration."""
     return base.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))

@@ -47,9 +47,7 @@ BELIEFS = {
                 2025,
             )
         ],
-        summary=(
-            "A turn earns what it adds to the probability of the correct completion; the last one earns the outcome."
-        ),
+        summary=("A turn earns what it adds to the probability of the correct answer; the last one earns the outcome."),
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL,  A_k = Σ_{l≥k} γ^{l-k} z_l,  "
             "z = norm_g(r),  r_k = w(p_{k+1} - p_k), r_K = R,  p_k = exp(mean_j log π_old(a_j | before turn k))"
@@ -68,7 +66,7 @@ BELIEFS = {
         differs=[
             "The outcome is the environment's, not F1 with -2 for a broken format.",
             "Where the environment pays turns before the last, gains are added to that.",
-            "The correct completion is the task's one solution, not the first of several aliases.",
+            "The correct answer is the task's one solution, not the first of several aliases.",
             "The authors' schedule that moves weight from gains to the outcome is left out.",
         ],
         reduces=[
@@ -212,7 +210,7 @@ def salt(
                 2025,
             )
         ],
-        summary="Confident turns learn more, uncertain ones less; leading to a confident next turn is paid.",
+        summary="Confident turns learn more, uncertain ones less; leading to a confident next turn is rewarded.",
         formula=(
             LOSS + ",  A_k = A_i·g_k + ζ f_{k+1} - mean,  g = e^{-k1 H}/mean e^{-k1 H},  f = e^{-k2 H},  "
             "H the turn's mean entropy, scaled to [0, 1] over the batch"

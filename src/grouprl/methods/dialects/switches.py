@@ -6,7 +6,6 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from grouprl.algorithms.method import Method
 from grouprl.methods.card import Card
@@ -36,7 +35,7 @@ def dialect(
         whole = {**shared, **own}
         hints = {f: typing.get_type_hints(f, include_extras=True) for f in (core, switches)}
 
-        def compose(**settings: Any) -> Method:
+        def compose(**settings: object) -> Method:
             chosen = {key: p.default for key, p in {**shared, **own}.items()} | settings
             method = core(**{key: chosen[key] for key in own})
             return switches(method, **{key: chosen[key] for key in shared})

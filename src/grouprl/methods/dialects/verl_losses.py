@@ -429,7 +429,7 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
     "gdpo@verl",
     Card(
         title="GDPO as verl computes it",
-        summary="adv_estimator=gdpo: components judged one by one, the sum whitened over all tokens.",
+        summary="adv_estimator=gdpo: components normalised one by one, the sum whitened over all tokens.",
         formula=f"{VANILLA},  A = (S - mean S)/sqrt(var S + 1e-8) over tokens,  "
         "S_i = Σ_k w_k (r_ik - mean)/(std + 1e-6)",
         defaults={

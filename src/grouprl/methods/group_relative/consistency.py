@@ -18,7 +18,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR, KL_NEED, ClipLow, DualClip
 
 TWO = "at least two completions per prompt"
-ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
+ANSWERS = "a task that can extract the final answer of a text (keys.answer)"
 
 
 @entry(
@@ -26,7 +26,7 @@ ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
     Card(
         title="Consistency-Aware Policy Optimization",
         papers=[Paper("COPO: Consistency-Aware Policy Optimization", "2508.04138", 2025)],
-        summary="Prompts whose completions agree still teach: they are judged against the other prompts.",
+        summary="Prompts whose completions agree still teach: they are compared with the other prompts.",
         formula=(
             "L = 1/B Σ_i 1/|y_i| Σ_t [w_q ℓ_t(A_i) + (1-w_q) ℓ_t(A_q)],  ℓ_t(A) = -min(ρ_t A, clip(ρ_t, 1-ε, 1+ε) A),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps),  A_q = (mean_g R - mean_Q)/(std_Q + eps),  "
@@ -160,7 +160,7 @@ def copo(
             ),
         ],
         notes=[
-            "A completion without a final completion is a cluster of its own.",
+            "A completion without a final answer is a cluster of its own.",
             "f is one factor for the whole group.",
         ],
     ),

@@ -41,7 +41,7 @@ from grouprl.methods.settings import (
     Card(
         title="Group Relative Policy Optimization",
         papers=[GRPO_PAPER],
-        summary="Judge each completion against the mean and spread of its group; PPO clip; no critic.",
+        summary="Compare each completion with the mean and spread of its group; PPO clip; no critic.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·KL,  "
             "A_i = (R_i - mean_g R) / (std_g R + eps)"

@@ -75,7 +75,8 @@ def eis_grpo(base: Method, variants: Forms = 2) -> Method:
                 2025,
             )
         ],
-        summary="Completions are shared among variants of their prompt and judged among all of them and their own's.",
+        summary="Completions are shared among variants of their prompt and compared with all of them and "
+        "with their own variant's.",
         formula=(
             f"{GRPO_LOSS} over each completion paired with each variant's prompt,  A = norm_g(R) + w·[own prompt]·"
             "norm_{g,variant}(R),  norm(R) = (R - mean)/(std + eps) over own rows"

@@ -193,7 +193,7 @@ def red_drop(region: Region = "none", alone: Alone = "zero") -> Method:
         title="REINFORCE with weighted completions (RED-Weight)",
         papers=[REC_PAPER],
         summary=(
-            "Group-relative REINFORCE whose terms are weighed by exp(A/τ): good completions count more than bad ones."
+            "Group-relative REINFORCE whose terms are weighted by exp(A/τ): good completions count more than bad ones."
         ),
         formula="L = -1/Σ|y_i| Σ_i Σ_t exp(A_i/τ)·A_i·log π(y_t),  A_i = R_i - mean_g R",
         defaults={

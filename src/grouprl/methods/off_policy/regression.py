@@ -16,7 +16,7 @@ from grouprl.methods.settings import KL_NEED, kl_in_reward
 TWO = "at least two completions per prompt"
 SEVERAL = "several updates per rollout, or it is a policy gradient (batch.minibatches or batch.epochs of 2 or more)"
 REFERENCE = "a reference model"
-MEAN = "Loss and gradient are a mean over prompts weighed by their number of completions, not a sum."
+MEAN = "Loss and gradient are a mean over prompts weighted by their number of completions, not a sum."
 DIRECTION = "R - mean is (G-1)/G times R - mean of the others; at the anchor the residual is the advantage"
 
 

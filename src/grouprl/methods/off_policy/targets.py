@@ -108,7 +108,7 @@ def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> M
         },
         differs=[
             "Every completion of a group is trained on; the paper samples one per prompt (batch.group_size: 1).",
-            "value=group is ours, for endless tasks: V* from the group itself, its completions weighed to stand "
+            "value=group is ours, for endless tasks: V* from the group itself, its completions weighted to stand "
             "for the "
             "reference's.",
         ],

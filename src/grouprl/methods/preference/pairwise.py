@@ -27,7 +27,7 @@ TWO = "at least two completions per prompt"
             )
         ],
         summary=(
-            "Policy gradient on the reward difference of two completions, weighed by both ratios, clipped by "
+            "Policy gradient on the reward difference of two completions, weighted by both ratios, clipped by "
             "completion."
         ),
         formula=(

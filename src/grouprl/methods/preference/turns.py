@@ -89,7 +89,7 @@ def dmpo(beta: Positive = 0.1, gamma: Share = 0.7) -> Method:
         differs=[
             ONLINE,
             "The segment begins where the two part, not where a language model finds the first error, and has a fixed "
-            "length. Pairs that part late come from episodes that branch (explore: entropy_branching).",
+            "length. Pairs that part late come from episodes that branch (augment: entropy_branching).",
             "Turns before the segment are in the pair's context and cancel, as their gradient does in the paper.",
         ],
         reduces=[],

@@ -17,7 +17,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
 TWO = "at least two completions per prompt"
-COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
+COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {
@@ -208,7 +208,7 @@ def vade(
         },
         differs=[
             "The pass rate is smoothed, so that no prompt counts as hopeless for ever; smoothing=0 takes it as it "
-            "was. A prompt not asked yet counts as half solved.",
+            "was. A prompt not sampled yet counts as half solved.",
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],

@@ -231,7 +231,8 @@ def ghpo(
             Paper("XRPO: Pushing the limits of GRPO with Targeted Exploration and Exploitation", "2510.06672", 2025)
         ],
         summary=(
-            "GRPO that raises correct completions which were unlikely, and spends completions where they tell most."
+            "GRPO that raises correct completions which were unlikely, and spends completions where they "
+            "are most informative."
         ),
         formula=(
             f"{GRPO_LOSS};  right and A > 0: A ← A + min(λ·max(1 - η, 0), κA),  η = exp(s - mean_g s),  "
@@ -254,7 +255,7 @@ def ghpo(
         reduces=[Reduction("grpo", ["always"], settings={"novelty": 0.0}, why="no bonus")],
         needs=[TWO, "raw correctness, or a reward that tells right from wrong"],
         confidence="partly",
-        uncertain="Clip, aggregation and the bonus of rarely asked prompts; the formulas come from reviews.",
+        uncertain="Clip, aggregation and the bonus of rarely sampled prompts; the formulas come from reviews.",
         source="reviews of the paper and Wodlfvllf/grpo-composer, which departs from it (all samples, |A|)",
         golden=[
             Golden(

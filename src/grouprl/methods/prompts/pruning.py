@@ -26,7 +26,7 @@ TIES = "Completions that tie are told apart by a fixed shuffle made from their l
                 2025,
             )
         ],
-        summary="GRPO that judges all completions and trains only on those with the largest |A|.",
+        summary="GRPO that compares all completions and trains only on those with the largest |A|.",
         formula=(
             "L = -1/k Σ_{i∈S} 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "S = the k = floor(G(1-P)) largest |A_i| of each group,  A_i = (R_i - mean_g R)/(std_g R + eps) over all G"
@@ -95,7 +95,7 @@ def cppo(
                 "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM Reinforcement Learning", "2504.13818", 2025
             )
         ],
-        summary="GRPO on the completions of each prompt whose rewards vary most; the others are never judged.",
+        summary="GRPO on the completions of each prompt whose rewards vary most; the others are never compared.",
         formula=(
             "L = -1/m Σ_{i∈S} 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "S = argmax_{|S|=m} Var(R_S),  A_i = (R_i - mean_S R) / (std_S R + eps)"

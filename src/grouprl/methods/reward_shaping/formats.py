@@ -83,7 +83,7 @@ def ada_grpo(base: Method, bonus: NonNegative = 0.5) -> Method:
     Card(
         title="Parallel-R1",
         papers=[Paper("Parallel-R1: Towards Parallel Thinking via Reinforcement Learning", "2509.07980", 2025)],
-        summary="GRPO whose reward pays, in some steps only, more for correct completions that think in parallel.",
+        summary="GRPO whose reward is larger, in some steps only, for correct completions that think in parallel.",
         formula=(
             f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  R = 1 if right else -1;  "
             "in 2 of every 10 steps 1.2 if right with a well-formed parallel block"

@@ -57,7 +57,7 @@ TWO = "at least two completions per prompt"
             "filter_dead": "the release rejects groups that are all right or all wrong",
         },
         differs=[
-            "The release gives 0 instead of -1 to completions without a final completion; a batch does not mark them.",
+            "The release gives 0 instead of -1 to completions without a final answer; a batch does not mark them.",
         ],
         reduces=[
             Reduction(

@@ -162,7 +162,7 @@ def egsw(
     """Compose GRPO with entropy-guided weights.
 
     Every token's clipped loss times softmax_g((A + α·H_t)/P) over the group's completions at the same step (or over
-    whole completions); the KL is not weighed.
+    whole completions); the KL is not weighted.
     """
     return base.with_parts(
         token_weight=(EntropyGuided(alpha=alpha, temperature=temperature, level=level),),

@@ -59,7 +59,7 @@ Ratio = Annotated[float, Field(gt=1)]
             ),
             Reduction("gspo", ["on_policy"], settings={"smooth": False}, scale=None, why="the sum is B times the mean"),
         ],
-        needs=["at least two completions per prompt", "prompts that come again, or smooth never acts"],
+        needs=["at least two completions per prompt", "prompts that are sampled more than once, or smooth never acts"],
         source=(
             "lime-RL/DCPO verl/trainer/ppo/core_algos.py (get_clip_low_high, get_mean_std, "
             "compute_dcpo_outcome_advantage, compute_policy_loss_dcpo)"
@@ -226,7 +226,7 @@ def bapo(
     """Compose BAPO.
 
     Token mean of the clipped loss with bounds of the ratio that are raised at every update until tokens of positive
-    advantage carry `target` of the loss, weighed by the sampler's probabilities; A as in GRPO.
+    advantage carry `target` of the loss, weighted by the sampler's probabilities; A as in GRPO.
     """
     objective = BalancedClip(
         low_start=low_start,

@@ -19,7 +19,8 @@ from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, kl_terms
         papers=[
             Paper("On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral", "2512.04220", 2025)
         ],
-        summary="GRPO that pays where good completions become less likely during an update: the start of its collapse.",
+        summary="GRPO with a cost where good completions become less likely during an update: the start of "
+        "its collapse.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t (min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) - λ [A_i ≥ 0] [Σ_run d > 0] max(0, d_t)) + "
             "β·KL,  d_t = log π_old(y_t) - log π(y_t)"
@@ -31,7 +32,7 @@ from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, kl_terms
             "clip_high": "the authors' script: 0.2",
             "kl_coef": "the authors' script: 0.001",
         },
-        differs=["Without the variant that gives the tokens of the final completion their own weight (MA)."],
+        differs=["Without the variant that gives the tokens of the final answer their own weight (MA)."],
         reduces=[
             Reduction("grpo", ["on_policy", "equal_lengths"], settings={"kl_coef": 0.0}, why="nothing has fallen yet"),
             Reduction("grpo", ["equal_lengths"], settings={"kl_coef": 0.0, "coef": 0.0}, why="without the regulariser"),

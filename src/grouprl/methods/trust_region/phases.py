@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
@@ -37,7 +37,7 @@ NOTES = [
     "Every token is used once per epoch, but the optimiser takes twice the steps.",
     "In the second phase the policy has moved already: its ratios are not 1, and the clip acts on them.",
 ]
-RECOMMENDED: dict[str, Any] = {"group": 8, "learning_rate": 1e-6, "temperature": 0.7}
+RECOMMENDED: dict[str, object] = {"group": 8, "learning_rate": 1e-6, "temperature": 0.7}
 
 
 @entry(
@@ -164,7 +164,7 @@ def ar_lopti(
 ) -> Method:
     """Compose GRPO with Advantage Reweighting and Lopti.
 
-    As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighed.
+    As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighted.
     """
     return base.with_parts(
         token_weight=(ProbabilityWeight(alpha=alpha),),

@@ -59,7 +59,11 @@ define(
     "near prompts_sampled + prompts_stored",
 )
 define(
-    "prompts_buffered", "prompts", "groups", "those of them whose completions all wait in a store", "see rows_buffered"
+    "prompts_buffered",
+    "prompts",
+    "groups",
+    "those of them whose completions are all stored for later steps",
+    "see rows_buffered",
 )
 define(
     "prompts_sent",
@@ -72,15 +76,15 @@ define(
     "prompts_set_aside",
     "prompts",
     "groups",
-    "prompts lost in this step because the environment hung, ended its process or failed on every episode; each is "
-    "offered once more and then left out",
+    "prompts lost in this step because the environment hung, ended its process or failed on every episode; "
+    "each is sampled once more and then left out",
     "0: the report names them",
 )
 define(
     "prompts_lost/*",
     "prompts",
     "groups",
-    "prompts sampled and not trained on, by what took away the last of their completions (reasons as in rows_lost/*; "
+    "prompts sampled but not trained on, by what removed the last of their completions (reasons as in rows_lost/*; "
     "not_completed: only probed, or passed over by curriculum or allocation)",
     "what the method's filters are meant to remove. error, timeout, bad_value: look at the reward",
 )
@@ -133,7 +137,7 @@ define(
     "rows_buffered",
     "completions",
     "groups",
-    "completions that wait in a store, from which later steps learn",
+    "completions stored for later steps to learn from",
     "rows_sampled, where a method learns from stored actions alone (archer)",
 )
 define(
@@ -232,7 +236,7 @@ define(
     "groups_demonstrated",
     "groups",
     "groups",
-    "groups that were given the task's own solution because the policy's completions were too weak",
+    "groups that were given the task's own solution because the policy's own completions were too weak",
     "falls as the policy learns. All groups all along: this is supervised learning",
 )
 define(

@@ -25,7 +25,7 @@ SPEAK_SECONDS = 60.0
 """After so many seconds of waiting the run says what it waits for, and again each time they have doubled."""
 SHOWN_OUTPUT = 2000
 """Bytes of a dead sampler's last output that are shown."""
-REMEDY = "What is on disk is whole: continue with --resume"
+REMEDY = "What is on disk is intact: continue with --resume"
 
 
 class SamplerProcess:
@@ -34,7 +34,7 @@ class SamplerProcess:
     `listen` hears every message but failures, which are raised.
     """
 
-    def __init__(self, hello: dict[str, Any], fd: int) -> None:
+    def __init__(self, hello: dict[str, object], fd: int) -> None:
         self._wire, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the process

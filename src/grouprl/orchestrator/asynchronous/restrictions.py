@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
+from grouprl.core.renamed import note_renamed
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.engines import LOCAL, VLLM
 
 SETTINGS = ("partial", "proximal", "samplers")
-_IN_THE_MAKING = "completions in the making go on with new weights"
+_IN_THE_MAKING = "completions under way continue with new weights"
 ADD = "token_weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that sampled its completions."""
 
@@ -28,7 +29,8 @@ def async_refusals(config: Config, method: Method) -> Iterator[str]:
         return
     if method.on_policy and "behavior_bt" not in method.needs():
         yield (
-            f"{method.name} is only right when every completion is the current policy's, but run.async_steps is "
+            f"{method.name} is only correct when every completion comes from the current policy, but "
+            f"run.async_steps is "
             f"{config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
         )
     for part in data_parts(method.parts()):
@@ -39,7 +41,7 @@ def async_refusals(config: Config, method: Method) -> Iterator[str]:
 
 def _why_not(part: DataPart) -> str:
     """Why a part cannot run ahead; '' where it can."""
-    if part.async_safe or isinstance(part, Pretraining):
+    if _async_safe(part) or isinstance(part, Pretraining):
         return ""
     if part.kind == "augment":
         return (
@@ -49,8 +51,18 @@ def _why_not(part: DataPart) -> str:
     if part.kind == "buffer":
         return "brings in rows of earlier steps; how old a completion may be would not be bounded by run.async_steps"
     if isinstance(part, SamplingRule):
-        return "samples by the results of the step before, which are not known yet when completions are sampled ahead"
-    return "chooses by the results of the step before, or samples to choose; ahead of them it would be another method"
+        return "samples by the results of the step before, which are not yet known when completions are sampled ahead"
+    return (
+        "chooses by the results of the step before, or samples in order to choose; sampled ahead, it "
+        "would be another method"
+    )
+
+
+def _async_safe(part: DataPart) -> bool:
+    """Whether a part may choose ahead of results; `ahead`, as that was called, is understood with a note."""
+    if hasattr(part, "ahead"):
+        note_renamed(f"{type(part).__name__}.ahead", f"{type(part).__name__}.async_safe")
+    return part.async_safe or bool(getattr(part, "ahead", False))
 
 
 def async_idle(config: Config, method: Method) -> Iterator[str]:
@@ -67,7 +79,9 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
             "steps are under way"
         )
     if config.sampling.engine != LOCAL and run.partial and "partial" in given:
-        yield f"run.partial has no effect: the engine {config.sampling.engine} finishes what it has begun"
+        own = "has a setting of its own, sampling.vllm.in_flight"
+        does = own if config.sampling.engine == VLLM else "finishes what it has begun"
+        yield f"run.partial has no effect: the engine {config.sampling.engine} {does}"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
 

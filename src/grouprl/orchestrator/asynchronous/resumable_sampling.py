@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.asynchronous.canary import CanaryReport, canary_tokens, forced_logp
+from grouprl.orchestrator.asynchronous.canary import CanaryReport, forced_logp
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples, SamplingSession
+from grouprl.rollout.canary import canary_tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 

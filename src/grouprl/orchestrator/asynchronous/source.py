@@ -76,6 +76,7 @@ class AsyncSource:
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
         self._publish(self._sync)
         settings = {"config": self.config.model_dump(mode="json"), "threads": torch.get_num_threads()}
+        settings["servers"] = getattr(self.context.collector.sampler, "attachment", None)
         self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
         if self._lost:
             self.say(f"{len(self._lost)} prompts were under way when the run was interrupted: sampled anew")

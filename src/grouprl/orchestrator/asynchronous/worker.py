@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.05
 """How often new requests are looked for while environments keep everything waiting."""
 
 
-def serve(wire: Any, hello: dict[str, Any]) -> None:
+def serve(wire: object, hello: dict[str, object]) -> None:
     """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
     inbox, outbox = _threads(wire)
     try:
@@ -65,10 +65,13 @@ class WorkerSampler:
         reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
         local = run.engine.name == LOCAL
+        servers = hello["servers"]
         sampler: Sampler[Any, int] = (
             InFlight(self.follower, partial=config.run.partial)
             if local
             else Following(self.follower, run.engine(policy))
+            if servers is None
+            else run.engine.attach(policy, servers)
         )
         self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
         self._partial = config.run.partial
@@ -127,11 +130,11 @@ def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[RolloutRequest],
         yield number, requests, time.perf_counter() - start
 
 
-def _threads(wire: Any) -> tuple[queue.Queue[Any], queue.Queue[Any]]:
+def _threads(wire: Any) -> tuple[queue.Queue[object], queue.Queue[object]]:
     """Return an inbox and an outbox that never keep the sampling waiting; the process ends when the trainer has
     gone."""
     inbox: queue.Queue[Any] = queue.Queue()
-    outbox: queue.Queue[Any] = queue.Queue()
+    outbox: queue.Queue[object] = queue.Queue()
 
     def listen() -> None:
         while True:

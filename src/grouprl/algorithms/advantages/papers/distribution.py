@@ -1,4 +1,4 @@
-"""Entropy held at a target by what is reinforced: correct completions, weighed towards a hotter or a cooler policy."""
+"""Entropy held at a target by what is reinforced: correct completions, weighted towards a hotter or a cooler policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grouprl.core.numbers import Positive
 
 @part("advantage_transform")
 class TemperedBlend(Normalize):
-    """Blend in correct completions weighed by a tempered policy (DCPO, distribution-centric, arXiv:2601.12730).
+    """Blend in correct completions weighted by a tempered policy (DCPO, distribution-centric, arXiv:2601.12730).
 
     A ← (1-α)A + α·[right]·q, q = π_T(y_t)/π(y_t) with T = `hot` while the entropy H of the last step is at most
     `target`, else `cold`. With c the share of correct completions of the batch, α = x/(c + x), x = min(|target - H|,

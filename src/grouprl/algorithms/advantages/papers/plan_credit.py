@@ -55,8 +55,8 @@ class PlanRelative(Advantage):
                 "group's mean, divided by its standard deviation"
             )
         return (
-            f"tokens of the plan: {self.weight:g} times the plan's mean reward, judged among the prompt's plans; "
-            "the others: the completion's reward, judged in its group"
+            f"tokens of the plan: {self.weight:g} times the plan's mean reward, relative to the prompt's "
+            f"plans; the others: the completion's reward, relative to its group"
         )
 
     @override

@@ -28,7 +28,7 @@ class SharedVariants(Advantage):
     scale: Literal["none", "sample_std", "population_std"] = "sample_std"
     eps: Annotated[float, Field(ge=0)] = 1e-6
     says = (
-        "judged among the completions to all variants of the prompt, plus {local_weight:g} times among those to "
+        "relative to the completions to all variants of the prompt, plus {local_weight:g} times among those to "
         "the completion's own variant"
     )
     reads = ("keys.variant", "keys.own")

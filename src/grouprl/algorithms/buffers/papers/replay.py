@@ -131,7 +131,7 @@ class RolloutReplay(GroupReplay):
         before = [entry for entry in self._entries(context) if _index(entry) not in latest]
         context.state_of(self)["entries"] = [*before, *latest.values()][-self.capacity :]
 
-    def _entries(self, context: RunContext) -> list[dict[str, Any]]:
+    def _entries(self, context: RunContext) -> list[dict[str, object]]:
         return context.state_of(self).get("entries", [])
 
     @override
@@ -139,7 +139,7 @@ class RolloutReplay(GroupReplay):
         what = "that had right and wrong completions" if self.mixed_only else "asked"
         return (
             f"{self.fresh_share:.0%} of each step's prompts are sampled anew; the other groups come from the last "
-            f"{self.capacity} prompts {what}, weighed by the log-probs they were sampled with"
+            f"{self.capacity} prompts {what}, weighted by the log-probs they were sampled with"
         )
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -204,7 +204,7 @@ class PolicyReplay(GroupReplay):
         if self.reincarnation is None or context.step < self.reincarnation:
             context.state_of(self)["policies"] = [*self._policies(context), entries][-self.policies :]
 
-    def _policies(self, context: RunContext) -> list[list[dict[str, Any]]]:
+    def _policies(self, context: RunContext) -> list[list[dict[str, object]]]:
         return context.state_of(self).get("policies", [])
 
     @override

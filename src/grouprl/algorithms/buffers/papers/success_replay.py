@@ -74,7 +74,7 @@ class SuccessReplay(Augmentation):
         """No prompt is asked twice."""
         if run.examples is not None and run.steps * run.prompts > run.examples:
             return []
-        return ["success_replay has no effect: no prompt is asked twice in this run. Set data.prompts"]
+        return ["success_replay has no effect: no prompt is sampled twice in this run. Set data.prompts"]
 
 
 def _key(samples: ScoredSamples, row: int) -> str:

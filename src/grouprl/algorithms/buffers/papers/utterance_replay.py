@@ -84,7 +84,7 @@ class UtteranceReplay(Replay):
         zero_b = np.zeros(len(samples))
         return samples.with_extras(past__q=zero_b, past__v=zero_b)
 
-    def _build(self, store: dict[str, Any], held: dict[str, Any], context: RunContext, seed: int) -> None:
+    def _build(self, store: dict[str, Any], held: dict[str, object], context: RunContext, seed: int) -> None:
         """Build critic, target and optimiser, as they were stored where they were."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -97,7 +97,7 @@ class UtteranceReplay(Replay):
             optimizer.load_state_dict(store["optimizer"])
         held["critic"], held["target"], held["optimizer"] = critic, target, optimizer
 
-    def _teach(self, held: dict[str, Any], context: RunContext, rng: np.random.Generator) -> None:
+    def _teach(self, held: dict[str, object], context: RunContext, rng: np.random.Generator) -> None:
         """Take the critic's updates of a step."""
         turns = self._choose(self.pool or self.critic_steps * self.critic_batch, context, rng)
         fresh = self._fresh(turns, context, rng).response_ids

@@ -34,7 +34,7 @@ def majority(answers: Sequence[str | None]) -> str | None:
 
 @part("augment")
 class MajorityVote(Augmentation):
-    """CPMobius: a row of `agent` earns 1 if its final completion is the one most rows of its episode give, else 0.
+    """CPMobius: a row of `agent` earns 1 if its final answer is the one most rows of its episode give, else 0.
 
     What the environment says of right and wrong is not used. The rows of other agents earn 0 here.
     """

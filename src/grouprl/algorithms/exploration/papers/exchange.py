@@ -30,6 +30,7 @@ from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
     from grouprl.policy.team import TeamPolicy
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -92,7 +93,7 @@ def read(path: Path) -> Any:
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or begin both runs anew") from error
+        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or start both runs anew") from error
 
 
 def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
@@ -171,7 +172,7 @@ class SendCalled(Augmentation):
             raise InputError(
                 f"{exchange.folder} holds rows of another run",
                 "each run exchanges rows through a folder of its own",
-                "Name another folder, or remove it and begin both runs anew",
+                "Name another folder, or remove it and start both runs anew",
             )
         return exchange
 
@@ -231,7 +232,7 @@ class TakeCalled(Replay):
         store["taken"], store["steps"] = taken + 1, data["steps"]
         return None if data["rows"] is None else unpack(data["rows"], context.task).with_source("replay")
 
-    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Leave the weights for the caller."""
         self._publish(self._open(context), context, context.state_of(self)["taken"])
 
@@ -269,7 +270,7 @@ class TakeCalled(Replay):
             if known not in ("", name):
                 raise InputError(
                     f"{exchange.folder} holds rows of another run than the one that this trainer began with",
-                    remedy="Restore the folder, or begin both runs anew",
+                    remedy="Restore the folder, or start both runs anew",
                 )
         return exchange
 

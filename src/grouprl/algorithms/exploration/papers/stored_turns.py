@@ -46,7 +46,7 @@ class Turns:
         return Turns(seen, done, self.reward_n[where], later, self.over_n[where], self.prompt_n[index])
 
 
-def add_turns(store: dict[str, Any], rows: ScoredSamples, batch: Batch, capacity: int, room: int | None) -> None:
+def add_turns(store: dict[str, object], rows: ScoredSamples, batch: Batch, capacity: int, room: int | None) -> None:
     """Append the turns of rows, laid out as `batch`, and forget the oldest rows beyond `capacity` turns.
 
     What a row earns besides the rewards of its turns is earned in its last turn. Turns that began with more than `room`

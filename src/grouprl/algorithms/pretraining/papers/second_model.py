@@ -43,11 +43,11 @@ class SecondModel(Pretraining):
     epochs: int
     chosen: Chosen
 
-    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
         raise NotImplementedError
 
-    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
+    def learn(self, model: object, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of N pairs to the model's parameters; returns metrics.
 
         Rows are the N correct completions, then the N wrong ones.
@@ -224,7 +224,7 @@ class PreferenceModel(SecondModel):
     equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
     fills = ("stats.expert",)
 
-    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
         return context.policy.logp(pairs.tokens).logp_bt.sum(1)
 

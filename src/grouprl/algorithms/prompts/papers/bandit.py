@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,10 @@ from grouprl.algorithms.prompts.papers.curriculum import (
     unknown_column,
 )
 from grouprl.core.numbers import Share
+
+if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
+    from grouprl.records.samples import ScoredSamples
 
 
 @part("curriculum")
@@ -58,7 +62,7 @@ class ThompsonSampling(Chooser):
         counts = context.state_of(self).get("counts")
         return (np.zeros((2, pool_size(context))) if counts is None else counts.numpy())[:2]  # type: ignore[return-value]
 
-    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Shrink all counts, then add those of this step."""
         count_2n = np.stack(self.counts(context))
         visits = context.prompt_history.at(context.step)
@@ -104,7 +108,7 @@ class BanditOverSources(Chooser):
         score = [ucb(windows.get(name, []), requested.get(name, 0), total) for name in names]
         return torch.softmax(torch.tensor(score, dtype=torch.float64) / self.temperature, 0).numpy()
 
-    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: object, prepared: object, context: RunContext) -> None:
         """Add the |advantage| of this step's completions to the windows of their sources."""
         names, source_n = self._sources(context)
         store = context.state_of(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from grouprl.protocols import EntropyScaling
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
+
+if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
 
 
 @part("sampling")
@@ -51,7 +54,7 @@ class LengthBudget(SamplingRule):
             context.note("length_budget", sum(found) / len(found), "mean")
         return [replace(request, max_new_tokens=budget) for request, budget in zip(requests, found, strict=True)]
 
-    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Move the budgets of the prompts of this step."""
         budgets = context.state_of(self).setdefault("budget", {})
         cut_b = samples.rollout.truncated_b.numpy() & samples.scores.correct_b
@@ -113,7 +116,7 @@ class EntropyTemperature(SamplingRule):
         pivot, above, below = scale
         return EntropyScaling(self.tau, pivot, above, below, self.released)
 
-    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Keep pivot and extremes of log H of the completions sampled in this step."""
         sampled = torch.from_numpy(samples.source_b == SOURCES["sampled"])
         present_bt = samples.tokens.present_bt() & sampled[:, None]

@@ -157,7 +157,7 @@ class EasyToHard(Chooser):
         context.note("levels_open", unlocked, "most")
         return at_random(np.flatnonzero(rank_n < unlocked), count, rng, chosen)
 
-    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: object, prepared: object, context: RunContext) -> None:
         """Unlock the next level when the hardest is mastered."""
         if self.mastery is None:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
 
 
 @part("curriculum")
@@ -58,7 +61,7 @@ class VarianceSampling(Chooser):
         chance_n = weight_n / weight_n.sum() if weight_n.sum() > 0 else None
         return [int(i) for i in rng.choice(len(weight_n), count, p=chance_n)]
 
-    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Learn from the completions of this step."""
         rates = {
             i: sum(v.right for v in vs) / sum(v.completions for v in vs)

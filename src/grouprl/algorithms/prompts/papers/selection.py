@@ -54,7 +54,7 @@ class RewardSelection(Chooser):
             raise RunError(
                 f"{self.name} has nothing to choose from: not one completion to the {pool_size(context)} prompts "
                 "could be "
-                "scored before the first step. Mend the reward, or leave the part out"
+                "scored before the first step. Fix the reward, or leave the part out"
             )
         order = sorted(mean, key=lambda index: (mean[index], index))
         found = selected(order, self.keep, self.which)
@@ -77,7 +77,7 @@ class RewardSelection(Chooser):
         return []
 
 
-def selected(order: Sequence[Any], keep: int, which: Which) -> list[Any]:
+def selected(order: Sequence[object], keep: int, which: Which) -> list[Any]:
     """Return `keep` of prompts that are ordered by rising reward: the first, the last, or those in the middle."""
     left = max(0, len(order) - keep)
     start = {"hard": 0, "medium": left // 2, "easy": left}[which]

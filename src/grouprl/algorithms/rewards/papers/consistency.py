@@ -1,4 +1,4 @@
-"""Groups judged by how far their final completions agree: a second advantage between prompts, and a scale within."""
+"""Groups judged by how far their final answers agree: a second advantage between prompts, and a scale within."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Eps = Annotated[float, Field(ge=0)]
 
 
 def completion_entropy(batch: Batch) -> Tensor:
-    """[B] entropy in nats of the frequencies of the final completions (`keys.completion`) in each group."""
+    """[B] entropy in nats of the frequencies of the final answers (`keys.answer`) in each group."""
     counted_b = batch.stats_b.to(batch.dtype)
-    same_b = levels.count(levels.cross(batch.group_b, batch.need("keys.answer", "the completion entropy")), counted_b)
+    same_b = levels.count(levels.cross(batch.group_b, batch.need("keys.answer", "the entropy of answers")), counted_b)
     share_b = same_b / levels.count(batch.group_b, counted_b).clamp(min=1)
     surprise_b = -share_b.clamp(min=1e-12).log().to(batch.dtype)
     return levels.mean(surprise_b, batch.group_b, counted_b).clamp(min=0)
@@ -36,7 +36,7 @@ class PromptAdvantage(RewardTransform):
     """Judge each prompt against the others, and say how much that counts (COPO, arXiv:2508.04138).
 
     A_q = (mean_g R - mean over prompts)/(std over prompts + eps). `blend="entropy"`: a group counts by its own
-    completions with w = sigmoid(γ(H - ρ)), H the entropy of its final completions, and by A_q with 1 - w.
+    completions with w = sigmoid(γ(H - ρ)), H the entropy of its final answers, and by A_q with 1 - w.
     `blend="dead"`: by A_q where the group's rewards do not differ, elsewhere by its own completions. Rewards stay as
     they are; `rewards` gets 'prompt' = (1 - w)·A_q and 'local' = w, which the objective `two_level_clip` reads.
     """
@@ -74,7 +74,7 @@ class PromptAdvantage(RewardTransform):
         if self.blend == "dead":
             return "prompts whose completions all got the same reward are judged against the other prompts"
         return (
-            "prompts are also judged against each other, and the more their final completions agree (entropy below "
+            "prompts are also judged against each other, and the more their final answers agree (entropy below "
             f"{self.rho:g}), the more that counts"
         )
 
@@ -148,10 +148,10 @@ class TwoLevelClip(Objective):
 
 @part("advantage_transform")
 class SemanticScale(Normalize):
-    """Scale a group's advantages down by the entropy of its final completions' likelihoods (SEED-GRPO,
+    """Scale a group's advantages down by the entropy of its final answers' likelihoods (SEED-GRPO,
     arXiv:2505.12346).
 
-    P_k ∝ Σ_{i in k} exp(mean_t log π_behavior(y_i,t)) over the completions with final completion k (`keys.completion`);
+    P_k ∝ Σ_{i in k} exp(mean_t log π_behavior(y_i,t)) over the completions with the final answer k (`keys.answer`);
     SE = -Σ_k P_k log P_k, at most log G. With x = α·SE/log G (`normalized`) or α·SE: A times 1/(1 + x), max(1 - x, 0)
     or exp(-x).
     """

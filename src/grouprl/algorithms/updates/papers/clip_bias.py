@@ -51,7 +51,7 @@ class ClipBias(Update):
             yield {**metrics, "clip_bias": norm, "grad_norm": learner.apply()}
 
     def norm(self, learner: UpdateSteps, step: Batch) -> float:
-        """‖C‖ of a weighed step; 0 where nothing is clipped. Leaves no gradient behind."""
+        """‖C‖ of a weighted step; 0 where nothing is clipped. Leaves no gradient behind."""
         _, logp_bt = learner.evaluate(step)
         leaf_bt = logp_bt.clone().requires_grad_()
         with torch.enable_grad():
