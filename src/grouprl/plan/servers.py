@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grouprl.core.errors import GrouprlError, InputError
 from grouprl.config.sections import Model
+from grouprl.core.errors import GrouprlError, InputError
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
@@ -93,8 +93,8 @@ def _heads(model: Model) -> Iterator[str]:
     size = model.tiny.hidden // model.tiny.heads
     if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
         yield (
-            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it has "
-            f"{', '.join(map(str, HEADS))}"
+            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it "
+            f"has {', '.join(map(str, HEADS))}"
         )
 
 
