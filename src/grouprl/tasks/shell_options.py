@@ -68,7 +68,7 @@ class ShellOptions(OptionTask):
         settings: dict[str, Any] = {"seconds": self.sandbox.seconds, "shown": self.shown, "noise": self.noise}
         if self.actions == "tools":
             return ShellTools(self._runtime, self.turns, form=self.form, **settings)
-        told = {"system": self.system, "before": self.shown_first(), "ascii_only": ascii_only}
+        told: dict[str, Any] = {"system": self.system, "before": self.shown_first(), "ascii_only": ascii_only}
         return Shell(self._runtime, self.turns, **settings, **told)
 
     def shown_first(self) -> tuple[Message, ...]:
