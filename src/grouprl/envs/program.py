@@ -146,7 +146,7 @@ class ProgramEnvironment:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = example.columns
         context = ProcessEndpoint.here()
-        context.sessions[self._key] = Session(self._events, self._agents, self._refused)
+        context.sessions[self._key] = ProgramSession(self._events, self._agents, self._refused)
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
@@ -203,7 +203,7 @@ class Inbox(Protocol):
 
 
 @dataclass(frozen=True)
-class Session:
+class ProgramSession:
     """Where the requests of an episode go, whom they may name, and which were refused."""
 
     events: Inbox
@@ -231,7 +231,7 @@ class ProcessEndpoint:
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, ProgramSession] = {}
         self.pid = os.getpid()
         self.url = Endpoint(self, limits=ChatLimits(answer_seconds=None)).url
 
