@@ -47,7 +47,8 @@ class ClassicRollouts:
         self.success = float(getattr(env, "pass_threshold", PASS)) if success is None else success
         self.grouped = bool(env.rubric.has_group_rewards)
         self._states: OrderedDict[tuple[str, int], Any] = OrderedDict()
-        self._lock, self._http = threading.Lock(), None
+        self._lock = threading.Lock()
+        self._http: tuple[asyncio.AbstractEventLoop, Any] | None = None
         hear()
 
     @property
@@ -76,7 +77,7 @@ class ClassicRollouts:
             raise RuntimeError(_chain(error))
         late = state.get("stop_condition") in ("max_turns_reached", "timeout_reached") and self.turns != 1
         if self.grouped:
-            return Played({"correct": 0.0}, late, state)
+            return Played({"correct": 0.0}, late, state=state)
         with _hearing():
             await self.env.rubric.score_rollout(state)
         await self.env.rubric.cleanup(state)

@@ -37,7 +37,8 @@ class WebShopEnvironment:
         self._make, self._max_turns, self._shown, self._invalid = make, max_turns, shown, invalid
         self._env: Any = None
         self._phase, self._turns, self._reward = "new", 0, 0.0
-        self._searchable, self._clicks = False, ()
+        self._searchable = False
+        self._clicks: tuple[str, ...] = ()
 
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before."""

@@ -23,7 +23,7 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.protocols import NO_VERSION, Request, Samples
 from grouprl.rollout.sampler import later
 from grouprl.rollout.stopping import StopTexts
-from grouprl.rollout.vllm.canary import Canary
+from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
@@ -78,7 +78,7 @@ class VllmEngine:
         """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
         self.seconds = 0.0
         """How long that took."""
-        self._memory, self._canary = WeightMemory(), Canary(policy, vllm.canary)
+        self._memory, self._canary = WeightMemory(), ServerCanary(policy, vllm.canary)
         self._label: str | None = None
         self._weights = threading.RLock()
         """Held while weights are written or brought to servers."""
