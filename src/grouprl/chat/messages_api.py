@@ -141,7 +141,7 @@ def _thinking(text: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
-def _input(call: dict[str, Any]) -> dict[str, Any]:
+def _input(call: dict[str, Any]) -> dict[str, object]:
     """Return the arguments of a call; a text in order, as tiny models write them, stands under 'arguments'."""
     found = json.loads(call["function"]["arguments"])
     return found if isinstance(found, dict) else {"arguments": found}

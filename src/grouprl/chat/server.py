@@ -80,7 +80,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
     limits = limits or ChatLimits()
     work = _Work()
 
-    async def models(_: Request) -> Any:
+    async def models(_: Request) -> object:
         entry = {"id": backend.model, "object": "model", "created": 0, "owned_by": "grouprl"}
         return JSONResponse({"object": "list", "data": [entry]})
 

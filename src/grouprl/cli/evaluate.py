@@ -193,7 +193,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
 
 
-def _task_spec(text: str) -> str | dict[str, Any]:
+def _task_spec(text: str) -> str | dict[str, object]:
     """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
     return yaml.safe_load(text) if text.startswith("{") else text
 

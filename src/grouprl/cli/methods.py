@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def _answer(block: Any, as_json: bool) -> None:
+def _answer(block: object, as_json: bool) -> None:
     if as_json:
         print(json.dumps(block, indent=2, ensure_ascii=False))
     else:

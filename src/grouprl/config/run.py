@@ -161,7 +161,7 @@ def with_absolute_paths(config: Config) -> Config:
     return config if found == data else parse_config(found)
 
 
-def parse_config(data: Mapping[str, Any], *, plugins: bool = True) -> Config:
+def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     """Build a Config from plain data and import its plugins; InputError names the key, the value and the rule."""
     try:
         config = Config.model_validate(data)

@@ -53,7 +53,7 @@ def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int =
     return table
 
 
-def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     rewards, shares = _of_rewards(record), [("eval/greedy", "greedy pass@1")]
     ks = sorted(int(name[10:]) for name in record if name.startswith("eval/pass@") and name[10:].isdigit())
     shares += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]

@@ -91,7 +91,7 @@ def likeliest(task: StoredRows, policy: Any, example: Any, max_new_tokens: int) 
     return rows[best], len(rollout.response_ids[best])
 
 
-def stored_refusals(config: Config, task: Task, looked_at: Sequence[Any]) -> list[str]:
+def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
     """Say why a run on stored rows cannot work."""
     if not isinstance(task, StoredRows):
         return []

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
@@ -19,6 +19,9 @@ from grouprl.records.examples import Example
 from grouprl.rollout.turn_text import TurnText
 from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import ServedTurn
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
@@ -79,7 +82,7 @@ class ServedRows:
     """
 
     def __init__(
-        self, policy: Any, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
+        self, policy: CausalPolicy, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
     ) -> None:
         """Begin without rows; `secret` keys are written into the record as digests."""
         self.policy, self.turn_text, self.secret = policy, TurnText(policy, "append"), secret

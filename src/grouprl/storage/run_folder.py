@@ -214,7 +214,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found.get("phase", ""), str) and isinstance(found.get("step", 0), int) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 

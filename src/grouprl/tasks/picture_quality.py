@@ -98,7 +98,7 @@ class Inspect(GeneratedTask):
         return "".join(flaw if place in places else CLEAN for place in range(self.letters))
 
 
-def _columns(kind: str, **answer: object) -> dict[str, Any]:
+def _columns(kind: str, **answer: object) -> dict[str, object]:
     return {"kind": kind, "answer": answer}
 
 

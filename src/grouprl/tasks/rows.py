@@ -190,7 +190,7 @@ class RowTask(OptionTask):
             raise InputError(f"The prompt column '{self.prompt}' is missing in {label}", remedy=remedy)
         return self._shown(row[self.prompt], label)
 
-    def _shown(self, prompt: Any, label: str) -> str | tuple[Message, ...]:
+    def _shown(self, prompt: object, label: str) -> str | tuple[Message, ...]:
         """Return a prompt of the table as it is shown, with the system message."""
         if isinstance(prompt, str) and len(prompt) > LONGEST:
             raise InputError(
@@ -218,7 +218,7 @@ class RowTask(OptionTask):
         raise InputError(f"The {what} in {label} are {value!r}", f"{what} are a list of {each}, or null")
 
 
-def _cell(what: str, column: str, row: Mapping[str, Any], label: str) -> Any:
+def _cell(what: str, column: str, row: Mapping[str, object], label: str) -> object:
     if column not in row:
         raise InputError(f"The {what} column '{column}' is missing in {label}", remedy=suggest(column, row))
     return row[column]

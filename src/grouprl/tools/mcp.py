@@ -189,7 +189,7 @@ class _Connection:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(10)
 
-    def _run(self, client: Any) -> None:
+    def _run(self, client: object) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._hold(client))

@@ -168,5 +168,5 @@ def _points(records: Sequence[Mapping[str, Any]], name: str, label: str) -> Seri
     return Series(label, x, y, points=True, low=low, high=high)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -113,7 +113,7 @@ def _object(path: Path) -> dict[str, Any]:
     return data
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[dict[str, object]]:
     data = json.loads(path.read_text("utf-8"))
     if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
         raise TypeError("a list of objects is expected")
