@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.chat.calls import Form, call_of, calls_of, joined, named, objects, read_json
 from grouprl.chat.literals import bare_object, bare_text, python_call, python_calls
 from grouprl.chat.said import Call, Malformed, Said
+from grouprl.core.json_types import JsonMapping
 
 Calls = list[Call | Malformed]
 
@@ -233,7 +233,7 @@ class GlmForm(Form):
         """Return thinking as GLM writes it, behind the line that the prompt leaves open."""
         return f"\n<think>{text}</think>\n"
 
-    def _arguments(self, given: Mapping[str, Any]) -> str:
+    def _arguments(self, given: JsonMapping) -> str:
         pairs = ((key, value if isinstance(value, str) else _dumped(value)) for key, value in given.items())
         return "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in pairs)
 

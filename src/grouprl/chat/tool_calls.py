@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.syntaxes import JSON
+from grouprl.core.json_types import JsonObject
 
 MOST_CALLS = 64
 """Calls of one turn; with more of them a turn is a text."""
@@ -25,7 +25,7 @@ def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, object]
     """
     if len(found.calls) > MOST_CALLS:
         return []
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonObject] = []
     for number, call in enumerate(found.calls):
         if isinstance(call, Malformed):
             return []

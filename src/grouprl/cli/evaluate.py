@@ -19,6 +19,7 @@ from rich.text import Text
 
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return found
 
 
-def as_data(found: Evaluation, subject: Subject) -> dict[str, Any]:
+def as_data(found: Evaluation, subject: Subject) -> JsonObject:
     """Return everything as plain data for `--json`."""
     return {
         "subject": subject.title,

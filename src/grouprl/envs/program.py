@@ -24,6 +24,7 @@ from grouprl.chat.reply import Choice, Completion, said
 from grouprl.chat.request import ChatRequest, Refusal, continues
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.launch import LONGEST_COMPLAINT, MODEL, Crashed, Finished, Launch
 
@@ -53,7 +54,7 @@ class ProgramEnvironment:
     def __init__(
         self,
         launch: Launch,
-        score_result: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
+        score_result: Callable[[Any, JsonMapping], Mapping[str, Mapping[str, float]]],
         *,
         timeout: float = 30.0,
         crash_is_failure: bool = True,
@@ -205,9 +206,9 @@ class ProgramEnvironment:
 class _Context:
     """The conversation of an agent, and the tools announced to it."""
 
-    said: tuple[Mapping[str, Any], ...] = ()
-    tools: tuple[Mapping[str, Any], ...] = ()
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    said: tuple[JsonMapping, ...] = ()
+    tools: tuple[JsonMapping, ...] = ()
+    variables: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,7 @@ class ProcessEndpoint:
         """The agents of the episode with this key."""
         return self.sessions[key].agents if key in self.sessions else ()
 
-    def rows(self, key: str) -> list[dict[str, Any]] | None:
+    def rows(self, key: str) -> list[JsonObject] | None:
         """Return None: rows are the trainer's."""
         return None
 

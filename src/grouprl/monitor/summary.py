@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.screen import plain, shorten, verdict_mark
@@ -20,7 +20,7 @@ RISING = ("eval/greedy", "eval/pass@", "eval/reward")
 """Beginnings of the rows where more is better: their change is coloured."""
 
 
-def summary_table(before: Mapping[str, Any], after: Mapping[str, Any], *, actions: bool = False) -> Table:
+def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = False) -> Table:
     """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length.
 
     `actions`: the policy takes actions, and writes no tokens.

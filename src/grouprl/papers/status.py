@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
 
+from grouprl.core.json_types import JsonObject
 from grouprl.methods import CATALOGUE
 from grouprl.papers.rows import Listing, listings
 
@@ -58,7 +58,7 @@ class Standing:
         paper = self.paper
         return " ".join([str(paper.number), paper.title, paper.method, paper.summary, *self.names]).lower()
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """Return the paper and its standing as plain data."""
         computed = {"entries": self.entries, "dialects": self.dialects, "commands": self.commands()}
         return asdict(self.paper) | {"status": self.status, "means": STATUSES[self.status]} | computed

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from grouprl.chat.request import continues
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.policy.call_syntax import opens_thinking
 from grouprl.policy.text import render_chat
@@ -35,7 +36,7 @@ class Row:
 
     number: int
     tools: Messages
-    said: tuple[Mapping[str, Any], ...]
+    said: tuple[JsonMapping, ...]
     prompt_ids: list[int]
     ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Row:
     """Bytes that keeping it takes, about."""
     variables: Variables = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return the row as plain data."""
         return {
             "row": self.number,
@@ -100,7 +101,7 @@ class ServedRows:
         """Bytes that the rows take, about."""
         return self._shelves.cost
 
-    def of(self, key: str) -> list[dict[str, Any]] | None:
+    def of(self, key: str) -> list[JsonObject] | None:
         """Return the rows of a client as plain data; None if nothing is kept of it."""
         with self._lock:
             found = self._shelves.of(key)

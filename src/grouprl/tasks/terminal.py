@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.core.errors import suggest
 from grouprl.envs.terminal import PROMPT, SYSTEM, Shell
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
 from grouprl.runtimes import SandboxRuntime
 from grouprl.sandbox import SandboxSettings
@@ -127,7 +127,7 @@ class TerminalTask(ShellTask):
                 raise ValueError(f"there is no kind '{kind}'. {suggest(kind, KINDS)}")
         return kinds
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a job of one of the kinds."""
         job = KINDS[rng.choice(self.kinds)](rng, self.lines)
         return f"{job.words}{PROMPT}", job.columns()

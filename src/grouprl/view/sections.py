@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
@@ -58,7 +59,7 @@ def headline(run: RunData) -> str:
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
 
 
-def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def evaluations(run: RunData) -> tuple[JsonMapping, JsonMapping]:
     """Return the records before and after: of the summary, else the first and last evaluation."""
     records = run.of_phase("eval")
     before, after = run.summary.get("before"), run.summary.get("after")
