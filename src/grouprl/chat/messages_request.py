@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import check_format, refuse_unknown
@@ -118,7 +117,7 @@ def _blocks(content: object, param: str) -> list[JsonMapping]:
     return content
 
 
-def _text(content: Any, param: str) -> str:
+def _text(content: object, param: str) -> str:
     blocks = _blocks(content, param)
     for block in blocks:
         if block.get("type") != "text" or not isinstance(block.get("text"), str):

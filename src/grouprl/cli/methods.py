@@ -35,7 +35,7 @@ def list_methods(
     grouprl methods --names                names alone, for scripts
     grouprl methods show dapo              a card
     grouprl methods diff grpo dr_grpo      what differs, in numbers
-    grouprl methods check mine.py:mine     whether a method of yours keeps the rules
+    grouprl methods check mine.py:mine     whether a method of yours follows the rules
     """
     if context.invoked_subcommand is not None:
         return
@@ -94,7 +94,7 @@ def diff(a: Name, b: Name, as_json: Json = False) -> None:
 
 @app.command("check")
 def check(name: Name, as_json: Json = False) -> None:
-    """Hold a method against the rules that the trainer relies on, without training: for methods of your own.
+    """Check a method against the rules that the trainer relies on, without training: for methods of your own.
 
     Its parts act on small known batches: shapes, finite numbers, declared
     metrics and needs, micro-batches that add up, padding that changes

@@ -43,8 +43,8 @@ def tasks_command(
     grouprl tasks
     grouprl tasks countdown
     grouprl tasks countdown --json
-    grouprl tasks jsonl                            its options
-    grouprl tasks jsonl:prompts.jsonl            its prompts
+    grouprl tasks jsonl                  its options
+    grouprl tasks jsonl:prompts.jsonl    its prompts
     grouprl train addition --set task=sorting --set task.length=6
     """
     from grouprl.cli.listing import listed_tasks

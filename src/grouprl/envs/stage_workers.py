@@ -387,7 +387,7 @@ class WorkerStage(AnsweringStage):
 
 
 def open_stage(
-    task: Any,
+    task: Task,
     workers: int | Literal["auto"] = 0,
     *,
     timeout: float = 60.0,

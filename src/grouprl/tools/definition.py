@@ -143,7 +143,7 @@ def as_tool(function: Callable[..., Any]) -> Tool:
     return Tool(name, documented.description.strip(), function, parameters, model, options.pure, options.seconds)
 
 
-def _fields(name: str, function: Any, plain: object, described: dict[str, str]) -> dict[str, Any]:
+def _fields(name: str, function: Callable[..., object], plain: object, described: dict[str, str]) -> dict[str, Any]:
     """Return a pydantic field for every parameter; those are numbered, as some names mean something to pydantic."""
     try:
         hints = typing.get_type_hints(plain, include_extras=True)

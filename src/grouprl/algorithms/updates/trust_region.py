@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -17,6 +17,9 @@ from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
+
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
 
 HEAD = "value_head."
 """How the names of a critic's own parameters begin."""
@@ -154,7 +157,7 @@ class Fisher:
     is chosen by how far log-probs move: far enough for rounding, near enough for their curvature.
     """
 
-    def __init__(self, policy: Any, own: Sequence[Tensor], step: Batch, damping: float) -> None:
+    def __init__(self, policy: Policy, own: Sequence[Tensor], step: Batch, damping: float) -> None:
         self.policy, self.own, self.tokens, self.damping = policy, own, step.inputs, damping
         self.even_bt = step.active_bt.to(step.dtype) / step.active_bt.sum().clamp(min=1)
         self.start_p = flat(own)
@@ -231,12 +234,12 @@ def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
     return float((torch.expm1(log) - log).mean())
 
 
-def own_parameters(policy: Any) -> list[Tensor]:
+def own_parameters(policy: Policy) -> list[Tensor]:
     """The trainable parameters that log-probs depend on: all but a critic's own."""
     return [parameter for name, parameter in policy.named_parameters() if not name.startswith(HEAD)]
 
 
-def clear(policy: Any) -> None:
+def clear(policy: Policy) -> None:
     """Forget all gradients."""
     for _, parameter in policy.named_parameters():
         parameter.grad = None
