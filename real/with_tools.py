@@ -17,41 +17,8 @@ from grouprl.rewards.last_number import last_number
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tools import ToolError, tool
 
-FIRST = (
-    "Anna",
-    "Ben",
-    "Clara",
-    "David",
-    "Emma",
-    "Felix",
-    "Grace",
-    "Henry",
-    "Ida",
-    "Jack",
-    "Kate",
-    "Leo",
-    "Mia",
-    "Noah",
-)
-LAST = (
-    "Berg",
-    "Cole",
-    "Diaz",
-    "Evans",
-    "Ford",
-    "Gray",
-    "Hall",
-    "Kim",
-    "Lopez",
-    "Moore",
-    "Novak",
-    "Park",
-    "Reed",
-    "Stone",
-)
-CITIES = ("Athens", "Berlin", "Cairo", "Dublin", "Geneva", "Lima", "London", "Madrid", "Oslo", "Paris", "Rome", "Tokyo")
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-SKIES = ("sunny", "cloudy", "rainy", "snowy", "windy", "foggy")
+COLOURS = ("red", "blue", "green", "white", "black", "yellow", "brown", "grey", "pink", "silver")
+THINGS = ("lamp", "chair", "cup", "bag", "coat", "desk", "ball", "hat", "kite", "bowl", "shirt", "vase", "drum", "belt")
 
 
 @tool(pure=True, seconds=None)
@@ -66,33 +33,33 @@ def multiply(a: int, b: int) -> int:
 
 
 @tool(pure=True, seconds=None)
-def city_of(person: str) -> str:
-    """Look up where a person lives.
+def price_of(item: str) -> int:
+    """Look up what an item costs.
 
     Args:
-        person: first and last name
+        item: colour and thing
     """
-    first, _, last = person.partition(" ")
-    if first not in FIRST or last not in LAST:
-        raise ToolError(f"nobody is called {person[:40]}")
-    return _one_of(CITIES, person)
+    return _number("price", item)
 
 
 @tool(pure=True, seconds=None)
-def weather(city: str, day: str) -> str:
-    """Look up the weather of a city on a day.
+def stock_of(item: str) -> int:
+    """Look up how many of an item are left.
 
     Args:
-        city: the city
-        day: the day of the week
+        item: colour and thing
     """
-    if city not in CITIES or day not in DAYS:
-        raise ToolError("that city and day are not known")
-    return _one_of(SKIES, f"{city} {day}")
+    return _number("stock", item)
 
 
-def _one_of(words: tuple[str, ...], key: str) -> str:
-    return words[hashlib.sha256(key.encode()).digest()[0] % len(words)]
+def _number(kind: str, item: str) -> int:
+    colour, _, thing = item.partition(" ")
+    if colour not in COLOURS or thing not in THINGS:
+        raise ToolError(f"there is no {item[:40]}")
+    return 10 + int.from_bytes(hashlib.sha256(f"{kind} {item}".encode()).digest()[:2], "big") % 90
+
+
+LOOK_UP = {"price_of": price_of, "stock_of": stock_of}
 
 
 def solved(prompt: str, *calls: tuple[str, Mapping[str, Any], str], answer: str) -> list[Message]:
@@ -166,47 +133,38 @@ class Products(ToolPrompts):
         )
 
 
-def word_reward(completion: str, *, answer: str) -> float:
-    """1 if the answer names the weather, and no other."""
-    named = [sky for sky in SKIES if sky in completion.lower()]
-    return float(named == [answer])
-
-
 class Lookups(ToolPrompts):
-    """The weather where a person lives: two tools, the second asked with the result of the first."""
+    """What an item costs, or how many are left: two tools, and the right one is to be called."""
 
     @property
     def reward(self) -> Reward:
-        """The right weather."""
-        return word_reward
+        """The right number."""
+        return number_reward
 
     def solved_before(self) -> tuple[Message, ...]:
-        """Return two solved look-ups, of a person and a day each."""
-        return tuple(
-            message for pair in (("Ida Cole", "Friday"), ("Ben Reed", "Monday")) for message in _look_up(*pair)
+        """Return a solved prompt for each tool."""
+        priced, counted = (
+            solved(
+                _prompt(name, item), (name, {"item": item}, str(LOOK_UP[name](item))), answer=str(LOOK_UP[name](item))
+            )
+            for name, item in (("price_of", "blue drum"), ("stock_of", "red hat"))
         )
+        return (*priced, *counted)
 
     def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a prompt, and the weather."""
-        person, day = f"{rng.choice(FIRST)} {rng.choice(LAST)}", rng.choice(DAYS)
-        return _asked(person, day), {"answer": weather(city_of(person), day)}
+        """Return a prompt, and the number."""
+        name, item = rng.choice(tuple(LOOK_UP)), f"{rng.choice(COLOURS)} {rng.choice(THINGS)}"
+        return _prompt(name, item), {"answer": str(LOOK_UP[name](item))}
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return a right answer, a wrong one, and one that names both."""
-        columns = {"answer": "rainy"}
+        columns = {"answer": "42"}
         return (
-            KnownExample("It is rainy.", columns, True),
-            KnownExample("sunny", columns, False),
-            KnownExample("rainy or sunny", columns, False),
+            KnownExample("It costs 42.", columns, True),
+            KnownExample("24", columns, False),
+            KnownExample("42 or 24", columns, False),
         )
 
 
-def _asked(person: str, day: str) -> str:
-    return f"What is the weather on {day} where {person} lives?"
-
-
-def _look_up(person: str, day: str) -> list[Message]:
-    city = city_of(person)
-    sky = weather(city, day)
-    calls = ("city_of", {"person": person}, city), ("weather", {"city": city, "day": day}, sky)
-    return solved(_asked(person, day), *calls, answer=sky)
+def _prompt(name: str, item: str) -> str:
+    return f"What does the {item} cost?" if name == "price_of" else f"How many of the {item} are left?"

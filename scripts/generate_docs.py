@@ -1,5 +1,5 @@
 """Write docs/methods/ (an index and one page per entry), docs/papers.md, docs/configuration.md, the counts of
-the README and what `grouprl methods` lists.
+the README and what `grouprl methods`, `parts`, `tasks` and `papers` list.
 
 They are made from the cards, the list of papers, the schema of the configuration and the records of runs.
 
@@ -20,8 +20,10 @@ from counts import with_counts
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.describe import listing as listing_data
+from grouprl.methods.parts import listing as listing_of_parts
 from grouprl.methods.render import value_words
 from grouprl.papers import STATUSES, Standing, counts, search
+from grouprl.papers.status import to_store
 from grouprl.tasks import describe_tasks
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
@@ -29,7 +31,7 @@ PAPERS = FOLDER.parent / "papers.md"
 CONFIGURATION = FOLDER.parent / "configuration.md"
 README = FOLDER.parents[1] / "README.md"
 LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
-TASKS = LISTING.parents[1] / "tasks" / "listing.json"
+TASKS, PARTS, PAPERS_STORED = (LISTING.parents[1] / room / "listing.json" for room in ("tasks", "algorithms", "papers"))
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
 
 IMPLEMENTED = ("entry", "recipe", "part")
@@ -156,18 +158,24 @@ def table(head: list[str], rows: list[list[Any]]) -> list[str]:
 
 def listing() -> str:
     """Return what `grouprl methods` lists, which it reads without loading the methods."""
-    return json.dumps(listing_data(), indent=1, ensure_ascii=False) + "\n"
+    return stored_text(listing_data())
 
 
 def listing_of_tasks() -> str:
     """Return what `grouprl tasks` lists, which it reads without loading the tasks."""
-    return json.dumps([asdict(task) for task in describe_tasks()], indent=1, ensure_ascii=False) + "\n"
+    return stored_text([asdict(task) for task in describe_tasks()])
+
+
+def stored_text(found: list[dict[str, Any]]) -> str:
+    """Return what a listing reads."""
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def files() -> dict[Path, str]:
     """Return the text of every file that is made from the cards, the list of papers and the tasks."""
     made = {FOLDER / name: text for name, text in pages().items()}
     made |= {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
+    made |= {PARTS: stored_text(listing_of_parts()), PAPERS_STORED: stored_text(to_store())}
     return {**made, PAPERS: papers_page(), LISTING: listing(), TASKS: listing_of_tasks()}
 
 

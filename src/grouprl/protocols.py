@@ -54,6 +54,15 @@ class EntropyScaling:
 
 
 @dataclass(frozen=True)
+class Grammar:
+    """What a completion of tokens may be, as llguidance reads it."""
+
+    lark: str
+    behind: int = 0
+    """How many tokens at the end of the prompt were sampled under it before: the grammar continues after them."""
+
+
+@dataclass(frozen=True)
 class Request(Generic[Prompt_co]):
     """One requested sample: everything its outcome depends on besides the weights.
 
@@ -91,6 +100,9 @@ class Request(Generic[Prompt_co]):
     """Within a session a request continues the one of the same name before it; None: it is on its own."""
     agent: int = 0
     """Whose policy acts, where there are several."""
+    grammar: Grammar | None = None
+    """What the sample may be. Log-probs and entropies are then those of the distribution over what the grammar allows,
+    which a trainer's are not: such samples are for serving."""
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -432,6 +444,15 @@ class SpreadPolicy(Policy, Protocol):
 
 
 @runtime_checkable
+class SpreadOptimizer(Protocol):
+    """The optimiser of a spread policy, in as many pieces."""
+
+    def measured(self, measure: Callable[[torch.optim.Optimizer], Any], /) -> list[Any]:
+        """Return what `measure`, which can be pickled by name, finds of the optimiser of each piece."""
+        ...
+
+
+@runtime_checkable
 class PolicyStatistics(Protocol):
     """A policy that can say more of the distributions it sampled from than their log-probs."""
 
@@ -548,6 +569,22 @@ class StoredRows(Protocol):
         ...
 
 
+@runtime_checkable
+class GroupScored(Protocol):
+    """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
+
+    scores_groups: bool
+    """Whether they do; the environments then act in the trainer's process."""
+
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[Any]:
+        """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
+
+        In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not
+        reach its end.
+        """
+        ...
+
+
 class PromptSource(Protocol):
     """Deals out a task's training prompts, and continues from a checkpoint."""
 
@@ -579,6 +616,7 @@ __all__ = [
     "Engine",
     "EntropyScaling",
     "Environment",
+    "GroupScored",
     "Policy",
     "PolicyInputs",
     "PolicyOutput",
@@ -592,6 +630,7 @@ __all__ = [
     "SamplingSession",
     "Scorer",
     "Spaces",
+    "SpreadOptimizer",
     "SpreadPolicy",
     "StoredRow",
     "StoredRows",

@@ -30,6 +30,16 @@ def invoke(*arguments):
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "120"})
 
 
+def commands():
+    import typer.main
+
+    root = typer.main.get_command(app)
+    found = {(): root, **{(name,): command for name, command in root.commands.items()}}
+    for name, command in root.commands.items():
+        found |= {(name, inner): each for inner, each in getattr(command, "commands", {}).items()}
+    return found
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -44,6 +54,11 @@ def invoke(*arguments):
         ("train", "--help"),
         ("serve", "--help"),
         ("methods", "show", "--help"),
+        ("parts",),
+        ("parts", "--kind", "advantage"),
+        ("papers",),
+        ("papers", "length", "--json"),
+        ("papers", "show", "118"),
     ],
     ids=" ".join,
 )
@@ -61,7 +76,23 @@ def test_answers_before_torch_is_loaded(arguments):
     assert "transformers" not in loaded
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("methods",), ("tasks",)], ids=" ".join)
+def test_no_help_needs_torch():
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from grouprl.cli.app import app\n"
+        f"for path in {[list(path) for path in commands()]!r}:\n"
+        "    assert CliRunner().invoke(app, [*path, '--help']).exit_code == 0, path\n"
+        "assert not {'torch', 'transformers', 'numpy', 'pyarrow'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+QUICK = [("--help",), ("--version",), ("methods",), ("methods", "--names"), ("tasks",), ("parts",), ("papers",)]
+
+
+@pytest.mark.parametrize("arguments", [*QUICK, ("plan", "--help"), ("laws", "--help")], ids=" ".join)
 def test_answers_within_half_a_second_of_a_processor(arguments):
     def seconds():
         before = os.times()
@@ -112,29 +143,96 @@ def test_names_alone():
     assert json.loads(invoke("methods", "--names", "--json", "--family", "group_relative").stdout)[0] in CATALOGUE
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("methods", "--family", "group_relative"),
-        ("methods", "show", "grpo"),
-        ("methods", "diff", "grpo", "dr_grpo"),
-        ("tasks",),
-        ("tasks", "addition"),
-        ("tasks", "jsonl"),
-        ("recipes",),
-        ("metrics",),
-        ("metrics", "clip_fraction"),
-        ("metrics", "eval/*"),
-        ("papers", "length"),
-        ("sandbox", "--no-check"),
-        ("plan", "addition"),
-    ],
-    ids=" ".join,
-)
-def test_every_listing_is_plain_data_on_request(arguments):
-    done = invoke(*arguments, "--json")
-    assert done.exit_code == 0, done.output
+def tiny_run(folder):
+    """Train the smallest run there is, for commands that read one."""
+    few = [
+        "steps=1",
+        "warmup.steps=1",
+        "eval.prompts=2",
+        "eval.final_prompts=2",
+        "batch.prompts=2",
+        "batch.group_size=2",
+    ]
+    changes = [part for setting in few for part in ("--set", setting)]
+    return invoke("train", "addition", *changes, "--folder", str(folder), "--json")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return folder, tiny_run(folder)
+
+
+DATA = [
+    ("methods", "--names"),
+    ("methods", "--family", "group_relative"),
+    ("methods", "show", "grpo"),
+    ("methods", "diff", "grpo", "dr_grpo"),
+    ("methods", "check", "grpo"),
+    ("tasks",),
+    ("tasks", "addition"),
+    ("tasks", "jsonl"),
+    ("recipes",),
+    ("metrics",),
+    ("metrics", "clip_fraction"),
+    ("metrics", "eval/*"),
+    ("papers", "length"),
+    ("papers", "show", "118"),
+    ("parts", "--kind", "critic"),
+    ("parts", "relative"),
+    ("sandbox", "--no-check"),
+    ("plan", "addition"),
+    ("check-env", "guess", "--episodes", "2"),
+    ("check-reward", "addition", "--examples", "1"),
+    ("show", "RUN"),
+    ("show", "RUN", "--list"),
+    ("report", "RUN"),
+    ("eval", "RUN", "--prompts", "2"),
+    ("laws", "RUN"),
+    ("export", "RUN", "MODEL"),
+]
+ELSEWHERE = {("train",), ("launch",), ("serve",), ()}
+"""Tested on their own: what trains the run of these tests, alone or on several processes (with the same lines),
+what serves until it is stopped, and the group of all."""
+NOTHING_FOUND = 1
+"""Exit code of `laws` where a run is too short for any, and of the checks where they find something."""
+
+
+def test_every_command_gives_plain_data():
+    assert {path for path in commands() if any(tuple(case[: len(path)]) == path for case in DATA)} | ELSEWHERE == {
+        *commands()
+    }
+
+
+@pytest.mark.parametrize("arguments", DATA, ids=" ".join)
+def test_every_listing_is_plain_data_on_request(arguments, trained, tmp_path):
+    places = {"RUN": str(trained[0]), "MODEL": str(tmp_path / "model")}
+    done = invoke(*(places.get(each, each) for each in arguments), "--json")
+    assert done.exit_code in (0, NOTHING_FOUND), done.output
     assert json.loads(done.stdout)
+
+
+def test_a_trained_run_is_plain_data_on_request(trained):
+    folder, done = trained
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"folder": str(folder), "interrupted": False}
+
+
+def test_turns_of_plain_data_count_from_one(trained):
+    found = json.loads(invoke("show", str(trained[0]), "--json").stdout)
+    assert [turn["number"] for turn in found["turns"]] == [1]
+    assert "".join(piece["text"] for piece in found["turns"][0]["said"])
+
+
+@pytest.mark.parametrize("path", [path for path in commands() if path], ids=" ".join)
+def test_errors_of_every_command_are_plain_data_on_request(path):
+    """An option that no command has, and a wrong first argument where there is one."""
+    for wrong in (["--nonsense"], ["no/such:thing"] * (2 if path in (("methods", "diff"), ("export",)) else 1)):
+        if path in (("sandbox",), ("recipes",)) and wrong != ["--nonsense"]:
+            wrong = ["--level", "nonsense"] if path == ("sandbox",) else ["more"]
+        done = invoke(*path, *wrong, "--json")
+        assert done.exit_code == 2, done.output
+        assert json.loads(done.stdout)["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -161,16 +259,6 @@ def test_errors_are_plain_data_on_request(arguments, kind, said):
     assert said in error["message"]
     assert invoke(*arguments).exit_code == 2
     assert not invoke(*arguments).stdout.startswith("{")
-
-
-def commands():
-    import typer.main
-
-    root = typer.main.get_command(app)
-    found = {(): root, **{(name,): command for name, command in root.commands.items()}}
-    for name, command in root.commands.items():
-        found |= {(name, inner): each for inner, each in getattr(command, "commands", {}).items()}
-    return found
 
 
 @pytest.mark.parametrize("path", commands(), ids=lambda path: " ".join(path) or "grouprl")
@@ -239,3 +327,20 @@ def test_a_note_where_prompts_repeat_within_a_step(tmp_path):
     assert any("prompts repeat within a step" in note for note in json.loads(few.stdout)["notes"]), few.stdout
     enough = invoke("plan", "addition", "--set", f"task=jsonl:{file}", "--set", "batch.prompts=2", "--json")
     assert not any("prompts repeat" in note for note in json.loads(enough.stdout)["notes"])
+
+
+def test_listings_show_what_an_installed_plugin_brings(tmp_path):
+    (tmp_path / "brought.py").write_text(
+        "from grouprl.algorithms.part import Part, part\n\n\n"
+        '@part("advantage")\n'
+        "class BroughtAlong(Part):\n"
+        '    says = "nothing yet"\n\n'
+        "    def __call__(self, batch):\n"
+        "        return batch.reward_b[:, None] * batch.mask_bt\n"
+    )
+    (tmp_path / "brought-1.0.dist-info").mkdir()
+    (tmp_path / "brought-1.0.dist-info" / "METADATA").write_text("Name: brought\nVersion: 1.0\n")
+    (tmp_path / "brought-1.0.dist-info" / "entry_points.txt").write_text("[grouprl.plugins]\nbrought = brought\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run("parts", "--kind", "advantage", env={**os.environ, "PYTHONPATH": path})
+    assert "brought_along" in done.stdout, done.stderr

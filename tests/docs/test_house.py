@@ -15,6 +15,8 @@ import pytest
 import grouprl
 
 ROOT = Path(grouprl.__file__).parent
+TOP = Path(__file__).parents[2]
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 ROOMS = (
     "core",
     "records",
@@ -191,6 +193,24 @@ def test_a_name_means_one_class_or_one_kind_of_number() -> None:
     assert {name: where for name, where in found.items() if len(where) > 1 and name not in TWICE} == {}
 
 
+LONGEST = 60
+"""Lines of a function's body, its signature and docstring left out: what a screen shows at once."""
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement of a function behind its docstring to the last."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_functions_read_on_one_screen() -> None:
+    paths = [path for folder in (TOP / "src", TOP / "scripts", TOP / "bench") for path in folder.rglob("*.py")]
+    trees = {path.relative_to(TOP).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    functions = [(n, f) for n, t in trees.items() for f in ast.walk(t) if isinstance(f, FUNCTION)]
+    assert len(functions) > 3000
+    assert [(name, f.name, body_lines(f)) for name, f in functions if body_lines(f) > LONGEST] == []
+
+
 BY_NAME = {"cli.check_env", "cli.check_reward", "cli.evaluate", "cli.tasks"}
 """Commands that take the name of a task, without a configuration around it."""
 
@@ -212,8 +232,7 @@ def test_a_configuration_is_resolved_in_one_place() -> None:
     assert [text for given in found.values() for text in given if "config" in text] == []
 
 
-ANYS = {
-}
+ANYS = {}
 """How often each room's annotations may say `Any`. The numbers can only fall: where a value is handed on unread its type is
 `object`, and what is read has a type that says what it holds."""
 

@@ -14,7 +14,7 @@ def played(task, example, actions):
     return total_reward(task.environment(), example, actions)
 
 
-@pytest.mark.parametrize("level", (1, 3, 6))
+@pytest.mark.parametrize("level", [1, 3, 6])
 def test_every_issue_can_be_mended_and_is_not_mended_for_nothing(level):
     task = load_task({"name": "repositories", "level": level})
     for example in (task.example("train", 0), task.example("eval", 1)):

@@ -91,11 +91,8 @@ def alone() -> dict[str, tuple[str, int]]:
     """Of every entry: the method in words, and how many modules of ours a process has that asked for it alone."""
     code = f"import grouprl\nfound = repr(grouprl.method({{name!r}})), len({OWN})"
     names = list(method_homes())
-    return dict(
-        zip(
-            names, map(tuple, afresh([code.format(name=name) for name in names], "import grouprl.methods")), strict=True
-        )
-    )
+    found = afresh([code.format(name=name) for name in names], "import grouprl.methods")
+    return {name: (words, count) for name, (words, count) in zip(names, found, strict=True)}
 
 
 @pytest.mark.usefixtures("_everything")

@@ -6,10 +6,10 @@ the third time.
 
 from __future__ import annotations
 
-import errno
 import functools
 import importlib
 import os
+import resource
 import signal
 import time
 
@@ -36,7 +36,8 @@ def strike(fault: str) -> None:
     elif fault == "slow":
         time.sleep(3)
     elif fault == "full":
-        raise OSError(errno.ENOSPC, "No space left on device")
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # from here on larger files cannot be written
     elif fault == "memory":
         raise MemoryError("no memory for this pass")
     else:

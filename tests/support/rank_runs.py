@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -15,9 +16,13 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from grouprl.policy.tiny import char_tokenizer
-from ranks import start_ranks
+from ranks import free_port
 
 TIMING = ("seconds", "tokens_per_second", "memory_mb", "tokens_per")
+PRELOADED = [
+    *("grouprl.cli.app", "grouprl.train.loop", "grouprl.policy.sharded_optimizer", "grouprl.policy.rank_checkpoint"),
+    *("grouprl.policy.tiny", "transformers.models.gpt2.modeling_gpt2", "pyarrow.parquet", "torch.distributed.fsdp"),
+]
 REWARD = """def digits(completion, **_):
     return min(1.0, sum(c in "0123" for c in completion) / 6)
 """
@@ -58,21 +63,51 @@ def write_config(folder: Path, **more: Any) -> Path:
     return path
 
 
+def rank_child(environment: dict[str, str], arguments: list[str], log: Path) -> None:
+    """Be one rank of a run, with its output in `log`."""
+    from grouprl.cli.app import app
+
+    os.environ.update(environment)
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    app(arguments, prog_name="grouprl")
+
+
+def on_ranks(
+    ranks: int, config: Path, folder: Path, *more: str, fault: str = "", timeout: float = 600
+) -> tuple[list[int | None], str]:
+    """Train on so many ranks, forked from a process that has imported everything; return exit codes and rank 0's words.
+
+    `fault` is one of `rank_killer`. Ranks end by themselves, whatever becomes of one of them; those that do not are
+    killed after `timeout` seconds, or a minute after rank 0.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    arguments = ["train", str(config), "--folder", str(folder), *more]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    started, logs = [], [folder.with_name(f"{folder.name}.{rank}.log") for rank in range(ranks)]
+    for rank in range(ranks):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks), "RANK_FAULT": fault}
+        process = context.Process(target=rank_child, args=({**meeting, **own}, arguments, logs[rank]))
+        process.start()
+        started.append(process)
+    started[0].join(timeout)
+    for process in started:
+        process.join(60)
+        process.kill()
+        process.join()
+    return [process.exitcode for process in started], logs[0].read_text()
+
+
+def train_on(ranks: int, config: Path, folder: Path, *more: str) -> None:
+    """Train on so many ranks; all must end well."""
+    codes, said = on_ranks(ranks, config, folder, *more)
+    assert codes == [0] * ranks, (codes, said)
+
+
 def command(config: Path, folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "grouprl", "train", str(config), "--folder", str(folder), *more]
-
-
-def train_on(ranks: int, config: Path, folder: Path, *more: str, timeout: float = 240) -> str:
-    """Train on so many ranks; return what rank 0 said. All must end well."""
-    started = start_ranks(command(config, folder, *more), ranks)
-    try:
-        said = [process.communicate(timeout=timeout) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    codes = [process.returncode for process in started]
-    assert codes == [0] * ranks, (codes, *(out[-2000:] + error[-2000:] for out, error in said))
-    return said[0][0]
 
 
 def launch(ranks: int, config: Path, folder: Path, *more: str, fault: str = "") -> tuple[int, str]:

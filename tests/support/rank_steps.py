@@ -58,12 +58,16 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> di
         for steps in zip(*(learner.steps(prepared) for learner in learners), strict=True):
             mine, theirs = (learner.take(step) for learner, step in zip(learners, steps, strict=True))
             assert mine.keys() == theirs.keys()
-            apart["metrics"] = max(apart["metrics"], *(abs(mine[k] - theirs[k]) / (1 + abs(mine[k])) for k in mine))
+            found = {k: abs(mine[k] - theirs[k]) / (1 + abs(mine[k])) for k in mine}
+            worst = max(found, key=lambda k: found[k])
+            if found[worst] > 1e-9:
+                apart[f"metric {worst}"] = found[worst]
+            apart["metrics"] = max(apart["metrics"], found[worst])
     ratio = update_ratio(learners[0].optimizer)
     if ratio is not None:
         apart["update_ratio"] = abs(ratio - (ratio_of_squares(learners[1].optimizer.measured(update_squares)) or 0))
-    end, found = one.trainable_state(), sharded.trainable_state()
-    apart["weights"] = max(float((end[k] - found[k]).abs().max()) for k in end)
+    end, other = one.trainable_state(), sharded.trainable_state()
+    apart["weights"] = max(float((end[k] - other[k]).abs().max()) for k in end)
     apart["moved"] = max(float((end[k] - start[k]).abs().max()) for k in end)
     tokens = make_batch(one).inputs
     apart["logp"] = float((one.logp(tokens).logp_bt - sharded.logp(tokens).logp_bt).abs().max())

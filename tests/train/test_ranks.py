@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import rank_runs
 from ranks import run_on_ranks
 
 SCRIPTS = Path(__file__).parents[1] / "support"
@@ -22,3 +23,18 @@ def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
             assert apart[what] < 1e-12, (name, what, apart)
         assert apart["whole"] < 1e-6, "the copies that are sampled from, through the lean engine"
         assert apart["update_ratio"] < 1e-8
+
+
+def test_a_rank_that_dies_is_told_and_one_process_goes_on(tmp_path: Path) -> None:
+    config, run = rank_runs.write_config(tmp_path), tmp_path / "run"
+    code, said = rank_runs.launch(2, config, run, "-q", fault="1 passes 8 kill")
+    assert code == 3, said
+    assert "rank 1 of 2 is gone" in said
+    assert "rank 1 was ended by SIGKILL" in said
+    assert "Traceback" not in said
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000002"]
+    assert (run / "checkpoints" / "step-000002" / "shards").is_dir()
+    rank_runs.train_on(1, config, run, "--resume", "-q")
+    found = [record["step"] for record in rank_runs.metrics(run) if record["phase"] == "train"]
+    assert found == [1, 2, 3, 4]
+    assert not (run / "checkpoints" / "step-000004" / "shards").exists()

@@ -314,6 +314,8 @@ def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) 
         if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
             raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
+        if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+            raise InputError(f"{where} is given no '{key}', which has no default", remedy=f"Set {key}") from None
         if not key:  # a rule about several settings at once says by itself which
             raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from grouprl.chat.api import Api
 from grouprl.chat.completions_api import CompletionsApi
@@ -26,6 +26,10 @@ from grouprl.chat.responses_api import ResponsesApi
 from grouprl.chat.said import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
 from grouprl.core.json_types import JsonObject
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
@@ -73,65 +77,84 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
     try:
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
-        from starlette.requests import Request
-        from starlette.responses import JSONResponse, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
         raise MissingExtra("starlette", "serve", "A server of completions") from error
-    limits = limits or ChatLimits()
-    work = _Work()
+    paths = _Paths(backend, limits or ChatLimits(), _Work())
+    app = Starlette(
+        routes=[
+            Route("/v1/models", paths.models),
+            Route("/v1/rows", paths.rows),
+            *(Route(api.path, paths.completed(api), methods=["POST"]) for api in APIS),
+        ],
+        exception_handlers={Refusal: paths.refused, HTTPException: paths.lost, Exception: paths.failed},
+    )
+    return Guard(
+        app, paths.limits, access or Access(), lambda path, error: api_at(path).refusal(error), backend.refused
+    )
 
-    async def models(_: Request) -> object:
-        entry = {"id": backend.model, "object": "model", "created": 0, "owned_by": "grouprl"}
+
+@dataclass(frozen=True)
+class _Paths:
+    """What is answered at each path, and what is said where something goes wrong."""
+
+    backend: Backend
+    limits: ChatLimits
+    work: _Work
+
+    async def models(self, _: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        entry = {"id": self.backend.model, "object": "model", "created": 0, "owned_by": "grouprl"}
         return JSONResponse({"object": "list", "data": [entry]})
 
-    async def rows(request: Request) -> Any:
+    async def rows(self, request: Request) -> Response:
+        from starlette.responses import StreamingResponse
+
         key = key_of(request.headers)
         if not key:
             raise Refusal("Rows are kept by API key; this request has none", "Authorization", 401)
-        found = await work.off(backend.rows, key)
+        found = await self.work.off(self.backend.rows, key)
         if found is None:
             raise Refusal("Nothing is kept for this API key", status=404)
-        return StreamingResponse(_listed(found, work), media_type="application/json")
+        return StreamingResponse(_listed(found, self.work), media_type="application/json")
 
-    def completed(api: Api) -> Any:
-        async def answer(request: Request) -> Any:
-            parsed, key = await work.off(api.read, await request.body()), key_of(request.headers)
+    def completed(self, api: Api) -> Callable[[Request], Awaitable[Response]]:
+        from starlette.responses import JSONResponse, StreamingResponse
+
+        backend, seconds = self.backend, self.limits.answer_seconds
+
+        async def answer(request: Request) -> Response:
+            parsed, key = await self.work.off(api.read, await request.body()), key_of(request.headers)
             _check_model(backend, parsed.model, key)
             if parsed.stream:
-                events = _events(api, backend, parsed, key, limits.answer_seconds)
+                events = _events(api, backend, parsed, key, seconds)
                 return StreamingResponse(events, media_type="text/event-stream")
             waiting = backend.answer(parsed, key, None)
-            completion = await _while_connected(waiting, request.receive, limits.answer_seconds)
-            return JSONResponse(await work.off(api.whole, parsed, completion, backend.model))
+            completion = await _while_connected(waiting, request.receive, seconds)
+            return JSONResponse(await self.work.off(api.whole, parsed, completion, backend.model))
 
         return answer
 
-    def told(request: Request, error: Refusal, status: int) -> Any:
-        backend.refused(key_of(request.headers), error)
-        return JSONResponse(api_at(request.url.path).refusal(error), status)
-
-    async def refused(request: Request, error: Exception) -> Any:
+    async def refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
-        return told(request, error, error.status)
+        return self._told(request, error, error.status)
 
-    async def lost(request: Request, error: Exception) -> Any:
+    async def lost(self, request: Request, error: Exception) -> Response:
+        from starlette.exceptions import HTTPException
+
         assert isinstance(error, HTTPException)
         what = f"{request.method} {shortened(request.url.path, 80)[1:-1]}"
-        return told(request, Refusal(f"There is no {what}; {KNOWN}", status=404), error.status_code)
+        return self._told(request, Refusal(f"There is no {what}; {KNOWN}", status=404), error.status_code)
 
-    async def failed(request: Request, error: Exception) -> Any:
-        return told(request, _failure(error), 500)
+    async def failed(self, request: Request, error: Exception) -> Response:
+        return self._told(request, _failure(error), 500)
 
-    app = Starlette(
-        routes=[
-            Route("/v1/models", models),
-            Route("/v1/rows", rows),
-            *(Route(api.path, completed(api), methods=["POST"]) for api in APIS),
-        ],
-        exception_handlers={Refusal: refused, HTTPException: lost, Exception: failed},
-    )
-    return Guard(app, limits, access or Access(), lambda path, error: api_at(path).refusal(error), backend.refused)
+    def _told(self, request: Request, error: Refusal, status: int) -> Response:
+        from starlette.responses import JSONResponse
+
+        self.backend.refused(key_of(request.headers), error)
+        return JSONResponse(api_at(request.url.path).refusal(error), status)
 
 
 def _check_model(backend: Backend, model: str, key: str) -> None:

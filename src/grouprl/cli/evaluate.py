@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.options import AsJson, CheckpointStep, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
@@ -30,39 +31,44 @@ if TYPE_CHECKING:
     from grouprl.rollout.sampler import MakeEngine
     from grouprl.tasks import Task
 
+EvalTask = Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")]
+HeldOutPrompts = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Held-out prompts (default: the run's final_prompts, else 1024)."),
+]
+SampleCount = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Sampled completions per prompt (default: the largest k).")
+]
+PassAt = Annotated[str | None, typer.Option(metavar="K,K,…", help="pass@k for these k (default: the run's).")]
+GreedyOrSampled = Annotated[
+    bool | None, typer.Option("--greedy/--sampled", help="Only greedy or only sampled completions (default: both).")
+]
+EvalTemperature = Annotated[float | None, typer.Option(help="Of the sampled completions (default: the run's, else 1).")]
+NewTokens = Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens per completion (default: the run's).")]
+RewardFunction = Annotated[
+    str | None, typer.Option(metavar="PATH:FUNCTION", help="Score with this reward (default: the run's).")
+]
+EvalSeed = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Of the completions (default: the run's, else 0).")
+]
+CompletionsToPrint = Annotated[int, typer.Option(min=0, metavar="N", help="Completions to print.")]
+
 
 def eval_command(
-    source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
-    ],
-    task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
-    prompts: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Held-out prompts (default: the run's final_prompts, else 1024)."),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sampled completions per prompt (default: the largest k).")
-    ] = None,
-    k: Annotated[str | None, typer.Option(metavar="K,K,…", help="pass@k for these k (default: the run's).")] = None,
-    greedy: Annotated[
-        bool | None, typer.Option("--greedy/--sampled", help="Only greedy or only sampled completions (default: both).")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Of the sampled completions (default: the run's, else 1).")
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens per completion (default: the run's).")
-    ] = None,
-    checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
-    reward: Annotated[
-        str | None, typer.Option(metavar="PATH:FUNCTION", help="Score with this reward (default: the run's).")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Of the completions (default: the run's, else 0).")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
-    show: Annotated[int, typer.Option(min=0, metavar="N", help="Completions to print.")] = 4,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    source: RunOrModel,
+    task: EvalTask = None,
+    prompts: HeldOutPrompts = None,
+    samples: SampleCount = None,
+    k: PassAt = None,
+    greedy: GreedyOrSampled = None,
+    temperature: EvalTemperature = None,
+    max_new_tokens: NewTokens = None,
+    checkpoint: CheckpointStep = None,
+    reward: RewardFunction = None,
+    seed: EvalSeed = None,
+    device: ModelDevice = "auto",
+    show: CompletionsToPrint = 4,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a run or any model on held-out prompts: greedy accuracy and unbiased pass@k, with 95 % intervals.
 
@@ -190,7 +196,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
     policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
-    engine = chosen_engine(config.sampling.engine, config.sampling.engine_settings)
+    engine = chosen_engine(config.sampling.engine, config.sampling.arguments)
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
 
 

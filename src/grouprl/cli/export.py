@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from grouprl.cli.options import AsJson
 from grouprl.core.terminal import Terminal
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -18,6 +20,7 @@ def export_command(
     checkpoint: Annotated[
         int | None, typer.Option(metavar="STEP", help="The checkpoint after STEP steps instead of the final model.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a trained policy as an ordinary Hugging Face folder.
 
@@ -34,10 +37,13 @@ def export_command(
 
     silence_loading_bars()
     when = export(run, dest, checkpoint)
-    telling().print(f"Wrote {when} of {run} to {dest}")
+    if as_json:
+        print(json.dumps({"run": str(run), "wrote": when, "folder": str(dest)}))
+    else:
+        telling().print(f"Wrote {when} of {run} to {dest}")
 
 
-def report_command(run: RunArgument) -> None:
+def report_command(run: RunArgument, as_json: AsJson = False) -> None:
     """Rewrite the report of a run: curves, completions before and after, health, on one self-contained page.
 
     Training does this at its end; this command is for runs that are still
@@ -48,4 +54,8 @@ def report_command(run: RunArgument) -> None:
     """
     from grouprl.view.report import write_report
 
-    Terminal().print(f"Report: {write_report(run)}", highlight=False, soft_wrap=True)
+    page = write_report(run)
+    if as_json:
+        print(json.dumps({"run": str(run), "report": str(page)}))
+    else:
+        Terminal().print(f"Report: {page}", highlight=False, soft_wrap=True)

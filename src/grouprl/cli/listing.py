@@ -1,22 +1,24 @@
-"""Methods and tasks for listings: read from generated files, so that a listing loads none of them."""
+"""Methods, parts and tasks for listings: read from generated files, so that a listing loads none of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.core.discovery import method_homes
+from grouprl.core.discovery import method_homes, part_homes
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.plugins import announced
 
-FILE, TASKS = "methods/listing.json", "tasks/listing.json"
+FILE, TASKS, PARTS = "methods/listing.json", "tasks/listing.json", "algorithms/listing.json"
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -38,12 +40,49 @@ class Listed:
 @cache
 def listed() -> tuple[Listed, ...]:
     """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
-    found = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
-    if {each["name"] for each in found} != set(method_homes()):
-        from grouprl.methods.describe import listing  # a method came or went since the file was made
+    found = _stored()
+    if not names_are_stored():
+        from grouprl.methods.describe import listing
 
         found = listing()
     return tuple(Listed(**each) for each in found)
+
+
+@cache
+def names_are_stored() -> bool:
+    """Whether no method came or went since the files of listings were made, nor is brought by an installed plugin."""
+    return not announced() and {each["name"] for each in _stored()} == set(method_homes())
+
+
+def _stored() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
+    return found
+
+
+@dataclass(frozen=True)
+class ListedPart:
+    """A part's line in a listing."""
+
+    name: str
+    kind: str
+    rule: str
+    """What a part of its kind is given and returns."""
+    summary: str
+    settings: tuple[str, ...]
+
+
+def listed_parts() -> tuple[ListedPart, ...]:
+    """Return every part of this package and of installed plugins, kind by kind."""
+    found = json.loads((files("grouprl") / PARTS).read_text(encoding="utf-8"))
+    if announced() or {(each["kind"], each["name"]) for each in found} != set(_parts_of_sources()):
+        from grouprl.methods.parts import listing  # a part came or went since the file was made
+
+        found = listing()
+    return tuple(ListedPart(**each | {"settings": tuple(each["settings"])}) for each in found)
+
+
+def _parts_of_sources() -> Iterator[tuple[str, str]]:
+    return ((kind, name) for kind, names in part_homes().items() for name in names)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.listing import names_are_stored
 from grouprl.core.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def papers_command(
     """
     words, console = query or [], Console(highlight=False)
     alone = words[:1] == ["show"] and len(words) == 2
+    if words == ["show"]:
+        raise InputError("papers show without a number", "it shows one paper", "Its number is in: grouprl papers WORDS")
     if alone and (scope or status):
         raise InputError(
             "papers show NUMBER with --scope or --status", "they choose among many papers", "Leave them out"
@@ -107,11 +110,18 @@ def count_words(found: Iterable[Standing]) -> str:
 
 
 def _numbered(number: str) -> Standing:
-    from grouprl.papers import listing, standing
+    from grouprl.papers import listing
 
     if not number.isdigit():
         raise InputError(f"'{number}' is not a paper's number", remedy=f"Search by words: grouprl papers {number}")
-    return standing(listing(int(number)))
+    return next(each for each in _papers() if each.paper == listing(int(number)))
+
+
+def _papers() -> list[Standing]:
+    """Return what stands for each paper: as it was stored, unless a method came or went since."""
+    from grouprl.papers import listings, standing, stored
+
+    return stored() if names_are_stored() else [standing(paper) for paper in listings()]
 
 
 def _searched(words: Sequence[str], scope: str, status: str) -> list[Standing]:
@@ -120,7 +130,7 @@ def _searched(words: Sequence[str], scope: str, status: str) -> list[Standing]:
     for option, value, known in (("--scope", scope, SCOPES), ("--status", status, STATUSES)):
         if value and value not in known:
             raise InputError(f"unknown {option} '{value}'", remedy=suggest(value, known))
-    found = search(" ".join(words), scope, status)
+    found = search(" ".join(words), scope, status, _papers())
     if not found:
         raise InputError(f"no paper matches '{' '.join(words)}'", remedy="Fewer words or options find more")
     return found

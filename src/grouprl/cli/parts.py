@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.listing import ListedPart, listed_parts
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.terminal import Terminal
 
@@ -39,6 +41,9 @@ def parts_command(
     grouprl parts clipped                  settings, defaults, formula
     grouprl parts --plugin my_parts.py     with yours
     """
+    if not (name or plugin or as_json):
+        Terminal().print(_listing(_of_kind(kind)))
+        return
     from grouprl.algorithms.part import KINDS, PARTS
     from grouprl.core.plugins import load_plugins
     from grouprl.methods.parts import described
@@ -55,23 +60,31 @@ def parts_command(
     elif name:
         Terminal().print(Group(*(_card(each) for each in found)))
     else:
-        Terminal().print(_listing(found, KINDS))
+        Terminal().print(_listing([ListedPart(**each.line()) for each in found]))
 
 
-def _listing(found: list[Described], kinds: dict[str, str]) -> RenderableType:
+def _of_kind(kind: str) -> list[ListedPart]:
+    """Return the lines of the parts of a kind; InputError where there is no such kind."""
+    found = listed_parts()
+    kinds = {each.kind for each in found}
+    if kind and kind not in kinds:
+        raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, kinds))
+    return [each for each in found if kind in ("", each.kind)]
+
+
+def _listing(found: Sequence[ListedPart]) -> RenderableType:
     width = max(len(each.name) for each in found)
     blocks: list[RenderableType] = []
-    for kind, rule in kinds.items():
-        rows = [each for each in found if each.kind == kind]
-        if rows:
-            title = Text.assemble((kind, "bold"), (f"  {rule}", "dim"))
-            table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
-            table.add_column("part", style="cyan", no_wrap=True, width=width)
-            table.add_column("what it does", ratio=2)
-            table.add_column("settings", style="dim", ratio=1)
-            for each in rows:
-                table.add_row(each.name, Text(each.summary), Text(", ".join(row["name"] for row in each.settings)))
-            blocks.append(table)
+    for kind, rule in {each.kind: each.rule for each in found}.items():
+        title = Text.assemble((kind, "bold"), (f"  {rule}", "dim"))
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
+        table.add_column("part", style="cyan", no_wrap=True, width=width)
+        table.add_column("what it does", ratio=2)
+        table.add_column("settings", style="dim", ratio=1)
+        for each in found:
+            if each.kind == kind:
+                table.add_row(each.name, Text(each.summary), Text(", ".join(each.settings)))
+        blocks.append(table)
     return Group(*blocks, Text("grouprl parts NAME", style="dim"))
 
 

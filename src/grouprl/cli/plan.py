@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.train import Changes, SourceArgument
+from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from grouprl.config.run import Config
     from grouprl.plan.plan import Plan
     from grouprl.plan.settings import Setting
 
@@ -26,6 +30,14 @@ def plan_command(
     changes: Changes = None,
     everything: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    on: Annotated[str, typer.Option(metavar="CLUSTER", help="Plan for a cluster: 4x8xH100, 8xA100, L40S …")] = "",
+    completion_tokens: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="With --on: mean tokens of a completion (default: half the bound)."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(metavar="X", min=0, help="With --on: price of an accelerator for an hour.")
+    ] = None,
 ) -> None:
     """Show what a run will do, and check it: nothing is trained or written.
 
@@ -37,21 +49,37 @@ def plan_command(
     grouprl plan addition --all
     grouprl plan run.yaml --set batch.group_size=1
     grouprl plan run.yaml --json
+    grouprl plan run.yaml --on 4x8xH100 --completion-tokens 800 --price 2.5
 
     Exit code 2 if the run cannot work.
     """
     from grouprl.config.run import load_config
 
+    if on:
+        from grouprl.cli.plan_on import show_on
+
+        show_on(source, changes or [], on, completion_tokens, price, as_json=as_json)
+        return
+    if completion_tokens is not None or price is not None:
+        raise InputError("--completion-tokens and --price belong to --on", "they describe a run on a cluster")
     config = load_config(source, changes or [])
     from grouprl.plan.plan import plan
 
     found = plan(config)
+    found = replace(found, refusals=(*found.refusals, *_folder_refusals(config)))
     if as_json:
         typer.echo(json.dumps(found.as_data(), ensure_ascii=False))
     else:
         show_plan(found, Terminal(), everything)
     if found.refusals:
         raise typer.Exit(2)
+
+
+def _folder_refusals(config: Config) -> Iterator[str]:
+    from grouprl.storage.run_folder import cannot_be_made
+
+    if config.run.folder and (reason := cannot_be_made(Path(config.run.folder))):
+        yield f"run.folder is {config.run.folder}: {reason}. Choose another place"
 
 
 def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:

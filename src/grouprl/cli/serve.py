@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,52 +10,74 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from grouprl.cli.options import CheckpointStep, ModelDevice, RunOrModel
 from grouprl.core.errors import InputError
+
+HostAddress = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")]
+PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")]
+ServedName = Annotated[str | None, typer.Option(help="The model's name for clients (default: the source's name).")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of a completion, where a request sets no limit.")]
+AtOnce = Annotated[int, typer.Option(min=1, help="Completions sampled at the same time.")]
+RecordFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Append one line per completion: its exact tokens and log-probs.")
+]
+ApiKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY", envvar="GROUPRL_API_KEY", help="Serve only requests with this key; may be given again."
+    ),
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="A host name of this machine besides its addresses and localhost; can be repeated."
+    ),
+]
+AnswerSeconds = Annotated[float, typer.Option(min=1, help="Seconds that a completion may take, waiting included.")]
+BodySize = Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")]
+PromptChars = Annotated[
+    int | None,
+    typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
+]
+KeepMinutes = Annotated[float, typer.Option(min=0, help="Minutes that rows are kept after their last use.")]
+KeepSize = Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")]
+CallSyntaxName = Annotated[
+    str | None,
+    typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
+]
+
+HistoryRule = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Where the chat template rewrites earlier turns: append (the row stays as it was written), split "
+        "(begin a row with what the template makes of the messages) or refuse.",
+    ),
+]
 
 
 def serve_command(
-    source: Annotated[
-        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
-    ],
-    checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8000,
-    name: Annotated[str | None, typer.Option(help="The model's name for clients (default: the source's name).")] = None,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens of a completion, where a request sets no limit.")
-    ] = 1024,
-    at_once: Annotated[int, typer.Option(min=1, help="Completions sampled at the same time.")] = 64,
-    record: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Append one line per completion: its exact tokens and log-probs."),
-    ] = None,
-    api_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY", envvar="GROUPRL_API_KEY", help="Serve only requests with this key; may be given again."
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="A host name of this machine besides its addresses and localhost; can be repeated."
-        ),
-    ] = None,
-    answer_seconds: Annotated[
-        float, typer.Option(min=1, help="Seconds that a completion may take, waiting included.")
-    ] = 600.0,
-    body_mb: Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")] = 4.0,
-    prompt_chars: Annotated[
-        int | None,
-        typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
-    ] = None,
-    keep_minutes: Annotated[float, typer.Option(min=0, help="Minutes that rows are kept after their last use.")] = 60.0,
-    keep_mb: Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")] = 256.0,
-    tool_calls: Annotated[
-        str | None,
-        typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
+    source: RunOrModel,
+    checkpoint: CheckpointStep = None,
+    host: HostAddress = "127.0.0.1",
+    port: PortNumber = 8000,
+    name: ServedName = None,
+    max_tokens: MaxTokens = 1024,
+    at_once: AtOnce = 64,
+    record: RecordFile = None,
+    api_key: ApiKeys = None,
+    allow_host: AllowedHosts = None,
+    answer_seconds: AnswerSeconds = 600.0,
+    body_mb: BodySize = 4.0,
+    prompt_chars: PromptChars = None,
+    keep_minutes: KeepMinutes = 60.0,
+    keep_mb: KeepSize = 256.0,
+    tool_calls: CallSyntaxName = None,
+    history: HistoryRule = "append",
+    device: ModelDevice = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
+    ] = False,
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
 
@@ -93,6 +116,7 @@ def serve_command(
         keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
+        history=history,  # type: ignore[arg-type]  # checked by the service
     )
     for note in service.notes:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
@@ -103,7 +127,11 @@ def serve_command(
             Console(stderr=True).print(
                 "Anybody who reaches this port may send requests: --api-key admits only those with a key"
             )
-        Console().print(f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+        if as_json:
+            print(json.dumps({"model": service.model, "url": endpoint.url}), flush=True)
+        else:
+            words = f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)"
+            Console().print(words, highlight=False, soft_wrap=True)
         while True:
             time.sleep(3600)
     finally:

@@ -50,6 +50,9 @@ def train_command(
     profile_steps: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many steps to profile, after the first two.")
     ] = 5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object when it has ended, and no progress.")
+    ] = False,
 ) -> None:
     """Train a policy: warm-up if configured, reinforcement, evaluation, a report.
 
@@ -93,12 +96,14 @@ def train_command(
             chosen.config,
             folder=chosen.folder,
             resume=chosen.resume,
-            console=Terminal(quiet=Telling.quiet),
+            console=Terminal(quiet=Telling.quiet or as_json),
             profile=steps,
             changes=chosen.changes,
             accept_changes=accept_changes,
         )
-    if Telling.quiet:
+    if as_json:
+        print(json.dumps({"folder": str(summary.folder), "interrupted": summary.interrupted}))
+    elif Telling.quiet:
         print(summary.folder)
     if summary.interrupted:
         raise typer.Exit(130)

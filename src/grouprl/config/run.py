@@ -126,6 +126,7 @@ class Config(Section):
             del plain["plugins"]
         if self.sampling.engine == "local":
             del plain["sampling"]["engine"], plain["sampling"]["engine_settings"]
+        del plain["sampling"]["vllm"]  # where completions are sampled, not which
         if self.model.precision == "float32":  # as it was before there was a choice
             del plain["model"]["precision"]
         if self.run.async_steps:
@@ -227,6 +228,8 @@ def _apply(data: dict[str, object], change: str) -> None:
     node: Any = data
     for depth, name in enumerate(path):
         child = node.get(name)
+        if child is None and depth == 0 and name == "method":
+            child = Config.model_fields["method"].default  # its settings are changed, not those of no method
         if isinstance(child, str) and depth == 0 and name in ("method", "model", "task"):
             child = {"name": child}
         node[name] = child = {} if child is None else child

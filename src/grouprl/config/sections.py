@@ -28,6 +28,8 @@ Float = Annotated[float, pydantic.BeforeValidator(_number)]
 WrittenCount = Annotated[Int, Field(ge=1, le=10**9)]
 WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
+Workers = Annotated[Int, Field(ge=0, le=1024)]
+"""Processes; more would only crowd a machine out."""
 WrittenPositive = Annotated[Float, Field(gt=0)]
 WrittenNonNegative = Annotated[Float, Field(ge=0)]
 WrittenShare = Annotated[Float, Field(ge=0, le=1)]
@@ -176,6 +178,66 @@ class Data(Section):
     """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
 
 
+class Vllm(Section):
+    """Servers of vLLM that sample (`sampling.engine: vllm`): the run's own, or running ones; see vllm.md."""
+
+    key: ClassVar[str] = "sampling.vllm"
+
+    addresses: tuple[str, ...] = ()
+    """Running servers, such as http://10.0.0.5:8000, one model on all; none: the run starts its own, and ends them."""
+    servers: WrittenCount = 1
+    """How many servers of its own a run starts."""
+    command: tuple[str, ...] = ("vllm",)
+    """What is called in the place of `vllm`: the program of the environment that vLLM is installed in, such as
+    /opt/vllm/bin/vllm; in several words where it needs words before `serve`."""
+    args: tuple[str, ...] = ()
+    """Further arguments of `vllm serve`, such as ["--max-num-seqs", "64"]; they come last, so they win."""
+    env: dict[str, str] = {}
+    """Environment variables of own servers, besides those of the run."""
+    port: Annotated[Int, Field(ge=1, le=65535)] | None = None
+    """Port of the first of its own servers, the others follow; none: free ones."""
+    weights: Literal["auto", "shared_memory", "disk"] = "auto"
+    """How new weights reach a server: through memory of this machine, by vLLM's weight transfer; or from a folder that
+    it reads again. `auto`: own servers through memory, running ones so where they were started for it."""
+    folder: str | None = None
+    """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    in_flight: Literal["continue", "finish"] = "continue"
+    """What happens to completions in the making when new weights come (`run.async_steps`): they continue with them,
+    what was read computed anew, each token with its version; or they are finished first."""
+    canary: WrittenPositive | None = None
+    """Nats by which a server's log-probs of fixed sequences may differ from the trainer's after an exchange of weights.
+    None: 0.01 where both compute in float32, else 0.5."""
+    at_once: WrittenCount = 256
+    """Requests that one server is sent at the same time."""
+    timeout: WrittenPositive = 600.0
+    """Seconds within which a request is answered; a server that takes longer hangs: it is replaced or set aside."""
+    start_timeout: WrittenPositive = 900.0
+    """Seconds within which a server of its own is up, or a running one answers."""
+    tries: WrittenCount = 3
+    """Times that a request is sent at most, always with the same seed."""
+    restarts: WrittenWhole = 3
+    """Times that a server of its own is replaced before the run ends."""
+
+    @pydantic.field_validator("addresses", "command", "args", mode="before")
+    @classmethod
+    def _one_word(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _own_or_running(self) -> Vllm:
+        names = ("args", "command", "env", "port", "restarts", "servers")
+        own = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        if self.addresses and own:
+            raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
+        if wrong := [each for each in self.addresses if not each.startswith(("http://", "https://"))]:
+            raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
+        if self.weights == "disk" and not self.addresses:
+            raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
+        if not self.command:
+            raise ValueError("command is empty: name the program of vLLM")
+        return self
+
+
 class Sampling(Section):
     """How completions are sampled in training."""
 
@@ -187,7 +249,7 @@ class Sampling(Section):
     """Sample from the most likely tokens that hold this much probability; 1: from all."""
     top_k: WrittenWhole = 0
     """Sample from so many most likely tokens; 0: from all."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
     """Where the chat template rewrites what was said in earlier turns, judged per episode: count the episode as failed,
@@ -196,10 +258,17 @@ class Sampling(Section):
     """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
     your own (file.py:name)."""
     engine: str = "local"
-    """What samples: `local`, the decoder of this process; a name that a plugin registers; or a class or function of
-    yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    """What samples: `local`, the decoder of this process; `vllm`, servers of vLLM; a name that a plugin registers; or a
+    class or function of yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
     engine_settings: dict[str, Any] = {}
-    """Further arguments of that engine."""
+    """Further arguments of an engine of yours."""
+    vllm: Vllm = Vllm()
+    """Where vLLM's servers are, and how they are started."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the engine besides the policy."""
+        return {**self.engine_settings, "vllm": self.vllm} if self.engine == "vllm" else self.engine_settings
 
 
 class Optim(Section):
@@ -273,6 +342,9 @@ class Judge(Section):
     """Characters of a trajectory; a longer one is shown without its middle."""
     seed: Seed = 0
     """Of the order in which trajectories are shown, and of the judge's sampling."""
+    cache: bool = True
+    """Whether verdicts are kept in the run's folder, so that equal groups score alike and a resumed run pays what it
+    paid before; false: the judge is asked again."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -298,7 +370,7 @@ class Reward(Section):
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
     run. Prompts whose environment hung, ended its process or failed on every episode are set aside and do not count,
     unless this is 0; most of the last 64 prompts failing so stop the run."""
-    workers: WrittenWhole | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
     once; what it prints is shown only when it fails."""
@@ -318,13 +390,15 @@ class Reward(Section):
     def _one_source(self) -> Reward:
         if self.function is not None and self.judge is not None:
             raise ValueError("function and judge both say what a completion is worth: leave one of them out")
+        if self.function is not None and not self.function:
+            raise ValueError("an empty function names no reward: leave it out for the task's own, or name one")
         return self
 
 
 class Acting(Section):
     """Where the environments of a task act, and how long they may take."""
 
-    workers: WrittenWhole | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
     clock. `auto`: one per core for environments of yours and of other packages, more while they wait instead of
     computing, and none for this package's, which always return."""
@@ -349,7 +423,7 @@ class Run(Section):
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
     for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
-    threads: WrittenCount | Literal["auto"] = "auto"
+    threads: Annotated[Int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0
     """How many steps completions may be sampled ahead of their update, in a process of their own. 0: sampling and

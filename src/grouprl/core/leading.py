@@ -20,6 +20,12 @@ def ranks_requested() -> int:
     return int(given) if given.isdecimal() else 1
 
 
+def ranks_here() -> int:
+    """Return how many of them run on this machine."""
+    given = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(given) if given.isdecimal() else ranks_requested()
+
+
 def own_rank() -> int:
     """Return which of them this process is."""
     return int(os.environ.get("RANK", "0"))

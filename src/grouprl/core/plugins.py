@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 import warnings
@@ -63,6 +62,11 @@ def load_plugins(plugins: Iterable[str]) -> list[ModuleType]:
     return [(load_file if each.endswith(".py") else load_module)(each, PLUGIN_RULE) for each in plugins]
 
 
+def announced() -> tuple[str, ...]:
+    """Return the names under which installed packages announce plugins; imports none of them."""
+    return tuple(each.name for each in importlib.metadata.entry_points(group=ENTRY_POINTS))
+
+
 def load_announced() -> None:
     """Import, once, what installed packages announce as entry points of the group `grouprl.plugins`.
 
@@ -71,6 +75,8 @@ def load_announced() -> None:
     if _announced:
         return
     _announced.append(ENTRY_POINTS)
+    import importlib.metadata  # slow to import, and listings do without
+
     for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
             with imported_in_time(each.value):

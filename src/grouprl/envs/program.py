@@ -16,15 +16,16 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from grouprl.chat.limits import ChatLimits
-from grouprl.chat.reply import Choice, Completion, said
-from grouprl.chat.request import ChatRequest, Refusal, continues
+from grouprl.chat.reply import Choice, Completion
+from grouprl.chat.request import ChatRequest, Refusal, not_held
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.envs.conversation import Conversations
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.launch import LONGEST_COMPLAINT, MODEL, Crashed, Finished, Launch
 
@@ -77,8 +78,7 @@ class ProgramEnvironment:
         self._stop: Callable[[], None] | None = None
         self._begun = False
         self._pending: PendingRequest | None = None
-        self._acting = self._agents[0]
-        self._contexts: dict[str, _Context] = {}
+        self._conversations = Conversations(self._agents)
         self._end: Finished | Crashed | None = None
         self._refused: list[Refusal] = []
         """Requests of the program that were refused, in order."""
@@ -106,9 +106,11 @@ class ProgramEnvironment:
         shown = self._wait()
         if isinstance(self._end, Crashed) and self._crash_is_failure:
             raise RuntimeError(self._account("the program failed"))
-        over = Observation("", agent=self._acting)
+        over = Observation("", agent=self._conversations.acting)
         refused = tuple(error.message for error in self._refused)
-        info = {"refused": refused} if refused and shown is None else {}
+        info: dict[str, Any] = {"refused": refused} if refused and shown is None else {}
+        if info and self._end is not None and self._end.printed:
+            info["printed"] = self._end.printed
         return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed), info=info)
 
     def begin_call(self, method: str, *arguments: Any) -> None:
@@ -145,13 +147,13 @@ class ProgramEnvironment:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = example.columns
         context = ProcessEndpoint.here()
-        context.sessions[self._key] = _Session(self._events, self._agents, self._refused)
+        context.sessions[self._key] = ProgramSession(self._events, self._agents, self._refused)
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
         if self._pending is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
-        self._contexts[self._acting].said = said(self._pending.request, Choice(action, "stop"))
+        self._conversations.answered(action)
         self._pending.reply.set_result(action)
         self._pending = None
 
@@ -166,23 +168,14 @@ class ProgramEnvironment:
         if not isinstance(event, PendingRequest):
             self._end = event
             return None
-        self._pending, request = event, event.request
-        self._acting = request.model if request.model in self._agents else self._agents[0]
-        before = self._contexts.get(self._acting, _Context())
-        variables = request.chat_template_kwargs
-        announced = request.tools == before.tools and variables == before.variables
-        goes_on = bool(before.said) and announced and continues(before.said, request.messages)
-        fresh = self._acting in self._contexts and not goes_on
-        self._contexts[self._acting] = _Context(before.said, request.tools, variables)
-        new = request.messages[len(before.said) if goes_on else 0 :]
-        text, tools = "".join(message["content"] for message in new), () if goes_on else request.tools
-        return Observation(text, agent=self._acting, fresh=fresh, messages=new, tools=tools, variables=variables)
+        self._pending = event
+        return self._conversations.observe(event.request)
 
     def _account(self, what: str) -> str:
         """Return what happened, with how the program ended, what it said, and its last request that was refused."""
         end, told = self._end, what
         if isinstance(end, Crashed):
-            told += f": {end.what}"
+            told += f": {end.what}" + (f"; it printed: {end.printed}" if end.printed else "")
         elif end is not None and (end.printed or end.result):
             told += f": it printed: {end.printed or str(end.result)[-LONGEST_COMPLAINT:]}"
         last = self._refused[-1].message if self._refused else ""
@@ -202,20 +195,19 @@ class ProgramEnvironment:
         return None
 
 
-@dataclass
-class _Context:
-    """The conversation of an agent, and the tools announced to it."""
+class Inbox(Protocol):
+    """Takes what happens to a program, from any thread."""
 
-    said: tuple[JsonMapping, ...] = ()
-    tools: tuple[JsonMapping, ...] = ()
-    variables: JsonMapping = field(default_factory=dict)
+    def put(self, item: Event, /) -> None:
+        """Take an event."""
+        ...
 
 
 @dataclass(frozen=True)
-class _Session:
+class ProgramSession:
     """Where the requests of an episode go, whom they may name, and which were refused."""
 
-    events: queue.Queue[Event]
+    events: Inbox
     agents: tuple[str, ...]
     refused: list[Refusal]
 
@@ -240,7 +232,7 @@ class ProcessEndpoint:
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.sessions: dict[str, _Session] = {}
+        self.sessions: dict[str, ProgramSession] = {}
         self.pid = os.getpid()
         self.url = Endpoint(self, limits=ChatLimits(answer_seconds=None)).url
 
@@ -280,6 +272,8 @@ class ProcessEndpoint:
         for name in ("logprobs", "return_token_ids"):
             if getattr(request, name):
                 raise Refusal(f"{name} are the trainer's while the policy is trained", name)
+        if refused := not_held(request, "while the policy is trained"):
+            raise refused
         reply: Future[str] = Future()
         session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not

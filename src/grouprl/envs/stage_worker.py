@@ -19,6 +19,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -104,11 +105,17 @@ class _Together:
             loop.call_soon_threadsafe(inbox.put_nowait, None)
 
         threading.Thread(target=listen, daemon=True).start()
-        under_way: set[asyncio.Task[None]] = set()
+        latest: dict[int, asyncio.Task[None]] = {}
         while (call := await inbox.get()) is not None:
-            task = loop.create_task(self._answer(*call))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
+            episode = call[2]
+            task = latest[episode] = loop.create_task(self._in_turn(latest.get(episode), *call))
+            task.add_done_callback(partial(_forget, latest, episode))
+
+    async def _in_turn(self, before: asyncio.Task[None] | None, *call: Any) -> None:
+        """Answer a call when the one before it of the same episode is answered: replayed calls come all at once."""
+        if before is not None:
+            await asyncio.wait([before])
+        await self._answer(*call)
 
     async def _answer(self, number: int, method: str, episode: int, arguments: tuple[Any, ...]) -> None:
         RUNNING.set(number)
@@ -171,6 +178,12 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     return await found
+
+
+def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.Task[None]) -> None:
+    """Take a call that has ended off the list, unless a later one of its episode stands there."""
+    if latest.get(episode) is ended:
+        del latest[episode]
 
 
 def _overdue(method: str, seconds: float) -> Any:

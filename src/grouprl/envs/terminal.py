@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.envs.environment import Observation
 from grouprl.envs.game import Game, Outcome
-from grouprl.records.examples import Columns
+from grouprl.records.examples import Columns, Message
 from grouprl.runtimes.checks import passed, read_checks
 from grouprl.runtimes.runtime import CommandOutcome, Runtime, folder_digest, folder_of
 from grouprl.sandbox.folder import FolderEntry
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PROMPT = "\n$ "
 """What stands before a command."""
 DONE = ("done", "exit")
+SILENT = "(no output)"
 SYSTEM = (
     "You work in a Linux shell. Each reply is one bash command and nothing else. Reply done when the task is finished."
 )
@@ -50,6 +51,7 @@ class Shell(Game):
         seconds: float = 10.0,
         shown: int = 600,
         system: str = SYSTEM,
+        before: Sequence[Message] = (),
         noise: float = 0.3,
         ascii_only: bool = True,
     ) -> None:
@@ -61,12 +63,13 @@ class Shell(Game):
             seconds: of a command.
             shown: characters of what a command printed that are shown.
             system: what a policy with a chat template is told first.
+            before: messages between that and the prompt, for such a policy alone: solved tasks.
             noise: chance that a demonstrated command is a slip.
             ascii_only: show other characters as '?'.
         """
         super().__init__(max_turns)
         self.make, self.seconds, self.shown, self.system = make, seconds, shown, system
-        self.noise, self.ascii_only = noise, ascii_only
+        self.before, self.noise, self.ascii_only = tuple(before), noise, ascii_only
         self.runtime: Runtime | None = None
         self.columns: Columns = {}
         self.followed = self.commands = self.failed = 0
@@ -84,7 +87,7 @@ class Shell(Game):
         first = super().reset(example, seed)
         user = {"role": "user", "content": first.text.removesuffix(PROMPT)}
         system = ({"role": "system", "content": self.system},) if self.system else ()
-        return Observation(first.text, first.state, messages=(*system, user))
+        return Observation(first.text, first.state, messages=(*system, *self.before, user))
 
     @property
     def state(self) -> str:
@@ -131,7 +134,7 @@ class Shell(Game):
         shown = super()._observe(text)
         if self.turns == 0:
             return shown
-        message = {"role": "user", "content": text.removesuffix(PROMPT).strip("\n") or "(no output)"}
+        message = {"role": "user", "content": text.removesuffix(PROMPT).strip("\n") or SILENT}
         return Observation(text, shown.state, messages=(message,))
 
     def _run(self, command: str) -> tuple[str, bool]:
@@ -153,6 +156,13 @@ class Shell(Game):
         self.runtime.stop()
         self.runtime = None
         return all(passed(self.checks, folder, self.make))
+
+
+def solved_task(words: str, commands: Sequence[str]) -> tuple[Message, ...]:
+    """Return a solved task as messages: the commands, none of which prints anything, and `done`."""
+    replies = [Message(role="assistant", content=command) for command in (*commands, DONE[0])]
+    users = [Message(role="user", content=text) for text in (words, *[SILENT] * len(commands))]
+    return tuple(message for pair in zip(users, replies, strict=True) for message in pair)
 
 
 def shown_of(found: CommandOutcome, most: int, ascii_only: bool = False) -> str:

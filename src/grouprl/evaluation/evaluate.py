@@ -126,15 +126,8 @@ def evaluate(
     if isinstance(task, StoredRows):  # nothing is sampled: the likeliest stored completion is taken
         samples, greedy = 0, True
     _check_request(prompts, samples, k, greedy)
-    available = task.size("eval")
-    count = prompts if available is None else min(prompts, available)
-    if count == 0:
-        raise InputError(
-            f"The task '{task.name}' has no held-out prompts",
-            "an evaluation completes prompts of the split 'eval'",
-            "Give the task more prompts, or a split of their own for evaluation",
-        )
-    requested = [task.example("eval", index) for index in range(count)]
+    requested = _requested(task, prompts)
+    count, few = len(requested), len(requested) < prompts
     examiner = Examiner(
         policy,
         task,
@@ -154,7 +147,6 @@ def evaluate(
     seeds = [[sample_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
     sampled = examiner.complete(requested, samples, seeds, False, meter) if samples else None
     found = [completions for completions in (sampled, greedy_completions) if completions is not None]
-    few = count < prompts
     return Evaluation(
         prompts=count,
         samples_per_prompt=samples,
@@ -171,6 +163,19 @@ def evaluate(
         samples=_shown(found, requested, shown),
         notes=(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
     )
+
+
+def _requested(task: Task, prompts: int) -> list[Example]:
+    """Return that many held-out examples, or all there are; InputError where there are none."""
+    available = task.size("eval")
+    count = prompts if available is None else min(prompts, available)
+    if count == 0:
+        raise InputError(
+            f"The task '{task.name}' has no held-out prompts",
+            "an evaluation completes prompts of the split 'eval'",
+            "Give the task more prompts, or a split of their own for evaluation",
+        )
+    return [task.example("eval", index) for index in range(count)]
 
 
 def _shown(sampled: Sequence[Completions], requested: Sequence[Example], count: int) -> tuple[Sample, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from grouprl.rewards.judge import GroupPlace, placed
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episode_rows import environments, score_outcomes, with_function
 from grouprl.rollout.episodes import Episodes, Start, play
+from grouprl.rollout.group_scores import with_group_scores
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import likeliest, scores_of
 from grouprl.rollout.turn_text import History
@@ -54,6 +55,8 @@ class Completions:
     scores: Scores
     valid_b: NDArray[np.bool_]
     each: int
+    openings: list[str] = field(default_factory=list)
+    """What episodes began with, where that is known: shown for prompts that have no text."""
 
     def reward(self) -> Estimate:
         """Mean over prompts of the mean reward of their scored completions."""
@@ -86,9 +89,13 @@ class Completions:
         """Return the first completion to each of the first `count` prompts, where it could be scored."""
         rows = range(0, min(count, len(requested)) * self.each, self.each)
         reward_b, correct_b, graded = self.scores.reward_b, self.scores.correct_b, self.scores.graded
+        openings = self.openings or [""] * len(self.texts)
         return tuple(
             Sample(
-                example_text(example), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row])
+                example_text(example) or openings[row],
+                self.texts[row],
+                float(reward_b[row]),
+                None if graded else bool(correct_b[row]),
             )
             for example, row in zip(requested, rows, strict=False)
             if self.valid_b[row]
@@ -171,11 +178,13 @@ class Examiner:
         ]
         scores: list[Scores] = []
         texts: list[str] = []
+        openings: list[str] = []
         lengths: list[int] = []
         truncated: list[bool] = []
         for at in range(0, len(starts), self.batch_rows):
-            episodes = self._episodes(make, starts[at : at + self.batch_rows], greedy)
             part = starts[at : at + self.batch_rows]
+            groups = [(at + i) // each for i in range(len(part))]
+            episodes = with_group_scores(self.task, self._episodes(make, part, greedy), part, groups)
             ids = [f"{start.example.id}#{(at + i) % each}" for i, start in enumerate(part)]
             stated = score_outcomes(episodes, ids, self.correct_at)
             if self.added is not None:
@@ -186,10 +195,11 @@ class Examiner:
                 stated = with_function(stated, more, reward_name(self.added))
             scores.append(stated)
             texts += episodes.transcripts
+            openings += [prompt_text(episodes.prompts[row]) for row in episodes.first_rows]
             lengths += episodes.per_episode(episodes.mask_bt.sum(1)).tolist()
             truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()
             meter.add(len(part))
-        return self._completions(join_scores(scores), each, texts, lengths, truncated)
+        return replace(self._completions(join_scores(scores), each, texts, lengths, truncated), openings=openings)
 
     def _likeliest(self, requested: Sequence[Example]) -> Completions:
         """Return the stored completion to each prompt that the policy finds likeliest."""

@@ -40,6 +40,8 @@ def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
 
 def entry_of(name: str) -> Entry:
     """Return the entry of a catalogue name or of an import path `module:function` / `file.py:function`."""
+    if name.endswith(".py"):
+        raise InputError(f"{name} is a file", "a method of yours is a function in it", f"Name it: {name}:FUNCTION")
     if ":" not in name:
         return find(name)
     where, _, attribute = name.rpartition(":")

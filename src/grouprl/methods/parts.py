@@ -41,11 +41,21 @@ class Described:
         """Return it as plain data."""
         return asdict(self)
 
+    def line(self) -> dict[str, Any]:
+        """Return what a listing shows of it."""
+        settings = tuple(row["name"] for row in self.settings)
+        return {"name": self.name, "kind": self.kind, "rule": self.rule, "summary": self.summary, "settings": settings}
+
 
 def described(kind: str = "", name: str = "") -> list[Described]:
     """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
     kinds = [each for each in KINDS if kind in ("", each)]
     return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
+
+
+def listing() -> list[dict[str, Any]]:
+    """Return the line of each part, kind by kind, as `grouprl parts` lists them."""
+    return [each.line() for each in described()]
 
 
 def describe_part(part: type[Part]) -> Described:

@@ -74,6 +74,10 @@ class HealthFacts:
     reach: float = 0.0
     """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
     unknown."""
+    fast: float = 0.0
+    """Nats by which one optimiser step can move a log-prob and above which that is too far; 0 if unknown."""
+    adapters: bool = False
+    """Whether adapters are trained, whose own size says nothing of that of the weights that they change."""
 
 
 @dataclass

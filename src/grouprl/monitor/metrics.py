@@ -53,8 +53,9 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
         "length_max": float(lengths_b.max()),
         "truncated_fraction": float(sampled.rollout.truncated_b.float().mean()),
     }
-    if acted_bt.any():
-        metrics["entropy"] = float(sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean())
+    entropy_n = sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt]
+    if entropy_n.any():  # a sampler that does not know it says 0 everywhere
+        metrics["entropy"] = float(entropy_n.mean())
     if ok_b.any():
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),

@@ -95,8 +95,8 @@ def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
 def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
     """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay.
 
-    Weights in half precision are stepped in float32 (`MasterWeights`). Raises
-    InputError for one that cannot step a policy that lies on several ranks.
+    Weights in half precision are stepped in float32 (`MasterWeights`). Raises InputError for an optimiser that cannot
+    step a policy that lies on several ranks.
     """
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)

@@ -71,7 +71,7 @@ class ResolvedRun:
         Raises:
             InputError: there is no such engine, or its settings do not fit it.
         """
-        return chosen_engine(self.config.sampling.engine, self.config.sampling.engine_settings)
+        return chosen_engine(self.config.sampling.engine, self.config.sampling.arguments)
 
     @property
     def exact(self) -> bool:

@@ -91,7 +91,16 @@ def remember(context: SessionContext, rollout: StepRollout, prepared: Batch | No
             context.prompt_history.write(int(sampled.index_b[of_group][0]), visit)
     context.observe(wanted, prepared)
     if rows.any():
-        context.last_entropy = float(sampled.rollout.entropy_bt.numpy()[rows].sum() / lengths_b[rows].sum())
+        total = float(sampled.rollout.entropy_bt.numpy()[rows].sum())
+        known = total / lengths_b[rows].sum() if total else entropy_of(prepared)
+        context.last_entropy = context.last_entropy if known is None else float(known)
+
+
+def entropy_of(prepared: Batch | None) -> float | None:
+    """Mean entropy of the tokens that were trained on, for samplers that know none; None without any."""
+    if prepared is None or prepared.entropy_bt is None or not prepared.mask_bt.any():
+        return None
+    return float(prepared.entropy_bt[prepared.mask_bt].mean())
 
 
 def _visit(step: int, sampled: ScoredSamples, rows: np.ndarray, lengths_b: np.ndarray, advantage: float) -> Visit:

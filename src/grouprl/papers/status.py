@@ -1,15 +1,20 @@
-"""What stands for a paper: computed from the cards of the catalogue, so that no claim is written twice."""
+"""What stands for a paper: computed from the cards of the catalogue, so that no claim is written twice.
+
+`listing.json` keeps what was computed, for those who only want to read it.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib import resources
+from typing import Any
 
 from grouprl.core.json_types import JsonObject
-from grouprl.methods import CATALOGUE
 from grouprl.papers.rows import Listing, listings
 
 STATUSES = {
@@ -21,6 +26,7 @@ STATUSES = {
     "outside": "not implemented, nothing that grouprl could train",
 }
 """What can stand for a paper."""
+FILE = "listing.json"
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Standing:
     entries: tuple[str, ...]
     dialects: tuple[str, ...]
     """Entries with another library's numbers."""
+    known_commands: tuple[str, ...] | None = None
+    """Its commands where they were computed before: that takes a plan for each."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,6 +48,8 @@ class Standing:
 
     def commands(self) -> list[str]:
         """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
+        if self.known_commands is not None:
+            return list(self.known_commands)
         trained = [["grouprl", "train", name] for name in self.paper.recipes]
         if self.status == "entry":
             trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
@@ -72,10 +82,38 @@ def standing(paper: Listing) -> Standing:
     return Standing(paper, _status(paper, entries), entries, dialects)
 
 
-def search(query: str = "", scope: str = "", status: str = "") -> list[Standing]:
+def stored() -> list[Standing]:
+    """Return what stood for each paper when the generated files were made; loads no method."""
+    text = (resources.files("grouprl.papers") / FILE).read_text(encoding="utf-8")
+    known = {row.pop("number"): row for row in json.loads(text)}
+    return [_restored(paper, known[paper.number]) if paper.number in known else standing(paper) for paper in listings()]
+
+
+def _restored(paper: Listing, row: dict[str, Any]) -> Standing:
+    return Standing(paper, row["status"], *(tuple(row[key]) for key in ("entries", "dialects", "commands")))
+
+
+def to_store() -> list[dict[str, Any]]:
+    """Return what `stored` reads, computed afresh."""
+    return [
+        {
+            "number": each.paper.number,
+            "status": each.status,
+            "entries": each.entries,
+            "dialects": each.dialects,
+            "commands": each.commands(),
+        }
+        for each in map(standing, listings())
+    ]
+
+
+def search(
+    query: str = "", scope: str = "", status: str = "", among: Iterable[Standing] | None = None
+) -> list[Standing]:
     """Return the papers in which every word of `query` occurs, by number; a number alone means that paper."""
     words = query.lower().split()
-    found = [s for s in map(standing, listings()) if scope in ("", s.paper.scope) and status in ("", s.status)]
+    papers = map(standing, listings()) if among is None else among
+    found = [s for s in papers if scope in ("", s.paper.scope) and status in ("", s.status)]
     if query.strip().isdigit():
         return [s for s in found if s.paper.number == int(query)]
     return [s for s in found if all(word in s.text() for word in words)]
@@ -109,6 +147,8 @@ def _status(paper: Listing, entries: Sequence[str]) -> str:
 
 def _entries_by_title() -> dict[str, list[str]]:
     """Entries by the plain titles of their papers; those of which a paper is the first come first."""
+    from grouprl.methods import CATALOGUE
+
     found: dict[str, list[str]] = {}
     for later in (False, True):
         for entry in CATALOGUE.values():

@@ -54,6 +54,8 @@ class ModelFacts:
     device: str
     lean: str = ""
     """Why the lean engine does not compute this model; "" where it does."""
+    tied: bool = True
+    """Whether the output layer is the embedding."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
         bytes_each=dtype.itemsize,
         device=str(resolve_device(config.model.device)),
         lean=why_not_lean(model) or "",
+        tied=bool(getattr(text, "tie_word_embeddings", True)),
     )
     return facts, tokenizer
 
@@ -245,6 +248,19 @@ def memory(
         Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, whatever the vocabulary"),
         Cost("rollout cache", max(1, samplers) * cache, cached),
     )
+
+
+PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
+"""What ranks divide among themselves; weights, too, but each also has a whole copy to sample from."""
+
+
+def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int) -> tuple[Cost, ...]:
+    """Return the costs of one process, as memory that so many `ranks` need, of which `here` share this device."""
+    found = []
+    for cost in costs:
+        share = (1 / ranks if cost.what in PARTS_OF_RANKS else 1.0) + (1 / ranks if cost.what == "weights" else 0.0)
+        found.append(Cost(cost.what, round(cost.bytes * share * here), f"{cost.how}, on {ranks} ranks, {here} here"))
+    return tuple(found)
 
 
 def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:

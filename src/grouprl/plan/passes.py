@@ -9,6 +9,7 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.leading import current_ranks
 from grouprl.orchestrator.build import pass_settings
 from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
 from grouprl.policy.choose_engine import engine_name, other_engine
@@ -31,7 +32,7 @@ def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) ->
     """Return every choice; nothing for an unknown model or one that cannot be run as requested."""
     if model is None or list(pass_refusals(config, model)):
         return ()
-    engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+    engine = _engine(config, model)
     found = [PassChoice("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
     return (*found, _sharing(config, engine, batch), _checkpointing(config, model, batch))
 
@@ -42,7 +43,7 @@ def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
         return
     settings = pass_settings(config.model)
     try:
-        engine = engine_name(config.model.engine, model.lean or None, model.parameters, settings)
+        engine = _engine(config, model)
         precision_of(config, model)
     except InputError as error:
         yield str(error)
@@ -60,7 +61,10 @@ def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
     Raises:
         InputError: as it is requested it cannot be.
     """
-    engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+    if current_ranks() is not None:
+        mixed = config.model.precision == "mixed"
+        return PrecisionChoice("mixed" if mixed else "float32", "requested" if mixed else "ranks keep float32 weights")
+    engine = _engine(config, model)
     sizes = (torch.device(model.device), model.hidden, model.intermediate)
     return choose_precision(config.model.precision, DTYPES[model.dtype], *sizes, other_engine(engine))
 
@@ -69,9 +73,16 @@ def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterat
     """Say what the precision of products costs or would bring on this machine, as far as it is worth a look."""
     if list(pass_refusals(config, model)):
         return
-    engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+    engine = _engine(config, model)
     mixed = other_engine(engine) is None
     yield from told(requested, DTYPES[model.dtype], torch.device(model.device), model.hidden, model.intermediate, mixed)
+
+
+def _engine(config: Config, model: ModelFacts) -> str:
+    """Return which engine runs the model in training."""
+    if current_ranks() is not None and config.model.engine == "auto":
+        return "transformers"  # what is sharded is its own module tree
+    return engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
 
 
 def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:

@@ -6,23 +6,19 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
-from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
@@ -30,12 +26,7 @@ from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
 from grouprl.orchestrator.rank_build import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import (
-    PromptEncoder,
-    prompt_lengths,
-    prompts_of,
     refusals,
-    room,
-    too_large,
     without_effect,
 )
 from grouprl.plan.golds import gold_refusals
@@ -44,40 +35,27 @@ from grouprl.plan.memory import (
     Arithmetic,
     Cost,
     ModelFacts,
-    batch_arithmetic,
     human,
-    memory,
-    memory_of_kind,
     peak,
     read_model,
 )
 from grouprl.plan.passes import (
     PassChoice,
-    computed_anew,
     pass_choices,
     pass_refusals,
     precision_notes,
     precision_of,
 )
+from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.plan.sizes import LOOKED_AT, first_examples, lengths_of, needed_by
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.load import resolve_device
 from grouprl.policy.optimizers import check_optimizer
-from grouprl.policy.passes import free_bytes
-from grouprl.records.examples import Split
 from grouprl.rollout.engines import LOCAL, ChosenEngine
-from grouprl.rollout.episode_rows import environments, measured
+from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.stored import stored_refusals
-from grouprl.rollout.template_check import check_template
-from grouprl.tasks import Example, Task
-
-LOOKED_AT = 32
-"""Training examples whose prompts are measured."""
-LONGEST, SURVEYED = 8, 100_000
-"""The longest prompts are measured, too: so many of each split, among so many whose characters are counted."""
-EPISODES = 8
-"""Training prompts of which an episode is played to measure the environment's texts."""
+from grouprl.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -161,55 +139,18 @@ def plan(run: Config | ResolvedRun) -> Plan:
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
     run = resolve(run)
-    config, task, method, max_new_tokens = run.config, run.task, run.method, run.max_new_tokens
     reward, engine = run.reward, run.engine  # what is missing is said before models are looked at
-    check_optimizer(config.optim)
+    check_optimizer(run.config.optim)
     model, tokenizer = read_model(run)
-    requested_precision = config.model.precision
-    if model is not None and not list(pass_refusals(config, model)):
-        run = run.with_precision(precision_of(config, model).precision)
-        config = run.config
-    facts = run_facts(run)
+    requested_precision = run.config.model.precision
+    if model is not None and not list(pass_refusals(run.config, model)):
+        run = run.with_precision(precision_of(run.config, model).precision)
+    config, task, method, facts = run.config, run.task, run.method, run_facts(run)
     if tokenizer is not None:
         call_syntax(tokenizer, config.sampling.tool_calls)
-    requested = _first_examples(task)
-    looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, config)]
-    prompts = prompts_of(looked_at, method, task, facts)
-    lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
-    longest = max(lengths, default=0)
-    answer, notes = max_new_tokens, [*_notes(run, model), *_engine_notes(engine)]
-    notes += precision_notes(config, model, requested_precision) if model is not None else ()
-    notes += async_explanations(config, method, environment=facts.environment)
-    notes += judge_notes(config, environment=facts.environment)
-    if facts.environment:
-        encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
-        acting = config.environment
-        workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
-        stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
-        with closing(stage):
-            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, config.sampling.history, stage)
-        longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
-        notes += found.notes
-        notes += _cut_off_episodes(model, longest, answer, task.max_turns)
-    elif tokenizer is not None:
-        told = check_template(PromptEncoder(tokenizer), prompts, task=task)
-        complaints, notes = [*complaints, *told.refusals], [*notes, *told.notes]
-    more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
-    batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
-    second = sum(isinstance(part, SecondModel) for part in method.pretrain)
-    extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
-    anew = model is not None and computed_anew(config, model, batch)
-    costs = (
-        memory(model, batch, reference=run.needs_reference, anew=anew, **extra)
-        if model is not None
-        else memory_of_kind(run)
-    )
-    which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
-    no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
-    device = resolve_device(config.model.device)
-    too_much = too_large(costs, free_bytes(device), str(device))
-    if not config.run.memory_check:
-        notes, too_much = [*notes, *(f"{said}. It is tried: run.memory_check is false" for said in too_much)], []
+    requested = first_examples(task)
+    lengths = lengths_of(run, facts, requested, model, tokenizer)
+    needed = needed_by(run, facts, lengths, model)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -219,10 +160,10 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method=method,
         base=run.resolved.base,
         model=model,
-        batch=batch,
+        batch=needed.batch,
         extra_samples=tuple(_extra_sampling(method, facts)),
-        costs=costs,
-        pass_choices=pass_choices(config, model, batch),
+        costs=needed.costs,
+        pass_choices=pass_choices(config, model, needed.batch),
         stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
@@ -234,13 +175,20 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),
             *judge_refusals(config, method),
-            *complaints,
-            *no_room,
-            *(f"{said}. run.memory_check: false tries it all the same" for said in too_much),
+            *server_refusals(run, lengths.longest + lengths.behind),
+            *lengths.refusals,
+            *needed.refusals,
             *pass_refusals(config, model),
         ),
-        idle=(*without_effect(config, method, facts), *judge_idle(config)),
-        notes=tuple(notes),
+        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run)),
+        notes=(
+            *(*_notes(run, model), *_engine_notes(engine)),
+            *(precision_notes(config, model, requested_precision) if model is not None else ()),
+            *async_explanations(config, method, environment=facts.environment),
+            *judge_notes(config, environment=facts.environment),
+            *server_notes(run),
+            *(*lengths.notes, *needed.notes),
+        ),
         actions=task.spaces is not None,
     )
 
@@ -298,28 +246,6 @@ def objective(method: Method) -> str:
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
 
 
-def _first_examples(task: Task) -> list[Example]:
-    size = task.size("train")
-    return [task.example("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
-
-
-def _longest_prompts(task: Task, config: Config) -> list[Example]:
-    """Return the longest of the prompts that a run may sample, by characters, where they can be counted.
-
-    One that leaves no room would otherwise end the run when its turn comes.
-    """
-    evaluation = max(config.eval.prompts, config.eval.final_prompts)
-    most: dict[Split, int | None] = {"train": config.data.prompts, "eval": evaluation}
-    found: list[Example] = []
-    for split, limit in most.items():
-        size = task.size(split)
-        if size is not None:
-            counted = range(min(size, SURVEYED, size if limit is None else limit))
-            requested = (task.example(split, i) for i in counted)
-            found += heapq.nlargest(LONGEST, requested, key=lambda example: len(example_text(example)))
-    return found
-
-
 def _repeats(config: Config, task: Task) -> Iterator[str]:
     """Say where a step samples some prompts more than once."""
     prompts = config.batch.prompts
@@ -357,8 +283,10 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
         )
     if config.model.lora is not None and kind_of_model(config.model) == "tiny":
         yield (
-            "model.lora on tiny trains adapters of weights that stay as they were initialised: in docs/findings.md no "
-            "learning rate from 1e-4 to 0.03 taught such a model. Leave model.lora out, or name a trained model"
+            "model.lora on tiny trains adapters of weights that stay as they were initialised: the output layer among "
+            "them, whose weights are so small that no token can ever be likely (docs/findings.md: nothing is learned "
+            "at any rank or rate). Warm up every weight first (steps: 0, without model.lora), then put adapters on "
+            "that run's folder `model`: there they learn at optim.lr 1e-3"
         )
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
@@ -390,16 +318,6 @@ def _engine_notes(engine: ChosenEngine) -> Iterator[str]:
     else:
         old = "where it does not say that its log-probs are exact, old log-probs are computed by the trainer"
     yield f"completions are sampled by the engine {engine.name}; {old}"
-
-
-def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:
-    """Say that long episodes are cut off where the model has no room for all their turns."""
-    if model is None or model.positions is None or prompt + completion <= model.positions:
-        return []
-    return [
-        f"{turns} turns can take {prompt + completion} positions and the model has {model.positions}: episodes that "
-        "reach them end there, as cut off"
-    ]
 
 
 def _plural(word: str, count: int) -> str:

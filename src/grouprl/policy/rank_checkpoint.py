@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from grouprl.policy.piece_optimizer import OPTIMIZER, PieceOptimizer, StateKey
 from grouprl.policy.rank_work import POLICY
 from grouprl.policy.ranks import Station
-from grouprl.policy.sharded_optimizer import OPTIMIZER, PieceOptimizer, StateKey
 from grouprl.policy.trainable import check_state
 from grouprl.storage.shards import MEMORY, WEIGHTS, names_and_shapes, read_parts, write_parts
 

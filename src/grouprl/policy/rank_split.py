@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 
@@ -35,12 +36,12 @@ def split_over_ranks(
 
 
 def _pieces(rows: list[int], shared: Sequence[int], own: Sequence[int], fair: float) -> list[list[int]]:
-    """Cut the rows of one prompt where they would be more than a fair share."""
-    pieces, used = [[rows[0]]], shared[rows[0]] + own[rows[0]]
-    for row in rows[1:]:
-        if used + own[row] > fair:
-            pieces.append([])
-            used = shared[row]
-        pieces[-1].append(row)
-        used += own[row]
-    return pieces
+    """Cut the rows of one prompt into as many pieces as they are fair shares, of about as many tokens each."""
+    total = sum(own[row] for row in rows)
+    count = max(1, math.ceil((shared[rows[0]] + total) / fair - 1e-9)) if fair else 1
+    pieces: dict[int, list[int]] = {}
+    before = 0
+    for row in rows:
+        pieces.setdefault(before * count // max(1, total), []).append(row)
+        before += own[row]
+    return list(pieces.values())

@@ -135,7 +135,7 @@ def clip(station: Station, limit: float) -> float:
     """Scale the gradient to a norm of at most `limit`; return its norm before."""
     parameters = station.kept[POLICY].parameters()
     squares = [local(p.grad).double().square().sum() for p in parameters if p.grad is not None]
-    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
+    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=station.device)
     dist.all_reduce(total, group=_group(station))
     norm = float(total.sqrt())
     scale = min(1.0, limit / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_ has it
@@ -171,7 +171,7 @@ def load(station: Station, state: Mapping[str, Tensor] | None) -> None:
     """Distribute `state`, which rank 0 alone has, over the ranks' parameters."""
     for name, parameter in station.kept[POLICY].named_parameters():
         whole = torch.empty(parameter.shape, dtype=parameter.dtype) if state is None else state[name]
-        local(parameter).copy_(local(distributed(whole.to(parameter), parameter)))
+        local(parameter).copy_(local(distributed(whole.to(parameter.device, parameter.dtype), parameter)))
 
 
 def distributed(whole: Tensor, like: DTensor) -> DTensor:
@@ -182,7 +182,7 @@ def distributed(whole: Tensor, like: DTensor) -> DTensor:
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's piece of a distributed tensor, which shares its memory."""
     assert isinstance(tensor, DTensor)
-    return tensor.detach().to_local()
+    return tensor.to_local().detach()
 
 
 def _pass_of_nothing(policy: RankPolicy, wanted: Wanted) -> None:

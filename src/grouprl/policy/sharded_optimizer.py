@@ -6,73 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import Tensor
 
 from grouprl.core.errors import InputError
 from grouprl.core.spans import spanned
 from grouprl.policy import rank_work as work
 from grouprl.policy.optimizers import BY_ELEMENT
-from grouprl.policy.rank_work import distributed, local
+from grouprl.policy.piece_optimizer import OPTIMIZER, Make, PieceOptimizer, StateKey
+from grouprl.policy.rank_work import distributed
 from grouprl.policy.ranks import Station
 from grouprl.policy.sharded import ShardedPolicy
-
-OPTIMIZER = "optimizer"
-Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-StateKey = tuple[int, str]
-"""Number of a parameter, and the name of something that the optimiser remembers of it."""
-
-
-class PieceOptimizer:
-    """A rank's optimiser over its own pieces of the weights, which it shares memory with."""
-
-    def __init__(self, parameters: list[nn.Parameter], make: Make) -> None:
-        self.wholes = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
-        assert len(self.wholes) == len(parameters)
-        self.pieces = [nn.Parameter(local(parameter)) for parameter in parameters]
-        self.optimizer = make([piece for piece in self.pieces if piece.numel()])
-
-    def step(self, rates: list[float]) -> None:
-        """Take a step at the learning rate of each group."""
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        for whole, piece in zip(self.wholes, self.pieces, strict=True):
-            assert piece.data_ptr() == local(whole).data_ptr(), "a piece of the weights has moved"
-            piece.grad = None if whole.grad is None else local(whole.grad)
-        self.optimizer.step()
-
-    def zero_grad(self) -> None:
-        """Set all gradients to zero."""
-        for whole in self.wholes:
-            if whole.grad is not None:
-                local(whole.grad).zero_()
-
-    def state(self) -> dict[StateKey, Tensor]:
-        """Return what is remembered: distributed as its parameter where it has a parameter's shape."""
-        found: dict[StateKey, Tensor] = {}
-        for number, (whole, piece) in enumerate(zip(self.wholes, self.pieces, strict=True)):
-            for name, value in self.optimizer.state.get(piece, {}).items():
-                if isinstance(value, Tensor):
-                    found[number, name] = self._wrapped(whole, value) if value.shape == piece.shape else value
-        return found
-
-    def load(self, state: Mapping[StateKey, Tensor]) -> None:
-        """Go on with what `state` returned."""
-        self.optimizer.state.clear()
-        for (number, name), value in state.items():
-            if self.pieces[number].numel():
-                own = local(value) if isinstance(value, DTensor) else value
-                self.optimizer.state[self.pieces[number]][name] = own
-
-    def moved(self, measure: Callable[[torch.optim.Optimizer], Any]) -> Any:
-        """Return what `measure` finds of this rank's pieces."""
-        return measure(self.optimizer)
-
-    @staticmethod
-    def _wrapped(whole: DTensor, value: Tensor) -> DTensor:
-        return DTensor.from_local(
-            value, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
-        )
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -135,7 +78,7 @@ def _zero(station: Station, share: None) -> None:
 
 
 def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Any]) -> Any:
-    return station.kept[OPTIMIZER].moved(measure)
+    return station.kept[OPTIMIZER].measured(measure)
 
 
 def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[StateKey, Tensor] | None]) -> None:

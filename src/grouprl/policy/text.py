@@ -15,14 +15,14 @@ Message = Mapping[str, Any]
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Encode plain text without special tokens.
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Encode plain text without special tokens; a text beyond the model's positions is for the caller to refuse.
 
     Raises:
         InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
     """
     try:
-        return list(tokenizer(text, add_special_tokens=False).input_ids)
+        return list(tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
     except Exception as error:
         unknown = sorted(set(text) - set(tokenizer.get_vocab()))
         if tokenizer.unk_token_id is not None or not unknown:
@@ -39,7 +39,7 @@ def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list
     if not texts:
         return []
     try:
-        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids]
     except Exception:
         return [encode(tokenizer, text) for text in texts]  # names the text that cannot be encoded
 

@@ -13,6 +13,10 @@ FAILED: tuple[Status, ...] = ("error", "bad_value", "timeout")
 By = Literal["reward", "environment", "demonstration"]
 """Who is to blame that a completion has no score, or that there is no demonstration."""
 
+LARGEST = 1e15
+"""The size of a reward at most: squares of what is larger, and sums of them, are soon beyond the numbers of float32."""
+RULE = f"not a finite number between -{LARGEST:g} and {LARGEST:g}"
+
 
 @dataclass(frozen=True)
 class Problem:

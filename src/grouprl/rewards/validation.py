@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.records.scores import By, Status
+from grouprl.records.scores import LARGEST, RULE, By, Status
 from grouprl.rewards.contract import (
     Columns,
     Failure,
@@ -195,7 +195,7 @@ def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_
 
 
 def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    if type(value) is float and math.isfinite(value) and not weights:  # by far the commonest
+    if type(value) is float and abs(value) <= LARGEST and not weights:  # by far the commonest
         return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
     if isinstance(value, Failure):
         return Verdict(value.status, what=value.what, trace=value.trace, by=value.by, lost=value.lost)
@@ -240,13 +240,13 @@ def _is_graded(total: float, correct_at: float) -> bool:
 
 
 def _summed(total: float, components: dict[str, float], correct: bool, graded: bool) -> Verdict:
-    if not math.isfinite(total):
-        return Verdict("bad_value", what=f"the sum of the reward's components is {total}, not a finite number")
+    if not abs(total) <= LARGEST:
+        return Verdict("bad_value", what=f"the sum of the reward's components is {total}, {RULE}")
     return Verdict("ok", total, components, correct, graded=graded)
 
 
 def _number(value: object) -> float | None:
-    """Return the finite float in a Python, numpy or torch scalar; None if there is none."""
+    """Return the float in a Python, numpy or torch scalar; None if there is none, or one that cannot be a reward."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     if not isinstance(value, numbers.Real):
@@ -255,13 +255,13 @@ def _number(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST else None
 
 
 def _complaint(key: object, value: object, in_dict: bool) -> str:
     where = f"the reward's component {key!r} is" if in_dict else "the reward returned"
     shown = repr(value)[:60]
-    return f"{where} {shown} ({type(value).__name__}), not a finite number"
+    return f"{where} {shown} ({type(value).__name__}), {RULE}"
 
 
 def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:

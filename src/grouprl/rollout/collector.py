@@ -43,6 +43,7 @@ from grouprl.rollout.episode_rows import (
     with_function,
 )
 from grouprl.rollout.episodes import Episodes, Start, TurnSettings, play
+from grouprl.rollout.group_scores import with_group_scores
 from grouprl.rollout.sampler import as_rollout
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import stored
@@ -209,6 +210,8 @@ class Collector:
 
     def played(self, rows: Rows, episodes: Episodes, foreign_b: np.ndarray, *, count_failures: bool) -> ScoredSamples:
         """Score played episodes; rows without a token of the policy's own cannot be trained on."""
+        groups = [request.ordinal for request, _ in rows]
+        episodes = with_group_scores(self.task, episodes, self.starts(rows), groups)
         which = [rows[e] for e in episodes.episode_b.tolist()]
         names = [sample_id(request.example.id, n, c) for (request, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):

@@ -11,13 +11,17 @@ from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.leading import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.protocols import Engine
+from grouprl.protocols import Engine, Sampler
 from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.sampler import LocalSampler
 
 LOCAL = "local"
 """The name of the engine of this process."""
+VLLM = "vllm"
+"""The name of the engine of vLLM's servers."""
+IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine"}
+"""Engines of this package that are imported when a run names them."""
 ENGINES: dict[str, Callable[..., Engine[object, object]]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
@@ -93,6 +97,11 @@ class ChosenEngine:
         made: Engine[Any, Any] = found
         return made
 
+    def attach(self, policy: Any, attachment: Any) -> Sampler[Any, Any]:
+        """Return a sampler of `policy` that uses what the engine of another process runs; that one said how."""
+        found: Sampler[Any, Any] = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
+        return found
+
 
 def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
     """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
@@ -100,19 +109,37 @@ def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
     Raises:
         InputError: there is no such engine, it cannot be called with a policy, or it has no such setting.
     """
-    if name not in ENGINES and ":" not in name:
+    known = sorted({*ENGINES, *IN_FILES})
+    if name not in known and ":" not in name:
         raise InputError(
             f"sampling.engine = {name!r}",
-            f"engines are {', '.join(sorted(ENGINES))}, or yours as pkg.module:Class or file.py:Class",
-            suggest(name, ENGINES),
+            f"engines are {', '.join(known)}, or yours as pkg.module:Class or file.py:Class",
+            suggest(name, known),
         )
-    make = ENGINES[name] if name in ENGINES else import_object(name, "engine")
+    make = ENGINES[name] if name in ENGINES else import_object(IN_FILES.get(name, name), "engine")
     if not callable(make):
         raise InputError(
             f"the engine '{name}' is {type(make).__name__}", "it is called with the policy: see docs/extend"
         )
     _check_settings(name, make, settings)
     return ChosenEngine(name, make, settings)
+
+
+def close_engine(sampler: object) -> None:
+    """End what an engine runs, where it runs anything: it then has a method `close`, which may be called twice."""
+    if callable(close := getattr(sampler, "close", None)):
+        close()
+
+
+def engine_metrics(sampler: object) -> dict[str, float]:
+    """Return what an engine measured at its last exchange of weights; empty for one that measures nothing."""
+    return dict(measured()) if callable(measured := getattr(sampler, "metrics", None)) else {}
+
+
+def tell_engine(sampler: object, say: Callable[[str], None]) -> None:
+    """Let an engine that has something to say (`say`) show its sentences to the user."""
+    if hasattr(sampler, "say"):
+        sampler.say = say
 
 
 def _check_settings(name: str, make: Callable[..., object], settings: Mapping[str, object]) -> None:

@@ -13,6 +13,7 @@ from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Example, Message
+from grouprl.records.scores import LARGEST, RULE
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 
@@ -83,11 +84,11 @@ class Context:
         logp: list[float],
         entropy: list[float],
         own: bool,
-        version: int = NO_VERSION,
+        versions: Sequence[int],
     ) -> None:
-        """Append the tokens of a turn; `own` says whether they are trained on, `version` which weights sampled them."""
+        """Append the tokens of a turn; `own`: whether they are trained on, `versions`: which weights sampled each."""
         self._append(ids, own, len(self.turns), logp, entropy)
-        self.version += [version if own else NO_VERSION] * len(ids)
+        self.version += versions if own else [NO_VERSION] * len(ids)
         self.turns.append(turn)
         self.talk.append((Message(role="assistant", content=turn.action),))
 
@@ -192,13 +193,18 @@ class Episode:
         self._actor = context
 
     def act(
-        self, ids: list[int], logp: list[float], entropy: list[float], action: str, version: int = NO_VERSION
+        self,
+        ids: list[int],
+        logp: list[float],
+        entropy: list[float],
+        action: str,
+        versions: Sequence[int] | None = None,
     ) -> None:
-        """Record the tokens of a turn, which weights of this version sampled."""
+        """Record the tokens of a turn, with the version of the weights that sampled each; None: not known."""
         context, own = self.acting, self.led is None or self.start.train_prefix
         turn = Turn(len(self.turns), self.shown.state, action)
         turn.reward += self._waiting.pop(context.agent, 0.0)
-        context.append_action(turn, ids, logp, entropy, own, version)
+        context.append_action(turn, ids, logp, entropy, own, versions or [NO_VERSION] * len(ids))
         self.turns.append(turn)
         self._latest[context.agent] = turn
 
@@ -325,8 +331,8 @@ class Episode:
             return None
         rewards = [(self.acting.agent, step.reward), *step.rewards.items()]
         for agent, reward in rewards:
-            if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-                self.fail(f"step() returned the reward {reward!r}, not a finite number")
+            if not isinstance(reward, numbers.Real) or not abs(reward) <= LARGEST:
+                self.fail(f"step() returned the reward {reward!r}, {RULE}")
                 return None
             if agent not in self.agents:
                 self._fail_unknown(agent)

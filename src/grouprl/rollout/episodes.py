@@ -76,6 +76,11 @@ class Episodes:
         return len(self.ended)
 
     @property
+    def first_rows(self) -> list[int]:
+        """The row with which each episode began."""
+        return np.unique(self.episode_b, return_index=True)[1].tolist()
+
+    @property
     def failures(self) -> list[Failure]:
         """What went wrong in the episodes that ended as errors."""
         return [outcome for outcome in self.outcomes if isinstance(outcome, Failure)]

@@ -86,6 +86,7 @@ class RunFolder:
         self.code = path / "code.json"
         self.rollouts = path / "rollouts"
         self.checkpoints = path / "checkpoints"
+        self.verdicts = path / "verdicts"
         self.reference = path / "reference.safetensors"
         self.before = path / "before.json"
         self.samples = path / "samples.json"
@@ -188,7 +189,7 @@ class RunFolder:
         with in_words(self.path):
             if self.metrics.exists():
                 os.truncate(self.metrics, metrics_size)
-            for folder in (self.path, self.rollouts):
+            for folder in (self.path, self.rollouts, self.verdicts):
                 settle(folder)
             for path in self.rollouts.glob("step-*.parquet"):
                 if int(path.stem.removeprefix("step-")) > step:
@@ -226,6 +227,14 @@ def digest(path: Path, size: int | None = None) -> str:
             found.update(block)
             left -= len(block)
     return found.hexdigest()
+
+
+def cannot_be_made(path: Path) -> str:
+    """Return why a run folder cannot be made there, "" where it can, without making it."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written to {there}"
 
 
 def runs_meant(path: Path) -> str:

@@ -2,7 +2,9 @@
 
 from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
+from grouprl.tasks.alfworld import AlfWorld
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.browser import BrowserTask
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
@@ -45,17 +47,23 @@ from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Task
+from grouprl.tasks.task_folders import TaskFolders
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.terminal import TerminalTask
 from grouprl.tasks.textarena import TextArena
+from grouprl.tasks.textworld import TextWorld
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tool_choice import Choose
 from grouprl.tasks.tools import PythonToolTask, ToolTask
+from grouprl.tasks.verifiers import Verifiers
+from grouprl.tasks.webshop import WebShop
 from grouprl.tasks.wordle import WordleTask
 
 __all__ = [
     "Addition",
     "AdventureTask",
+    "AlfWorld",
+    "BrowserTask",
     "CalculatorTask",
     "Chain",
     "Chart",
@@ -116,12 +124,16 @@ __all__ = [
     "Table",
     "Task",
     "TaskDescription",
+    "TaskFolders",
     "TeamTask",
     "TerminalTask",
     "TextArena",
+    "TextWorld",
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "Verifiers",
+    "WebShop",
     "WordleTask",
     "describe_tasks",
     "load_task",

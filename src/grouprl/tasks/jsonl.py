@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from grouprl.core.json_types import JsonObject
 from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
+
+LONGEST_LINE = 64 * 2**20
+"""Bytes of a line; a prompt has a 64th of that at most."""
 
 
 @register_task("jsonl", argument="path")
@@ -45,29 +49,54 @@ def _read_lines(path: str) -> Table:
         InputError: if there is no such file, or naming the line that is not a JSON object in UTF-8, or one that would
             be read otherwise than it is written (a key twice, NaN, numbers beyond any float, halves of characters).
     """
-    try:
-        raw = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"The file {shortened(path)} cannot be read: {reason}", remedy=f"Looked in {Path.cwd()}."
-        ) from error
     rows, numbers = [], []
-    for number, line in enumerate(raw.splitlines(), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         try:
             row = _parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
             raise InputError(
-                f"Line {number} of {path} is not JSON: {reason}", "each line is one JSON object"
+                f"Line {number} of {path} is not JSON: {_reason(error)}", "each line is one JSON object"
             ) from error
         if not isinstance(row, dict):
             raise InputError(f"Line {number} of {path} is a JSON {type(row).__name__}", "each line is one JSON object")
         rows.append(row)
         numbers.append(number)
     return Table(path, rows, numbers, "line")
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file, one at a time, so that a file takes no more memory than its rows."""
+    try:
+        with Path(path).open("rb") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    raise InputError(
+                        f"A line of {path} is longer than {LONGEST_LINE // 2**20} MiB",
+                        "each line is one JSON object, that of a prompt and its columns",
+                        "A file that is one JSON list has to be written with a line for each of its objects",
+                    )
+                yield from line.splitlines()
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"The file {shortened(path)} cannot be read: {reason}", remedy=f"Looked in {Path.cwd()}."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong with a line, in words."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeEncodeError):
+        half = error.object[error.start]
+        return f"it holds half a character ({half!a}), which no text in UTF-8 can"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg[:1].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
+    return str(error)
 
 
 def _parse(text: str) -> Any:

@@ -39,6 +39,8 @@ class TaskDescription:
 
 
 _REGISTRY: dict[str, _Entry] = {}
+LIBRARIES = ("verifiers:", "textworld:")
+"""Libraries of environments whose names may stand behind "env:", too."""
 
 
 def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskClass], TaskClass]:
@@ -90,6 +92,8 @@ def load_task(spec: str | Mapping[str, object], seed: int = 0) -> Task:
         MissingExtra: if the task needs a package that is not installed.
     """
     name, options = _name_and_options(spec)
+    if name.removeprefix("env:").startswith(LIBRARIES):
+        name = name.removeprefix("env:")
     head, colon, text = name.partition(":")
     entry = _REGISTRY.get(head)
     if entry is None:

@@ -86,7 +86,7 @@ class RowTask(OptionTask):
         train, held_out = self.read()
         content = hashlib.sha256()
         prompts = self._check(train, content)
-        held_out_prompts = self._check(held_out, content) if held_out else _lowest(prompts, self.eval_fraction)
+        held_out_prompts = self._check(held_out, content) if held_out else lowest(prompts, self.eval_fraction)
         self._content = content.hexdigest()[:16]
         self._tables = {"train": train, "eval": held_out or train}
         training = _positions(prompts, set(held_out_prompts), inside=False)
@@ -270,7 +270,7 @@ def _check_columns(reward: Reward, row: Mapping[str, object], label: str) -> Non
                 raise missing_column(name, row, function, label)
 
 
-def _lowest(prompts: Sequence[str], fraction: float) -> list[str]:
+def lowest(prompts: Sequence[str], fraction: float) -> list[str]:
     """Return those different prompts whose content hash is lowest: a share of them, at least one if that is not 0."""
     different = sorted(set(prompts), key=content_number)
     return different[: max(round(fraction * len(different)), 1 if fraction > 0 else 0)]

@@ -3,80 +3,37 @@
 from __future__ import annotations
 
 import random
-import string
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
 
-from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.core.errors import suggest
-from grouprl.envs.terminal import PROMPT, SYSTEM, Shell
-from grouprl.records.examples import Columns, Example
+from grouprl.envs.terminal import PROMPT, Shell, solved_task
+from grouprl.records.examples import Example, Message
 from grouprl.rewards import KnownExample
-from grouprl.runtimes import SandboxRuntime
-from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask
-from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
+from grouprl.tasks.shell_options import ShellOptions
 from grouprl.tasks.terminal_kinds import KINDS
 from grouprl.tools.shell import ShellTools
 
 EASY = ("count", "match", "select", "permission", "column", "replace")
 
 
-class ShellTask(EnvironmentTask):
+class ShellTask(ShellOptions, EnvironmentTask):
     """A generated task whose prompts are jobs for a shell.
 
     A subclass writes `generate`, with the columns of `grouprl.envs.Shell`: `files`, `tests`, `solution`, `slips`.
     """
 
-    turns: int = Field(3, ge=1, description="most turns; 'done' is one, too")
-    tokens: int = Field(72, ge=1, description="token budget of a command, its end included")
-    shown: int = Field(600, ge=40, description="characters of what a command printed that are shown")
-    actions: Literal["commands", "tools"] = Field(
-        "commands", description="a command a turn, or calls of the tools shell, write_file and read_file"
-    )
-    form: str = Field("auto", description="how calls of tools are written; see the task 'tools'")
-    system: str = Field(SYSTEM, description="what a policy with a chat template is told first")
-    noise: float = Field(0.3, ge=0, le=1, description=POOR)
-    sandbox: SandboxSettings = Field(
-        SandboxSettings(seconds=5), description="limits of a command, and the lowest level that will do"
-    )
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
-    def alphabet(self) -> str:
-        """What can be typed, and the newline."""
-        return "".join(char for char in string.printable if char not in "\r\x0b\x0c")
-
-    @property
-    def needs_clock(self) -> bool:
-        """Whether commands may take long: then episodes wait in workers, side by side."""
-        return False
-
     def environment(self) -> Shell | ShellTools:
         """Return a fresh episode."""
-        settings: dict[str, Any] = {"seconds": self.sandbox.seconds, "shown": self.shown, "noise": self.noise}
-        if self.actions == "tools":
-            return ShellTools(self._runtime, self.turns, form=self.form, **settings)
-        return Shell(self._runtime, self.turns, system=self.system, **settings)
+        return self.episode()
 
     def solve(self, example: Example) -> str:
         """Return the commands, or the calls, one per line, and 'done'."""
-        commands = example.columns["solution"]
-        if self.actions == "tools":
-            form = JSON if self.form == AUTO else form_named(self.form)
-            commands = [form.write("shell", {"command": command}) for command in commands]
-        return "\n".join([*commands, "done"][: self.turns])
+        return "\n".join([*self.written(example.columns["solution"]), "done"][: self.turns])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return the solutions of a few prompts, and having done nothing."""
@@ -90,9 +47,6 @@ class ShellTask(EnvironmentTask):
                 KnownExample("", each.columns, False),
             )
         )
-
-    def _runtime(self) -> SandboxRuntime:
-        return SandboxRuntime(self.sandbox)
 
 
 @register_task("terminal")
@@ -118,6 +72,15 @@ class TerminalTask(ShellTask):
 
     kinds: tuple[str, ...] = Field(EASY, min_length=1, description=f"kinds of jobs: {', '.join(KINDS)}")
     lines: int = Field(5, ge=2, le=200, description="about how many lines a file has")
+    solved: int = Field(
+        0, ge=0, le=16, description="solved jobs that a policy with a chat template is shown first; not with tools"
+    )
+
+    @model_validator(mode="after")
+    def _solved_with_commands(self) -> Self:
+        if self.solved and self.actions == "tools":
+            raise ValueError(f"solved is {self.solved} and actions is tools. Solved jobs are shown as commands")
+        return self
 
     @field_validator("kinds")
     @classmethod
@@ -127,7 +90,15 @@ class TerminalTask(ShellTask):
                 raise ValueError(f"there is no kind '{kind}'. {suggest(kind, KINDS)}")
         return kinds
 
-    def generate(self, rng: random.Random) -> tuple[str, Columns]:
+    def shown_first(self) -> tuple[Message, ...]:
+        """Return solved jobs, of a stream of their own, the kinds in turn."""
+        jobs = [
+            KINDS[self.kinds[number % len(self.kinds)]](random.Random(f"solved {number}"), self.lines)
+            for number in range(self.solved)
+        ]
+        return tuple(message for job in jobs for message in solved_task(job.words, job.columns()["solution"]))
+
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a job of one of the kinds."""
         job = KINDS[rng.choice(self.kinds)](rng, self.lines)
         return f"{job.words}{PROMPT}", job.columns()

@@ -24,8 +24,11 @@ def with_scores(
         rows = foreign_b.nonzero()[:, 0]
         logp_bt = policy.logp(inputs.rows(rows.tolist())).logp_bt.cpu()
         return with_foreign(batch, rows, torch.nn.functional.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
-    out = policy.logp(inputs, values=critic)
+    unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
+    out = policy.logp(inputs, values=critic, entropy=True) if unknown else policy.logp(inputs, values=critic)
     batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
+    if out.entropy_bt is not None and batch.entropy_bt is not None:  # the sampler does not know it
+        batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, out.entropy_bt.cpu(), batch.entropy_bt))
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
     return with_foreign(batch, rows, out.logp_bt.cpu()[rows])

@@ -34,12 +34,13 @@ from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, account, account_before
 from grouprl.orchestrator.resolve import resolve
-from grouprl.orchestrator.step import StepRollout, collect_rollout, remember
+from grouprl.orchestrator.step import StepRollout, collect_rollout, entropy_of, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
-from grouprl.protocols import SpreadPolicy
+from grouprl.protocols import SpreadOptimizer
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
+from grouprl.rollout.engines import engine_metrics, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -128,6 +129,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         Display(session.config.steps, console=console, actions=session.task.spaces is not None) as display,
         Interrupt(display.message) as stop,
     ):
+        tell_engine(session.sampler, display.message)
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
         clock = TrainingClock(session.elapsed)
@@ -250,11 +252,16 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
             _store(session, rollout.sampled, rollout.wanted, prepared)
         session.publish()
         metrics |= session.context.sample_source.advance(rollout)
+        for name, value in engine_metrics(session.sampler).items():
+            before = metrics.get(name, 0.0)
+            metrics[name] = max(before, value) if name == "canary_gap" else before + value
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
     metrics |= _account(session, range(first, session.source.sampled), rollout, prepared)
     if rollout is not None:
         metrics |= sample_metrics(rollout.sampled)
+        if "entropy" not in metrics and (known := entropy_of(prepared)) is not None:
+            metrics["entropy"] = known
         if session.method.refill is not None:
             metrics["refill_rounds"] = float(rollout.rounds)
     _log(
@@ -332,7 +339,7 @@ def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
     assert session.optimizer is not None
     if not metrics["grad_norm"] > 0:
         return {}
-    if isinstance(session.policy, SpreadPolicy):
+    if isinstance(session.optimizer, SpreadOptimizer):
         pieces = [each for each in session.optimizer.measured(update_squares) if each is not None]
         ratio = ratio_of_squares(pieces) if pieces else None
     else:

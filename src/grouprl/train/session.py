@@ -19,7 +19,7 @@ from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
 from grouprl.config.paths import folder_name
-from grouprl.config.rates import reach_of_rollout
+from grouprl.config.rates import fastest_of, reach_of_rollout
 from grouprl.config.run import Config, load_config, with_absolute_paths
 from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
@@ -36,6 +36,7 @@ from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Engine, Policy, Scorer, SpreadPolicy
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
+from grouprl.rollout.engines import close_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import PARTS, Checkpoint, newest, prune, save_checkpoint, whole_parameters
@@ -162,6 +163,7 @@ class Session:
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
         self.context.sample_source.close()
+        close_engine(self.sampler)
         close_reward(self.reward)
         self.collector.close()
 
@@ -194,7 +196,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     policy = build_policy(resolved)
     resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
     config = resolved.config
-    reward, notes = open_reward(config.reward, task, resolved.reward)
+    reward, notes = open_reward(config.reward, task, resolved.reward, RunFolder(folder).verdicts)
     run = RunFolder.create(folder)
     lock, ours = FolderLock(run), False
     try:
@@ -290,7 +292,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         )
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
-    reward, notes = open_reward(config.reward, task, resolved.reward)
+    reward, notes = open_reward(config.reward, task, resolved.reward, run.verdicts)
     notes += said(before, config)
     try:
         session = assemble(resolved, run, build_policy(resolved), reward, engine)
@@ -427,10 +429,12 @@ def assemble(
 
 def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
     other = policy_kind(config.model.name) is not None
-    facts = replace(health_facts(config, method, max_tokens, exact), actions=other)
+    facts = health_facts(config, method, max_tokens, exact)
+    facts = replace(facts, actions=other, adapters=config.model.lora is not None)
     if method.update is not None or other or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of this rate go, or a part sets them itself
-    return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
+    reach = reach_of_rollout(policy, config, facts.updates_per_rollout)
+    return replace(facts, reach=reach, fast=fastest_of(policy))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:

@@ -11,7 +11,7 @@ from pathlib import Path
 from grouprl.core.errors import InputError
 from grouprl.storage.run_folder import write_text
 from grouprl.view.runfiles import RunData, read_run
-from grouprl.view.sections import SECTIONS, missing
+from grouprl.view.sections import SECTIONS, missing, without_folders
 
 
 def write_report(run_folder: Path) -> Path:
@@ -58,7 +58,7 @@ def _policy(script: str) -> str:
 
 
 def _title(run: RunData) -> str:
-    what = [str(run.summary[key]) for key in ("task", "method") if run.summary.get(key)]
+    what = [without_folders(str(run.summary[key])) for key in ("task", "method") if run.summary.get(key)]
     return " · ".join(["grouprl", *(what or [run.folder.resolve().name])])
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
@@ -38,7 +38,7 @@ def headline(run: RunData) -> str:
     found = verdict(before, after)
     cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after)]
     facts = [
-        f"{key} <b>{escape(str(run.summary[key]))}</b>"
+        f'{key} <b title="{escape(str(run.summary[key]))}">{escape(without_folders(str(run.summary[key])))}</b>'
         for key in ("task", "method", "model", "seed")
         if key in run.summary
     ]
@@ -59,7 +59,12 @@ def headline(run: RunData) -> str:
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
 
 
-def evaluations(run: RunData) -> tuple[JsonMapping, JsonMapping]:
+def without_folders(name: str) -> str:
+    """Return a name as it is read best: a path in it keeps its last part ("env:nim.py:Nim", "my-model")."""
+    return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
+
+
+def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the records before and after: of the summary, else the first and last evaluation."""
     records = run.of_phase("eval")
     before, after = run.summary.get("before"), run.summary.get("after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,11 @@ class Trajectory:
         """The largest |advantage| of a trained token."""
         found = (abs(p.advantage) for turn in self.turns for p in turn.said if p.trained and p.advantage is not None)
         return max(found, default=0.0)
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data; turns count from 1."""
+        turns = [asdict(turn) | {"number": turn.shown_number, "advantage": turn.advantage} for turn in self.turns]
+        return {"step": self.step, "prompt": self.prompt, "sample": self.sample, "ended": self.ended, "turns": turns}
 
 
 def find(folder: Path, step: int | None = None, prompt: str | None = None, sample: int | None = None) -> Trajectory:

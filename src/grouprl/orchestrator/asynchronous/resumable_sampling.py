@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.asynchronous.canary import CanaryReport, canary_tokens, forced_logp
+from grouprl.orchestrator.asynchronous.canary import CanaryReport, forced_logp
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples, SamplingSession
+from grouprl.rollout.canary import canary_tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ class _Open:
         """What remains to be sampled."""
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
-        return replace(self.request, prompt=prompt, budget=budget, sampled=self.request.sampled + count)
+        grammar = self.request.grammar
+        grammar = None if grammar is None else replace(grammar, behind=grammar.behind + count)
+        sampled = self.request.sampled + count
+        return replace(self.request, prompt=prompt, budget=budget, sampled=sampled, grammar=grammar)
 
 
 class InFlight(LocalSampler):

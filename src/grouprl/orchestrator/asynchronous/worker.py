@@ -62,13 +62,17 @@ class WorkerSampler:
         run = resolve(config)
         self.greedy_baseline = run.method.greedy_baseline
         policy = build_policy(run)
-        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
+        untested = config.reward.model_copy(update={"self_test": False})
+        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"])
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
         local = run.engine.name == LOCAL
+        servers = hello["servers"]
         sampler: Sampler[Any, int] = (
             InFlight(self.follower, partial=config.run.partial)
             if local
             else Following(self.follower, run.engine(policy))
+            if servers is None
+            else run.engine.attach(policy, servers)
         )
         self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
         self._partial = config.run.partial

@@ -209,3 +209,18 @@ def test_tools_are_judged_at_the_last_turn_too():
     step = env.step(called("write_file", path="answer.txt", content="42"))
     assert (step.reward, step.truncated, step.terminated) == (1, True, False)
     env.close()
+
+
+def test_solved_jobs_are_shown_first_and_are_right():
+    task = load_task({"name": "terminal", "kinds": ["count", "select"], "solved": 3})
+    env = task.environment()
+    messages = env.reset(task.example("train", 0), 0).messages
+    env.close()
+    assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 6, "user"]
+    assert [message["content"].split()[2] for message in messages[1:-1:4]] == ["number", "lines", "number"]
+    assert {message["content"] for message in messages[4:-1:4]} == {"done"}
+    assert messages == task.environment().reset(task.example("train", 0), 0).messages
+    plain = load_task({"name": "terminal", "kinds": ["count", "select"]})
+    assert plain.example("train", 0).prompt == task.example("train", 0).prompt
+    with pytest.raises(InputError, match="Solved jobs are shown as commands"):
+        load_task({"name": "terminal", "solved": 1, "actions": "tools"})

@@ -1,0 +1,14 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+RunOrModel = Annotated[
+    str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
+]
+CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")]
+ModelDevice = Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]

@@ -1,0 +1,54 @@
+"""The conversations of a program with the policy: which request continues which row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grouprl.chat.reply import Choice, said
+from grouprl.chat.request import ChatRequest, continues
+from grouprl.envs.environment import Observation
+
+
+@dataclass
+class _Context:
+    """The conversation of an agent, and the tools announced to it."""
+
+    said: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Conversations:
+    """Turns a program's requests into observations.
+
+    A request whose messages begin with all that was said before, the last answer included, continues the row of its
+    agent, token for token; any other begins a row.
+    """
+
+    def __init__(self, agents: Sequence[str] = ("",)) -> None:
+        self._agents = tuple(agents)
+        self._contexts: dict[str, _Context] = {}
+        self._waiting: ChatRequest | None = None
+        self.acting = self._agents[0]
+        """Whose request was observed last."""
+
+    def observe(self, request: ChatRequest) -> Observation:
+        """Return what a request shows to the policy that its row does not hold yet."""
+        self._waiting = request
+        self.acting = request.model if request.model in self._agents else self._agents[0]
+        before = self._contexts.get(self.acting, _Context())
+        variables = request.chat_template_kwargs
+        announced = request.tools == before.tools and variables == before.variables
+        goes_on = bool(before.said) and announced and continues(before.said, request.messages)
+        fresh = self.acting in self._contexts and not goes_on
+        self._contexts[self.acting] = _Context(before.said, request.tools, variables)
+        new = request.messages[len(before.said) if goes_on else 0 :]
+        text, tools = "".join(message["content"] for message in new), () if goes_on else request.tools
+        return Observation(text, agent=self.acting, fresh=fresh, messages=new, tools=tools, variables=variables)
+
+    def answered(self, action: str) -> None:
+        """Note what the policy answered to the request that was observed last."""
+        assert self._waiting is not None
+        self._contexts[self.acting].said = said(self._waiting, Choice(action, "stop"))

@@ -1,0 +1,143 @@
+"""Where samplers and learners stand: every sensible placement of a run on a cluster, the quickest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from grouprl.plan.cluster.hardware import Cluster
+from grouprl.plan.cluster.roofline import (
+    USABLE,
+    Efficiency,
+    SamplingTime,
+    TrainingTime,
+    sampling,
+    syncing,
+    training,
+)
+from grouprl.plan.cluster.workload import Workload
+
+Kind = Literal["colocated", "separate", "asynchronous"]
+WORDS: dict[Kind, str] = {
+    "colocated": "all sample, then all train",
+    "separate": "some sample, the others train, in turn",
+    "asynchronous": "some sample while the others train",
+}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One way to place a run; seconds are of a step."""
+
+    kind: Kind
+    sampling: SamplingTime
+    training: TrainingTime
+    sync: float
+    samplers: int
+    learners: int
+
+    @property
+    def seconds(self) -> float:
+        """Of a step: the slower side where both work at once, else one after the other."""
+        parts = (self.sampling.seconds, self.training.seconds)
+        return self.sync + (max(parts) if self.kind == "asynchronous" else sum(parts))
+
+    @property
+    def staleness(self) -> int:
+        """How many optimiser rounds the weights that sampled are behind those that are trained, at most."""
+        return 0 if self.kind != "asynchronous" else max(1, math.ceil(self.sampling.seconds / self.training.seconds))
+
+    @property
+    def idle(self) -> float:
+        """Share of all accelerators' time that waits for the other side."""
+        total = (self.samplers + self.learners) if self.kind != "colocated" else self.learners
+        if self.kind == "colocated":
+            return self.sync / self.seconds
+        busy = self.samplers * self.sampling.seconds + self.learners * self.training.seconds
+        return 1 - busy / (total * self.seconds)
+
+    @property
+    def waits_for(self) -> str:
+        """The part of a step that is worth a change first."""
+        parts = {
+            f"decoding: {self.sampling.bound}": self.sampling.decode,
+            "prefill": self.sampling.prefill,
+            "training: products": self.training.compute,
+            "scoring": self.training.scoring,
+            "network: gradients and weights of training": self.training.exposed,
+            "sync: new weights for the samplers": self.sync,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+def placements(work: Workload, cluster: Cluster, speed: Efficiency) -> list[Placement]:
+    """Return the quickest placement of every kind and split, the quickest first; [] where the run has no room."""
+    found = [*_colocated(work, cluster, speed), *_separate(work, cluster, speed)]
+    return sorted(found, key=lambda each: (each.seconds, each.kind, each.samplers))
+
+
+def why_no_room(work: Workload, cluster: Cluster) -> str:
+    """Say what a run lacks on a cluster that has no placement for it."""
+    need = 4 * work.parameters + 12 * work.trainable
+    have = cluster.count * cluster.accelerator.memory * USABLE
+    return (
+        f"weights, gradients and moments take {need / 1e9:,.0f} GB, sampling another "
+        f"{work.parameters * work.weight_bytes / 1e9:,.0f} GB and caches; {cluster.name} has {have / 1e9:,.0f} GB to "
+        f"plan with, and a row of {work.prompt_tokens + work.longest:,.0f} tokens has to fit on each rank"
+    )
+
+
+def _colocated(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[Placement]:
+    learned = _best_training(work, cluster, cluster.count, speed)
+    if learned is None:
+        return
+    share = 1 - learned_share(work, cluster, learned)
+    drawn = _best_sampling(work, cluster, cluster.count, speed, share)
+    if drawn is not None:
+        sync = syncing(work, cluster, cluster.count, 0, speed)
+        yield Placement("colocated", drawn, learned, sync, cluster.count, cluster.count)
+
+
+def learned_share(work: Workload, cluster: Cluster, learned: TrainingTime) -> float:
+    """Return the share of a rank's memory that weights and moments keep while it samples."""
+    states = (4 * work.parameters + 12 * work.trainable) / learned.shard
+    return min(1.0, states / (cluster.accelerator.memory * USABLE))
+
+
+def _separate(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[Placement]:
+    for samplers in splits(cluster):
+        learners = cluster.count - samplers
+        learned = _best_training(work, cluster, learners, speed)
+        drawn = _best_sampling(work, cluster, samplers, speed)
+        if learned is None or drawn is None:
+            continue
+        sync = syncing(work, cluster, learners, samplers, speed)
+        yield Placement("separate", drawn, learned, sync, samplers, learners)
+        yield Placement("asynchronous", drawn, learned, sync, samplers, learners)
+
+
+def splits(cluster: Cluster) -> list[int]:
+    """Return how many accelerators may sample: parts of a node where nodes are few, else whole ones."""
+    unit = 1 if cluster.nodes <= 2 else cluster.per_node
+    units = cluster.count // unit
+    stride = max(1, units // 64)
+    return [unit * part for part in range(stride, units, stride)]
+
+
+def _best_sampling(
+    work: Workload, cluster: Cluster, count: int, speed: Efficiency, share: float = 1.0
+) -> SamplingTime | None:
+    found = [sampling(work, cluster, count, ranks, speed, share) for ranks in _powers(min(count, cluster.per_node))]
+    return min((each for each in found if each is not None), key=lambda each: each.seconds, default=None)
+
+
+def _best_training(work: Workload, cluster: Cluster, ranks: int, speed: Efficiency) -> TrainingTime | None:
+    shards = {ranks, *(each for each in _powers(min(ranks, cluster.per_node)) if ranks % each == 0)}
+    found = [training(work, cluster, ranks, shard, speed) for shard in sorted(shards)]
+    return min((each for each in found if each is not None), key=lambda each: each.seconds, default=None)
+
+
+def _powers(most: int) -> list[int]:
+    return [2**power for power in range(int(math.log2(most)) + 1)]

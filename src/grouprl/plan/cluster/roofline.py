@@ -1,0 +1,232 @@
+"""Times by a roofline: what has to be computed, read and sent, at the share of a machine's speed that is reached.
+
+Products take 2 FLOPs per weight and token, the backward pass twice as many, and what is computed anew once more. A
+token of decoding reads all weights and the caches. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from grouprl.plan.cluster.hardware import Cluster
+from grouprl.plan.cluster.workload import Workload
+
+USABLE = 0.9
+"""Share of an accelerator's memory that is planned with."""
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Shares of the data sheet's speeds that are reached, and fixed costs. Assumptions but where a page says otherwise.
+
+    `training` is the model FLOPs utilisation of large runs: 0.38 to 0.43 (Grattafiori et al. 2024, The Llama 3 Herd of
+    Models, table 4).
+    """
+
+    training: float = 0.4
+    scoring: float = 0.5
+    prefill: float = 0.5
+    decoding: float = 0.5
+    """Of products, when many sequences are decoded at once."""
+    bandwidth: float = 0.7
+    link: float = 0.7
+    layer_seconds: float = 1e-5
+    """A layer of a decoded token costs at least this: launches and synchronisation."""
+    hop_seconds: float = 1e-5
+    """An all-reduce of a layer that is spread over accelerators costs at least this."""
+
+
+@dataclass(frozen=True)
+class SamplingTime:
+    """A rollout on `replicas` copies of the model, each over `ranks` accelerators."""
+
+    seconds: float
+    prefill: float
+    decode: float
+    replicas: int
+    ranks: int
+    at_once: int
+    """Sequences that a copy decodes at once, at most."""
+    bound: str
+    """What a decoded token waits for: memory, products, launches or links."""
+
+
+@dataclass(frozen=True)
+class TrainingTime:
+    """The optimiser steps on a rollout, and what is scored before."""
+
+    seconds: float
+    compute: float
+    scoring: float
+    communication: float
+    """All of it; only what exceeds the computation of a pass adds to the time."""
+    exposed: float
+    ranks: int
+    shard: int
+    """Accelerators that share one copy of the weights."""
+    memory: float
+    """Of a rank at its peak."""
+    tokens_per_pass: int
+
+
+def attention_flops(work: Workload, tokens: float, context: float) -> float:
+    """Return FLOPs of attention's own products for `tokens` that look back on `context` tokens on average."""
+    return 4 * work.layers * work.hidden * tokens * context
+
+
+def forward_flops(work: Workload) -> float:
+    """Return FLOPs of a forward pass over all rows; the output layer is computed for completions alone."""
+    own = attention_flops(work, work.tokens, work.row_tokens / 2)
+    return 2 * work.body * work.tokens + 2 * work.head * work.sampled_tokens + own
+
+
+def room_for(work: Workload, cluster: Cluster, ranks: int, share: float = 1.0) -> int:
+    """Return how many sequences a copy over `ranks` accelerators can hold at once, in a share of their memory."""
+    free = ranks * cluster.accelerator.memory * USABLE * share - work.parameters * work.weight_bytes
+    longest = work.prompt_tokens + min(work.longest, 1.5 * work.completion_tokens)
+    return max(0, math.floor(free / (work.cached_bytes * longest)))
+
+
+def token_seconds(
+    work: Workload, cluster: Cluster, ranks: int, rows: float, context: float, speed: Efficiency
+) -> dict[str, float]:
+    """Return what one more token of `rows` sequences costs, by what it waits for; the largest counts, links add."""
+    kind = cluster.accelerator
+    weights = (work.body + work.head) * work.weight_bytes
+    read = weights + rows * context * work.cached_bytes
+    flops = 2 * (work.body + work.head) * rows + attention_flops(work, rows, context)
+    sent = 0.0
+    if ranks > 1:
+        each = 2 * rows * work.hidden * work.weight_bytes / (cluster.speed(ranks) * speed.link)
+        sent = 2 * work.layers * (speed.hop_seconds + each)
+    return {
+        "memory": read / (ranks * kind.bandwidth * speed.bandwidth),
+        "products": flops / (ranks * kind.flops * speed.decoding),
+        "launches": work.layers * speed.layer_seconds,
+        "links": sent,
+    }
+
+
+def sampling(
+    work: Workload, cluster: Cluster, count: int, ranks: int, speed: Efficiency, share: float = 1.0
+) -> SamplingTime | None:
+    """Return the time of a rollout on `count` accelerators, copies over `ranks` each; None where the model has no room.
+
+    Every copy gets its share of the completions, the longest among them; prompts are computed once per group.
+    """
+    replicas = count // ranks
+    at_once = room_for(work, cluster, ranks, share)
+    if not replicas or not at_once:
+        return None
+    rows = math.ceil(work.rows / replicas)
+    groups = math.ceil(work.prompts / replicas)
+    flops = 2 * work.body * groups * work.prompt_tokens
+    flops += attention_flops(work, groups * work.prompt_tokens, work.prompt_tokens / 2)
+    prefill = flops / (ranks * cluster.accelerator.flops * speed.prefill)
+    decode = _decode(work, cluster, ranks, rows, min(at_once, rows), speed)
+    busy = min(at_once, rows)
+    costs = token_seconds(work, cluster, ranks, busy, work.prompt_tokens + work.completion_tokens / 2, speed)
+    return SamplingTime(
+        prefill + decode, prefill, decode, replicas, ranks, at_once, max(costs, key=lambda name: costs[name])
+    )
+
+
+@lru_cache(maxsize=512)
+def _decode(work: Workload, cluster: Cluster, ranks: int, rows: int, slots: int, speed: Efficiency) -> float:
+    """Return the seconds in which a copy decodes its rows, `slots` at once; a free slot is taken by the next row."""
+
+    return decoded(work.lengths(rows).tolist(), slots, lambda active: tick(work, cluster, ranks, active, speed))
+
+
+def tick(work: Workload, cluster: Cluster, ranks: int, active: float, speed: Efficiency) -> float:
+    """Return the seconds of one more token of `active` sequences, half-way through their completions."""
+    costs = token_seconds(work, cluster, ranks, active, work.prompt_tokens + work.completion_tokens / 2, speed)
+    return max(costs["memory"], costs["products"], costs["launches"]) + costs["links"]
+
+
+def decoded(lengths: Sequence[float], slots: int, tick: Callable[[int], float]) -> float:
+    """Return the seconds until sequences of these lengths are decoded, `slots` at once.
+
+    `tick(active)` is the time of a token of so many sequences.
+    """
+    waiting = iter(lengths)
+    ends = [length for _, length in zip(range(slots), waiting, strict=False)]
+    heapq.heapify(ends)
+    now = seconds = 0.0
+    while ends:
+        end = ends[0]
+        seconds += (end - now) * tick(len(ends))
+        now = end
+        while ends and ends[0] <= now:
+            heapq.heappop(ends)
+            if (following := next(waiting, None)) is not None:
+                heapq.heappush(ends, now + following)
+    return seconds
+
+
+def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency) -> TrainingTime | None:
+    """Return the time of the optimiser steps on `ranks` accelerators, weights spread over `shard` of them each.
+
+    Weights and moments are float32, gathered in bfloat16 for each pass, gradients summed in float32 (as FSDP2 with
+    mixed precision does); activations are computed anew. None where they have no room.
+    """
+    kind = cluster.accelerator
+    states = _states(work) / shard
+    working = 2 * 2 * work.body / work.layers + work.head * 2  # two layers gathered at a time, and the output layer
+    per_token = work.layers * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
+    free = kind.memory * USABLE - states - working
+    most = int(free / per_token)
+    if most < work.prompt_tokens + work.longest:
+        return None
+    per_update = work.tokens * work.passes / work.updates / ranks
+    passes = max(1, math.ceil(per_update / most))
+    backward = 4 if work.trainable == work.parameters else 2
+    ratio = (2 + backward + 2 * work.recomputed) / 2
+    compute = ratio * forward_flops(work) * work.passes / (ranks * kind.flops * speed.training)
+    sent = _sent(work, cluster, ranks, shard, speed, passes)
+    exposed = max(0.0, sent - compute / work.updates)
+    scoring = work.scorings * forward_flops(work) / (ranks * kind.flops * speed.scoring)
+    optimiser = 7 * 4 * work.trainable / shard / (kind.bandwidth * speed.bandwidth)
+    return TrainingTime(
+        seconds=compute + scoring + work.updates * (exposed + optimiser),
+        compute=compute,
+        scoring=scoring,
+        communication=work.updates * sent,
+        exposed=work.updates * exposed,
+        ranks=ranks,
+        shard=shard,
+        memory=states + working + min(most, math.ceil(per_update)) * per_token,
+        tokens_per_pass=min(most, math.ceil(per_update)),
+    )
+
+
+def _states(work: Workload) -> float:
+    """Return bytes of float32 weights, gradients and two moments, and of a reference in bfloat16."""
+    return 4 * work.parameters + 12 * work.trainable + (2 * work.parameters if work.reference else 0)
+
+
+def _sent(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency, passes: int) -> float:
+    """Return the seconds of an update's transfers: weights gathered twice a pass, gradients scattered and summed."""
+    if ranks == 1:
+        return 0.0
+    share = (shard - 1) / shard
+    inside = cluster.speed(shard) * speed.link
+    seconds = passes * (2 * 2 * work.parameters + 4 * work.trainable) * share / inside
+    copies = ranks // shard
+    if copies > 1:
+        across = cluster.speed(ranks) * speed.link
+        seconds += 2 * 4 * work.trainable / shard * (copies - 1) / copies / across
+    return seconds
+
+
+def syncing(work: Workload, cluster: Cluster, learners: int, samplers: int, speed: Efficiency) -> float:
+    """Return the seconds until every sampler has new weights, in bfloat16; `samplers` is 0 where they share memory."""
+    size = 2.0 * work.parameters
+    gather = size / (cluster.speed(learners) * speed.link) if learners > 1 else 0.0
+    if not samplers:
+        return gather
+    return gather + size / (cluster.speed(learners + samplers) * speed.link)

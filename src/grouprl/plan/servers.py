@@ -1,0 +1,160 @@
+"""What a plan says of the servers of vLLM that a run samples with, and where they could not serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from grouprl.config.sections import Model
+from grouprl.core.errors import GrouprlError, InputError
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.load import resolve_device
+from grouprl.rollout.engines import VLLM
+from grouprl.rollout.vllm.exchange import way_of
+from grouprl.rollout.vllm.process import port_taken, program
+from grouprl.rollout.vllm.wire import Refused, ServerError, Wire
+
+TESTED = "0.32"
+"""The version of vLLM that this was tested with."""
+HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Dimensions of heads for which its CPU build has an attention."""
+WEIGHTS = {
+    "shared_memory": "through memory of this machine, by its weight transfer",
+    "disk": "from a folder that it reads again",
+}
+
+
+def server_notes(run: ResolvedRun) -> Iterator[str]:
+    """Say what will be started, or who will be asked, and how weights get there."""
+    settings = run.config.sampling.vllm
+    if run.config.sampling.engine != VLLM:
+        return
+    if settings.addresses:
+        for address in settings.addresses:
+            try:
+                yield _running(address, settings.weights)
+            except GrouprlError:
+                continue  # said among the refusals
+    else:
+        count, version = settings.servers, installed(settings.command[0])
+        which = f"vLLM {version}" if version else "vLLM"
+        each = "a server" if count == 1 else f"{count} servers"
+        yield (
+            f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
+            f"memory of its own; weights reach it {WEIGHTS['shared_memory']}"
+        )
+        if version and not version.startswith(f"{TESTED}."):
+            yield f"vLLM {version} is installed; this was tested with {TESTED}"
+    if run.config.sampling.top_p < 1 or run.config.sampling.top_k:
+        yield (
+            "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
+            "shows the difference, and importance weights correct for it"
+        )
+    if run.config.run.async_steps:
+        what = "go on with new weights" if settings.in_flight == "continue" else "are finished first"
+        yield f"when weights are exchanged, completions in the making {what}; each token keeps its version"
+
+
+def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
+    """Say why servers of vLLM cannot sample for this run, `longest` tokens at most in prompt and completion."""
+    config, settings = run.config, run.config.sampling.vllm
+    if config.sampling.engine != VLLM:
+        return
+    if policy_kind(config.model.name) is not None:
+        yield f"sampling.engine vllm samples from language models, and model is {config.model.name}"
+        return
+    if config.model.agents != "shared":
+        yield "sampling.engine vllm serves one policy, and model.agents gives agents weights of their own"
+    if run.method.sampling is not None:
+        yield (
+            f"{run.method.sampling.name} changes how tokens are sampled from step to step, which servers of vLLM do "
+            "not. Take sampling.engine local"
+        )
+    if config.sampling.engine_settings:
+        yield "sampling.engine_settings are of engines of yours; those of vllm stand under sampling.vllm"
+    if settings.addresses:
+        for address in settings.addresses:
+            yield from _running_refusals(address, settings.weights, longest)
+        return
+    try:
+        program(settings.command)
+    except InputError as error:
+        yield str(error)
+    yield from _heads(config.model)
+    if settings.port is not None:
+        taken = [port for port in range(settings.port, settings.port + settings.servers) if port_taken(port)]
+        yield from (f"sampling.vllm.port: the port {port} is taken. Leave it out for a free one" for port in taken)
+
+
+def _heads(model: Model) -> Iterator[str]:
+    """Say where the attention of the CPU build knows no heads of this size; only of the model that is made here."""
+    size = model.tiny.hidden // model.tiny.heads
+    if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
+        yield (
+            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it "
+            f"has {', '.join(map(str, HEADS))}"
+        )
+
+
+def server_idle(run: ResolvedRun) -> Iterator[str]:
+    """Say which settings of servers have no effect."""
+    sampling = run.config.sampling
+    if sampling.engine != VLLM and "vllm" in sampling.model_fields_set:
+        yield f"sampling.vllm has no effect: sampling.engine is {sampling.engine}"
+    if sampling.engine == VLLM and not run.config.run.async_steps and "in_flight" in sampling.vllm.model_fields_set:
+        yield "sampling.vllm.in_flight has no effect: run.async_steps is 0, so nothing is sampled meanwhile"
+
+
+def installed(command: str) -> str:
+    """Return the version of the vLLM that `command` belongs to, without starting it; "" where it cannot be told."""
+    try:
+        folder = Path(program([command])).absolute().parent.parent
+    except InputError:
+        return ""
+    found = sorted(folder.glob("lib/python*/site-packages/vllm-*.dist-info"))
+    return found[0].name.removeprefix("vllm-").removesuffix(".dist-info") if found else ""
+
+
+def _running(address: str, weights: str) -> str:
+    wire = Wire(address)
+    version, model = _told(wire.get("/version"), "version"), _model(wire)
+    name, room = _told(model, "id"), _told(model, "max_model_len")
+    return (
+        f"completions are sampled by vLLM {version} at {address} ({name}, {room} positions); weights reach it "
+        f"{WEIGHTS[way_of(wire, weights)]}"
+    )
+
+
+def _running_refusals(address: str, weights: str, longest: int) -> Iterator[str]:
+    wire = Wire(address)
+    try:
+        room = _told(_model(wire), "max_model_len")
+        if isinstance(room, int) and longest > room:
+            yield f"the server {address} has room for {room} positions, and this run needs {longest}"
+        way_of(wire, weights)
+        _check_tokens(wire)
+    except GrouprlError as error:
+        yield str(error)
+
+
+def _check_tokens(wire: Wire) -> None:
+    """Raise InputError where tokens do not go in and out."""
+    body = {"token_ids": [0], "sampling_params": {"max_tokens": 1, "temperature": 0.0}}
+    try:
+        wire.post("/inference/v1/generate", body, 300.0)
+    except Refused as error:
+        raise InputError(str(error), "tokens go in and out there", "Start the server with --enable-scale-out") from None
+
+
+def _model(wire: Wire) -> Any:
+    told = wire.get("/v1/models")
+    data = told.get("data") if isinstance(told, dict) else None
+    if not isinstance(data, list) or not data:
+        raise ServerError(f"{wire.address} serves no model")
+    return data[0]
+
+
+def _told(answer: Any, key: str) -> Any:
+    return answer.get(key, "?") if isinstance(answer, dict) else "?"

@@ -1,0 +1,146 @@
+"""How long the prompts and completions of a run get, and what a step of them needs in passes and in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.algorithms.data_part import data_parts
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.pretraining.papers.second_model import SecondModel
+from grouprl.config.run import Config
+from grouprl.core.leading import current_ranks, ranks_here
+from grouprl.envs.stage_workers import open_stage
+from grouprl.evaluation.sampling import example_text
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
+from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind, memory_on_ranks
+from grouprl.plan.passes import computed_anew
+from grouprl.policy.load import resolve_device
+from grouprl.policy.passes import free_bytes
+from grouprl.records.examples import Split
+from grouprl.rollout.episode_rows import Measured, measured
+from grouprl.rollout.template_check import check_template
+from grouprl.tasks import Example, Task
+
+LOOKED_AT = 32
+"""Training examples whose prompts are measured."""
+LONGEST, SURVEYED = 8, 100_000
+"""The longest prompts are measured, too: so many of each split, among so many whose characters are counted."""
+EPISODES = 8
+"""Training prompts of which an episode is played to measure the environment's texts."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of the longest prompt looked at (that of the example `which`), and of what comes behind it at most."""
+
+    longest: int
+    behind: int
+    which: str
+    refusals: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def lengths_of(
+    run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, tokenizer: Any
+) -> Lengths:
+    """Measure some prompts of a run, or some episodes, and try the chat template on them."""
+    task, method = run.task, run.method
+    looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, run.config)]
+    prompts = prompts_of(looked_at, method, task, facts)
+    lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
+    if facts.environment:
+        found = _episodes(run, requested, tokenizer)
+        cut_off = _cut_off_episodes(model, found.prompt, found.behind, task.max_turns)
+        said, notes = (*complaints, *found.complaints), (*found.notes, *cut_off)
+        return Lengths(found.prompt, found.behind, "", said, notes)
+    longest = max(lengths, default=0)
+    which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
+    if tokenizer is None:
+        return Lengths(longest, run.max_new_tokens, which, tuple(complaints), ())
+    told = check_template(PromptEncoder(tokenizer), prompts, task=task)
+    return Lengths(longest, run.max_new_tokens, which, (*complaints, *told.refusals), tuple(told.notes))
+
+
+def _episodes(run: ResolvedRun, requested: Sequence[Example], tokenizer: Any) -> Measured:
+    """Play a few episodes with a policy that says nothing much, and measure them."""
+    encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
+    acting = run.config.environment
+    workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
+    stage, _ = open_stage(run.task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
+    with closing(stage):
+        history = run.config.sampling.history
+        return measured(encoder, run.task, requested[:EPISODES], run.max_new_tokens, history, stage)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The arithmetic of a step, what it costs in memory, and what there is no room for."""
+
+    batch: Arithmetic
+    costs: tuple[Cost, ...]
+    refusals: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelFacts | None) -> Needed:
+    """Work out what a step of a run needs, in passes and in memory."""
+    config, method = run.config, run.method
+    rounds = getattr(method.refill, "max_rounds", 1)
+    batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model)
+    second = sum(isinstance(part, SecondModel) for part in method.pretrain)
+    samplers = config.run.samplers if config.run.async_steps else 0
+    if model is None:
+        no_room: list[str] = []
+        costs = memory_of_kind(run)
+    else:
+        anew, reference = computed_anew(config, model, batch), run.needs_reference
+        costs = memory(model, batch, reference=reference, anew=anew, second_models=second, samplers=samplers)
+        more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
+        no_room = room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
+    device = resolve_device(config.model.device)
+    if (ranks := current_ranks()) is not None:
+        costs = memory_on_ranks(costs, ranks.count, ranks_here() if device.type == "cpu" else 1)
+    too_much = too_large(costs, free_bytes(device), str(device))
+    if config.run.memory_check:
+        tried = "run.memory_check: false tries it all the same"
+        return Needed(batch, costs, (*no_room, *(f"{said}. {tried}" for said in too_much)), ())
+    notes = tuple(f"{said}. It is tried: run.memory_check is false" for said in too_much)
+    return Needed(batch, costs, tuple(no_room), notes)
+
+
+def first_examples(task: Task) -> list[Example]:
+    """Return the training examples whose prompts are measured."""
+    size = task.size("train")
+    return [task.example("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
+
+
+def _longest_prompts(task: Task, config: Config) -> list[Example]:
+    """Return the longest of the prompts that a run may sample, by characters, where they can be counted.
+
+    One that leaves no room would otherwise end the run when its turn comes.
+    """
+    evaluation = max(config.eval.prompts, config.eval.final_prompts)
+    most: dict[Split, int | None] = {"train": config.data.prompts, "eval": evaluation}
+    found: list[Example] = []
+    for split, limit in most.items():
+        size = task.size(split)
+        if size is not None:
+            counted = range(min(size, SURVEYED, size if limit is None else limit))
+            requested = (task.example(split, i) for i in counted)
+            found += heapq.nlargest(LONGEST, requested, key=lambda example: len(example_text(example)))
+    return found
+
+
+def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:
+    """Say that long episodes are cut off where the model has no room for all their turns."""
+    if model is None or model.positions is None or prompt + completion <= model.positions:
+        return []
+    return [
+        f"{turns} turns can take {prompt + completion} positions and the model has {model.positions}: episodes that "
+        "reach them end there, as cut off"
+    ]

@@ -1,0 +1,69 @@
+"""What servers must say of fixed sequences under the weights that they were given last."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.rollout.canary import HALF_ROUNDING, canary_tokens
+from grouprl.rollout.vllm.wire import Stale
+
+ROUNDING = 0.01
+"""Nats by which two programs may differ that both compute in float32."""
+REMEMBERED = 4
+"""Versions whose log-probs are remembered: what a server with old weights would say."""
+
+
+class ServerCanary:
+    """Compares servers with the policy; `limit` None takes the bound that fits the policy's type of weights."""
+
+    def __init__(self, policy: Any, limit: float | None) -> None:
+        tokens = canary_tokens(policy)
+        self.rows = tuple((*a, *b) for a, b in zip(tokens.prompt_ids, tokens.response_ids, strict=True))
+        self._tokens, self._cut = tokens, len(tokens.prompt_ids[0])
+        wide = policy.dtype in (torch.float32, torch.float64) and getattr(policy, "precision", "float32") == "float32"
+        self.limit = limit if limit is not None else ROUNDING if wide else HALF_ROUNDING
+        self._expected: deque[np.ndarray] = deque(maxlen=REMEMBERED)
+
+    @torch.no_grad()
+    def expect(self, policy: Any) -> None:
+        """Take note of what the policy says as it is now."""
+        with _unheated(policy):
+            self._expected.append(policy.logp(self._tokens).logp_bt.double().cpu().numpy())
+
+    def check(self, told: Sequence[Sequence[float]]) -> float:
+        """Return the largest difference in nats to what servers say of `rows`, of each token behind the first.
+
+        Raises:
+            Stale: it is too large, or the server says what an earlier version would.
+        """
+        found = np.array([row[self._cut - 1 :] for row in told])
+        gaps = [float(np.abs(found - expected).max()) for expected in self._expected]
+        gap = gaps[-1]
+        if not gap <= self.limit:
+            raise Stale(
+                f"the server's log-probs of fixed sequences differ by {gap:.3g} nats from the policy's (up to "
+                f"{self.limit:g} is rounding)"
+            )
+        for before, other in zip(list(self._expected)[:-1], gaps[:-1], strict=True):
+            apart = float(np.abs(before - self._expected[-1]).max())
+            if other < gap and apart > 2 * other:  # it agrees with the past, and the past is not the present
+                raise Stale(
+                    f"the server samples with weights of before: it is {other:.3g} nats from them, {gap:.3g} off"
+                )
+        return gap
+
+
+@contextmanager
+def _unheated(policy: Any) -> Iterator[None]:
+    """Let the policy score at temperature 1, as servers score prompts."""
+    before, policy.temperature = policy.temperature, 1.0
+    try:
+        yield
+    finally:
+        policy.temperature = before

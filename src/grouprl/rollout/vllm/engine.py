@@ -1,0 +1,416 @@
+"""The engine `vllm`: requests go to servers over HTTP, new weights through memory or from disk."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.config.sections import Vllm
+from grouprl.core.errors import InputError, RunError
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.rollout.sampler import later
+from grouprl.rollout.stopping import StopTexts
+from grouprl.rollout.vllm.canary import ServerCanary
+from grouprl.rollout.vllm.exchange import Way, exchange, label_of, version_of, way_of
+from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
+from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
+from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
+from grouprl.rollout.vllm.weights import WeightMemory
+from grouprl.rollout.vllm.wire import Dropped, Gone, Refused, ServerError, Stale, Wire
+
+GENERATE = "/inference/v1/generate"
+THREADS = 1024
+"""Requests that are waited for at the same time, over all servers."""
+DEFAULT = Vllm()
+Prompt = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What another process must know to sample with the servers of a run."""
+
+    addresses: tuple[str, ...]
+    run: str
+
+
+class VllmEngine:
+    """Samples with servers of vLLM; see `grouprl.protocols.Engine`.
+
+    Log-probs are those of the distribution that a token was sampled from: at the request's temperature and, where there
+    are any, after top-k and top-p. Those of greedy samples are at temperature 1. No entropies are known.
+
+    Args:
+        policy: a `CausalPolicy`; its weights are those of the servers from the first `publish` or sample on.
+        vllm: where servers are, or how they are started.
+        attachment: servers of another process's engine, which gives them their weights.
+
+    Raises:
+        InputError: a policy that vLLM does not serve, or no program to start.
+    """
+
+    exact = False
+
+    def __init__(self, policy: Any, vllm: Vllm = DEFAULT, *, attachment: Attachment | None = None) -> None:
+        if not isinstance(policy, CausalPolicy):
+            raise InputError(
+                f"the engine vllm with a policy that is {type(policy).__name__}",
+                "it samples from one language model",
+                "Take the engine local",
+            )
+        self.policy, self.settings, self.attached = policy, vllm, attachment is not None
+        self.version = NO_VERSION
+        self.run = attachment.run if attachment else uuid.uuid4().hex
+        self.vocabulary = int(policy.model.config.get_text_config().vocab_size)
+        self.gap = 0.0
+        """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
+        self.seconds = 0.0
+        """How long that took."""
+        self._memory, self._canary = WeightMemory(), ServerCanary(policy, vllm.canary)
+        self._label: str | None = None
+        self._weights = threading.RLock()
+        """Held while weights are written or brought to servers."""
+        self._folder = tempfile.TemporaryDirectory(prefix="grouprl-vllm-")
+        self._ways: dict[Server, Way] = {}
+        self._round = 0
+        addresses = attachment.addresses if attachment else vllm.addresses
+        servers = [Server(Wire(address)) for address in addresses] if addresses else self._own_servers()
+        limits: dict[str, Any] = {"at_once": vllm.at_once, "patience": vllm.start_timeout, "tries": vllm.tries}
+        self.fleet = Fleet(servers, self._bring, restarts=vllm.restarts, **limits)
+        self._pool = ThreadPoolExecutor(min(THREADS, vllm.at_once * len(servers)), "grouprl-vllm")
+        self._ended = weakref.finalize(self, _end, self.fleet, self._pool, self._memory, self._folder)
+        self.fleet.start()
+
+    @classmethod
+    def attach(cls, policy: Any, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
+        """Return an engine that samples with the servers of another one, which gives them their weights."""
+        return cls(policy, vllm, attachment=attachment)
+
+    @property
+    def attachment(self) -> Attachment:
+        """What another process must know to sample with these servers."""
+        return Attachment(tuple(server.wire.address for server in self.fleet.servers), self.run)
+
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Shows a sentence to the user."""
+        return self.fleet.say
+
+    @say.setter
+    def say(self, say: Callable[[str], None]) -> None:
+        self.fleet.say = say
+
+    # ------------------------------------------------------------------------------------------------ samples
+
+    def session(self) -> AbstractContextManager[VllmEngine]:
+        """Servers keep what they have read by themselves: there is nothing to hold."""
+        return nullcontext(self)
+
+    def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
+        """Sample what `requests` ask for; whatever ends this call early ends the work of the servers for it.
+
+        Raises:
+            InputError: a request that servers cannot honour.
+            RunError: no server is left, or a request failed as often as it may.
+        """
+        for request in requests:
+            _check(request)
+        if self._label is None and not self.attached:
+            self._publish(self.version, self.policy)
+        round_ = self._round
+        futures = [self._pool.submit(self._completed, request, round_) for request in requests]
+        try:
+            found = [future.result() for future in futures]
+        except BaseException:
+            self._abandon(futures)
+            raise
+        return self._as_samples(self._cut(requests, found))
+
+    def _abandon(self, futures: Sequence[Future[Sampled]]) -> None:
+        """Give up requests: those not sent are not, and servers notice that nobody waits for the others."""
+        self._round += 1
+        left = {future for future in futures if not future.cancel()}
+        while left:
+            for server in self.fleet.servers:
+                server.wire.cut()
+            left = wait(left, LOOK_SECONDS).not_done
+
+    def _completed(self, request: Request[Prompt], round_: int) -> Sampled:
+        """Return one completion; a request that fails is sent again, with the same seed, to whoever is free."""
+        body, ends = self._body(request), self._ends(request)
+        errors: list[ServerError] = []
+        while len(errors) < self.settings.tries:
+            server = self.fleet.acquire()
+            error: ServerError | None = None
+            try:
+                reply = server.wire.ask(GENERATE, body, self.settings.timeout)
+                found = read_sampled(reply, budget=request.budget, vocabulary=self.vocabulary, ends=ends)
+                self._check_labels(found)
+            except ServerError as caught:
+                error = caught
+            finally:
+                self.fleet.release(server, well=error is None or isinstance(error, Dropped))
+            if error is None:
+                return found
+            if round_ != self._round:
+                raise RunError("the request was given up")
+            if isinstance(error, Refused):
+                raise _impossible(error)
+            errors.append(error)
+            if isinstance(error, Stale):
+                self.fleet.outdated(server)
+            else:
+                self.fleet.failed(server, error)
+        raise RunError(
+            f"a request failed {len(errors)} times; the last time: {errors[-1]}. "
+            "What is on disk is whole: continue with --resume"
+        )
+
+    def _body(self, request: Request[Prompt]) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "n": 1,
+            "max_tokens": request.budget,
+            "temperature": 0.0 if request.greedy else request.temperature,
+            "top_p": request.top_p,
+            "top_k": request.top_k,
+            "seed": request.seed % 2**63,
+            "logprobs": 0,
+            "ignore_eos": True,  # which tokens end a completion is the policy's to say
+            "stop_token_ids": sorted(self._ends(request)),
+            "skip_special_tokens": False,
+            "detokenize": bool(request.stop_texts),
+        }
+        if request.stop_texts:
+            settings["stop"] = list(request.stop_texts)
+        return {"token_ids": list(request.prompt), "sampling_params": settings}
+
+    def _ends(self, request: Request[Prompt]) -> frozenset[int]:
+        """Tokens that end a completion by themselves."""
+        return frozenset(self.policy.eos_ids) | {stop[0] for stop in request.stop if len(stop) == 1}
+
+    def _check_labels(self, found: Sampled) -> None:
+        """Raise Stale where a token comes from weights that are none of this run, or not of now."""
+        for label in dict.fromkeys(found.labels):
+            version = version_of(label, self.run)
+            if version is None or (not self.attached and version != self.version):
+                raise Stale(f"tokens were sampled with the weights {label!r}, the server was given {self._label!r}")
+
+    def _cut(self, requests: Sequence[Request[Prompt]], found: Sequence[Sampled]) -> list[Sampled]:
+        """Cut completions behind the first sequence or text that ends them, wherever the server stopped."""
+        return [
+            sampled if end is None else Sampled(sampled.ids[:end], sampled.logp[:end], sampled.labels[:end], True)
+            for sampled, end in zip(found, self._ended_by_stops(requests, found), strict=True)
+        ]
+
+    def _ended_by_stops(self, requests: Sequence[Request[Prompt]], found: Sequence[Sampled]) -> list[int | None]:
+        ends = [_sequence_end(sampled.ids, request.stop) for request, sampled in zip(requests, found, strict=True)]
+        by_texts: dict[tuple[str, ...], list[int]] = {}
+        for i, request in enumerate(requests):
+            if request.stop_texts:
+                by_texts.setdefault(request.stop_texts, []).append(i)
+        for texts, rows in by_texts.items():
+            for i, end in zip(rows, text_ends(self.policy, texts, [found[i].ids for i in rows]), strict=True):
+                ends[i] = min((each for each in (ends[i], end) if each is not None), default=None)
+        return ends
+
+    def _as_samples(self, found: Sequence[Sampled]) -> Samples[int]:
+        width = max((len(sampled.ids) for sampled in found), default=0)
+        logp_bt = np.zeros((len(found), width), dtype=np.float32)
+        version_bt = np.full(logp_bt.shape, NO_VERSION, dtype=np.int64)
+        for row, sampled in enumerate(found):
+            count = len(sampled.ids)
+            logp_bt[row, :count] = np.minimum(sampled.logp, 0.0)
+            versions = [version_of(label, self.run) for label in sampled.labels] or [self.version] * count
+            version_bt[row, :count] = np.array([NO_VERSION if each is None else each for each in versions])
+        known = bool((version_bt != NO_VERSION).any())
+        return Samples(
+            actions=tuple(sampled.ids for sampled in found),
+            logp_bt=logp_bt,
+            truncated_b=np.array([not sampled.ended for sampled in found], dtype=bool),
+            exact=False,
+            version_bt=version_bt if known else None,
+        )
+
+    # ------------------------------------------------------------------------------------------------ weights
+
+    def publish(self, version: int, policy: Any) -> None:
+        """Give every server the weights of `policy` as version `version`; see `grouprl.protocols.WeightSync`.
+
+        Raises:
+            RunError: a server does not take them, or does not sample with them.
+        """
+        if self.attached:
+            raise InputError(f"version {version} is published", "these servers get their weights from another process")
+        if policy is not self.policy:
+            raise InputError("another policy's weights are published", "this engine samples from its own policy")
+        self._publish(later(self.version, version), policy)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the canary's gap, and the seconds that the last exchange of weights took."""
+        return {"canary_gap": self.gap, "seconds_sync": self.seconds}
+
+    def close(self) -> None:
+        """Leave the servers, and end those of the run's own."""
+        self._ended()
+
+    def _publish(self, version: int, policy: Any) -> None:
+        begun = time.perf_counter()
+        servers = self.fleet.up()  # not under the lock, which whoever comes up waits for
+        with self._weights:
+            self._memory.write(policy)
+            if any(self._way(server) == "disk" for server in servers):
+                policy.save(self._disk())
+            self._canary.expect(policy)
+            self._label, self.version = label_of(self.run, version), version
+            futures = [self._pool.submit(self._given, server) for server in servers]
+            gaps = [future.result() for future in futures]
+        if None in gaps:
+            self.fleet.up()  # who is replaced gets these weights as it comes up
+        self.gap = max((gap for gap in gaps if gap is not None), default=self.gap)
+        self.seconds = time.perf_counter() - begun
+
+    def _bring(self, server: Server) -> None:
+        """Give a server that has come up the weights of now."""
+        if self.attached:
+            self._wait_for_weights(server)
+            return
+        with self._weights:
+            if self._label is not None:
+                self._give(server)
+
+    def _given(self, server: Server) -> float | None:
+        """Exchange the weights of a server; None where it is one of the run's own that has died, and is replaced."""
+        try:
+            return self._give(server)
+        except RunError as error:
+            if server.own is None or server.own.alive:
+                raise
+            self.fleet.failed(server, Gone(str(error)))
+            return None
+
+    def _give(self, server: Server) -> float:
+        """Exchange the weights of one server, and compare what it says then; once more where that fails."""
+        try:
+            return self._tried(server)
+        except ServerError as first:
+            self.say(f"the weights of {server.wire.address} are exchanged once more: {first}")
+            try:
+                return self._tried(server)
+            except ServerError as second:
+                log = f". Its log says:\n{server.own.last_words()}\n" if server.own is not None else ". "
+                raise RunError(
+                    f"the server {server.wire.address} did not take version {self.version} of the weights, twice: "
+                    f"{second}{log}What is on disk is whole: continue with --resume"
+                ) from None
+
+    def _tried(self, server: Server) -> float:
+        assert self._label is not None
+        memory = self._memory.written if self._way(server) == "shared_memory" else None
+        exchange(
+            server.wire,
+            self._label,
+            run=self.run,
+            in_flight=self.settings.in_flight,
+            seconds=self.settings.timeout,
+            memory=memory,
+            folder=self._disk(),
+        )
+        body = [
+            {"token_ids": list(row), "sampling_params": {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}}
+            for row in self._canary.rows
+        ]
+        replies = [server.wire.ask(GENERATE, each, self.settings.timeout) for each in body]
+        return self._canary.check([read_prompt_logp(r, row) for r, row in zip(replies, self._canary.rows, strict=True)])
+
+    def _wait_for_weights(self, server: Server) -> None:
+        """Wait until the process that this engine is attached to has given a server its weights."""
+        begun = time.monotonic()
+        while True:
+            told = server.wire.get("/weight_info")
+            label = told.get("weight_version") if isinstance(told, dict) else None
+            if isinstance(label, str) and version_of(label, self.run) is not None:
+                return
+            if time.monotonic() - begun > self.settings.start_timeout:
+                raise RunError(f"the server {server.wire.address} has got no weights of this run: it has {label!r}")
+            time.sleep(LOOK_SECONDS)
+
+    def _way(self, server: Server) -> Way:
+        if server.own is not None:
+            return "shared_memory"
+        if server not in self._ways:
+            self._ways[server] = way_of(server.wire, self.settings.weights)
+        return self._ways[server]
+
+    def _disk(self) -> str:
+        """The folder that servers read weights from."""
+        return str(Path(self.settings.folder or self._folder.name).absolute())
+
+    def _own_servers(self) -> list[Server]:
+        folder = Path(self._folder.name) / "model"
+        write_description(self.policy, folder)
+        environment, servers = server_environment(self.settings, self.policy.device), []
+        for number in range(self.settings.servers):
+            port = free_port() if self.settings.port is None else self.settings.port + number
+            words = serve_words(self.settings, self.policy, folder, port)
+            servers.append(Server(Wire(f"http://127.0.0.1:{port}"), OwnServer(words, environment)))
+        return servers
+
+
+def text_ends(policy: Any, texts: Sequence[str], rows: Sequence[Prompt]) -> list[int | None]:
+    """Return, for each row of token ids, how many there are up to the one that completes one of `texts`."""
+    width = max(map(len, rows), default=0)
+    token_tb = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in rows], device=policy.device).T
+    row_r, found, stops = torch.arange(len(rows), device=policy.device), [None] * len(rows), StopTexts(policy, texts)
+    ends: list[int | None] = list(found)
+    for t in range(width):
+        ended = stops.ended(token_tb, row_r, t).tolist()
+        for i, ids in enumerate(rows):
+            if ended[i] and ends[i] is None and t < len(ids):
+                ends[i] = t + 1
+    return ends
+
+
+def _sequence_end(ids: Prompt, stops: Sequence[Prompt]) -> int | None:
+    """Return how many tokens there are up to the end of the first of the sequences `stops`; None without one."""
+    ends = (t + 1 for t in range(len(ids)) if any(ids[: t + 1][-len(stop) :] == stop for stop in stops))
+    return next(ends, None)
+
+
+def _check(request: Request[Prompt]) -> None:
+    if request.entropy_scaling is not None:
+        raise InputError(
+            "a temperature that follows the entropy", "servers sample at one temperature", "Take the engine local"
+        )
+    if request.sampled:
+        raise InputError(
+            f"a sample that goes on behind {request.sampled} tokens of its own",
+            "a server's random numbers begin with the request",
+            "Request it as a whole",
+        )
+    if not request.prompt:
+        raise InputError("A prompt has no tokens", "A prompt needs at least one", "Begin it with bos")
+
+
+def _impossible(error: Refused) -> InputError:
+    if error.status == 403 or (error.status == 404 and GENERATE in str(error)):
+        return InputError(str(error), "tokens go in and out by this call", "Start the server with --enable-scale-out")
+    return InputError(str(error))
+
+
+def _end(fleet: Fleet, pool: ThreadPoolExecutor, memory: WeightMemory, folder: Any) -> None:
+    fleet.close()
+    pool.shutdown(wait=False, cancel_futures=True)
+    memory.close()
+    folder.cleanup()

@@ -1,0 +1,213 @@
+"""The servers of a run: who gets the next request, who has failed, and who comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from grouprl.core.errors import GrouprlError, RunError
+from grouprl.rollout.vllm.process import OwnServer
+from grouprl.rollout.vllm.wire import Garbled, Gone, Late, Refused, ServerError, Wire
+
+LOOK_SECONDS = 0.5
+"""How often a server that is to come up is looked at."""
+State = Literal["starting", "up", "aside", "lost"]
+
+
+@dataclass(eq=False)
+class Server:
+    """One server; `own` is its process where the run started it."""
+
+    wire: Wire
+    own: OwnServer | None = None
+    state: State = "starting"
+    busy: int = 0
+    """Requests that it has."""
+    failures: int = 0
+    """Failed requests since one came back well."""
+    restarts: int = 0
+    why: str = ""
+    """Why it is aside or lost."""
+    updating: threading.RLock = field(default_factory=threading.RLock)
+    """Held while its weights are exchanged."""
+
+
+class Fleet:
+    """Spreads requests over servers, the one with the fewest first.
+
+    A server of the run's own that dies or hangs is replaced, up to `restarts` times. Another one that is gone is waited
+    for; one that hangs is set aside. Whoever comes back gets its weights by `bring` before it gets a request.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        bring: Callable[[Server], None],
+        *,
+        at_once: int,
+        patience: float,
+        tries: int,
+        restarts: int,
+    ) -> None:
+        self.servers, self._bring = tuple(servers), bring
+        self.at_once, self.patience, self.tries, self.restarts = at_once, patience, tries, restarts
+        self.say: Callable[[str], None] = lambda sentence: None
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def start(self) -> None:
+        """Start own servers, and look at all of them, without waiting."""
+        for server in self.servers:
+            if server.own is not None:
+                server.own.start()
+            self._thread(self._come_up, server)
+        if any(server.own is not None for server in self.servers):
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def up(self) -> list[Server]:
+        """Return the servers that can be used, as soon as none is starting.
+
+        Raises:
+            RunError: there is none.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not any(server.state == "starting" for server in self.servers))
+            found = [server for server in self.servers if server.state == "up"]
+            if not found:
+                raise self._nobody()
+            return found
+
+    def acquire(self) -> Server:
+        """Return the server with the fewest requests, which has one more now; waits until one has room.
+
+        Raises:
+            RunError: no server is left.
+        """
+        with self._changed:
+            while True:
+                if not any(server.state in ("up", "starting") for server in self.servers):
+                    raise self._nobody()
+                free = [s for s in self.servers if s.state == "up" and s.busy < self.at_once]
+                if free:
+                    least = min(free, key=lambda server: server.busy)
+                    least.busy += 1
+                    return least
+                self._changed.wait(LOOK_SECONDS)
+
+    def release(self, server: Server, *, well: bool) -> None:
+        """Take note that a request has come back."""
+        with self._changed:
+            server.busy -= 1
+            server.failures = 0 if well else server.failures + 1
+            self._changed.notify_all()
+
+    def failed(self, server: Server, error: ServerError) -> None:
+        """Do about a server what its failure calls for; requests that it has fail by themselves."""
+        broken = server.failures >= self.tries
+        dead = server.own is not None and not server.own.alive
+        if not (dead or broken or isinstance(error, Late) or (isinstance(error, Gone) and not self._healthy(server))):
+            return
+        with self._changed:
+            if server.state != "up" or self._closed:
+                return
+            if server.own is None and (broken or isinstance(error, Late)):
+                self._set(server, "aside", str(error))
+                self.say(f"the server {server.wire.address} is set aside: {error}")
+                return
+            self._set(server, "starting", str(error))
+        self._replace(server, error)
+
+    def outdated(self, server: Server) -> None:
+        """Bring a server its weights anew, before it gets another request."""
+        with self._changed:
+            if server.state != "up" or self._closed:
+                return
+            self._set(server, "starting", "it had other weights than it was given")
+        self.say(f"the server {server.wire.address} samples with other weights than it was given: it gets them anew")
+        self._thread(self._come_up, server)
+
+    def close(self) -> None:
+        """Leave the servers, and end those of the run's own."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for server in self.servers:
+            server.wire.cut()
+            server.wire.close()
+            if server.own is not None:
+                server.own.end()
+
+    def _watch(self) -> None:
+        """Notice own servers that end while another process uses them."""
+        while not self._closed:
+            for server in self.servers:
+                if server.own is not None and server.state == "up" and not server.own.alive:
+                    self.failed(server, Gone(server.own.how_it_ended()))
+            time.sleep(LOOK_SECONDS)
+
+    def _replace(self, server: Server, error: ServerError) -> None:
+        address = server.wire.address
+        if server.own is None:
+            self.say(f"the server {address} is gone, and waited for: {error}")
+        else:
+            why = str(error) if server.own.alive else server.own.how_it_ended()
+            if server.restarts >= self.restarts:
+                self._set(server, "lost", f"{why} (it had been replaced {server.restarts} times)")
+                return
+            self.say(f"the server {address} is replaced: {why.splitlines()[0]}")
+            server.restarts += 1
+            server.wire.cut()
+            server.own.end()
+            server.own.start()
+        self._thread(self._come_up, server)
+
+    def _come_up(self, server: Server) -> None:
+        """Wait until a server answers, and bring it its weights."""
+        try:
+            self._wait_for(server)
+            self._bring(server)
+        except (GrouprlError, OSError) as error:
+            self._set(server, "lost", str(error))
+        except BaseException as error:
+            self._set(server, "lost", f"{type(error).__name__}: {error}")
+            raise
+        else:
+            server.failures = 0
+            self._set(server, "up", "")
+
+    def _wait_for(self, server: Server) -> None:
+        begun = time.monotonic()
+        while not self._healthy(server):
+            if self._closed:
+                raise RunError("the run has ended")
+            if server.own is not None and not server.own.alive:
+                raise RunError(server.own.how_it_ended())
+            if time.monotonic() - begun > self.patience:
+                last = "" if server.own is None else f". Its last output:\n{server.own.last_words()}"
+                raise RunError(f"the server {server.wire.address} was not up after {self.patience:g} seconds{last}")
+            time.sleep(LOOK_SECONDS)
+
+    def _healthy(self, server: Server) -> bool:
+        try:
+            server.wire.get("/health")
+        except (Gone, Late, Refused):
+            return False
+        except Garbled:
+            return True
+        return True
+
+    def _set(self, server: Server, state: State, why: str) -> None:
+        with self._changed:
+            server.state, server.why = state, why
+            self._changed.notify_all()
+
+    def _nobody(self) -> RunError:
+        reasons = "\n".join(f"  {server.wire.address}: {server.why}" for server in self.servers)
+        return RunError(f"no server of vLLM is left:\n{reasons}\nWhat is on disk is whole: continue with --resume")
+
+    @staticmethod
+    def _thread(work: Callable[[Server], None], server: Server) -> None:
+        threading.Thread(target=work, args=(server,), daemon=True).start()

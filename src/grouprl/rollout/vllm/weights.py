@@ -1,0 +1,127 @@
+"""Weights on their way to servers: as tensors of a checkpoint, in memory that a server of this machine opens."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+from grouprl.policy.lora import is_adapted, is_linear, linear_weight
+
+ALIGNED = 64
+"""Tensors begin at multiples of so many bytes."""
+
+
+def checkpoint_tensors(policy: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a language model under the names of its checkpoint, adapters merged into them.
+
+    Raises:
+        InputError: adapters that cannot be merged layer by layer.
+    """
+    model = policy.model
+    if not is_adapted(model):
+        yield from _own(model)
+        return
+    base = model.get_base_model()
+    for name, module in base.named_modules():
+        if hasattr(module, "lora_A"):
+            if not is_linear(module):
+                raise InputError(
+                    f"the adapters of {name} are not plain low-rank ones",
+                    "the server gets each layer's weight with its adapters in it",
+                    "Take adapters without dropout, bias and magnitudes",
+                )
+            yield f"{name}.weight", linear_weight(module)
+    for name, tensor in _own(base):
+        if ".lora_" in name or name.startswith("lora_"):
+            continue
+        owner = name.rpartition(".base_layer.")
+        if not owner[0]:
+            yield name, tensor
+        elif owner[2] != "weight":
+            yield f"{owner[0]}.{owner[2]}", tensor
+
+
+def _own(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and buffers once each: what is tied to another one has no entry of its own in a checkpoint."""
+    seen: set[tuple[int, torch.Size]] = set()
+    for name, tensor in model.state_dict().items():
+        place = (tensor.data_ptr(), tensor.shape)
+        if place not in seen or not tensor.numel():
+            seen.add(place)
+            yield name, tensor
+
+
+@dataclass(frozen=True)
+class WrittenWeights:
+    """All weights of one version, as a server is told of them."""
+
+    path: str
+    places: list[tuple[str, str, list[int], int, int]]
+    """Name, type, shape, first byte and number of bytes of each tensor."""
+    checksum: int
+    """CRC-32 of all bytes."""
+
+    def message(self) -> dict[str, Any]:
+        """Return what a server's `update_weights` takes."""
+        return {"path": self.path, "places": [list(place) for place in self.places], "checksum": self.checksum}
+
+
+class WeightMemory:
+    """Memory that holds one version, and that other processes of this user on this machine can open.
+
+    It has no name: when the run ends, however it ends, it is gone.
+    """
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("grouprl-weights") if hasattr(os, "memfd_create") else _unnamed()
+        self._map: mmap.mmap | None = None
+        self.written: WrittenWeights | None = None
+        """What it holds; None before the first version."""
+
+    def write(self, policy: Any) -> WrittenWeights:
+        """Write the weights of a policy in the place of those before."""
+        with torch.no_grad():
+            tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]
+            places, end = [], 0
+            for name, tensor in tensors:
+                size = tensor.numel() * tensor.element_size()
+                places.append((name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end, size))
+                end += -(-size // ALIGNED) * ALIGNED
+            held = self._room(end)
+            for (_, tensor), (*_, start, size) in zip(tensors, places, strict=True):
+                held[start : start + size] = _bytes(tensor)
+        with memoryview(held) as view:
+            checksum = zlib.crc32(view[: places[-1][3] + places[-1][4]])
+        self.written = WrittenWeights(f"/proc/{os.getpid()}/fd/{self._fd}", places, checksum)
+        return self.written
+
+    def close(self) -> None:
+        """Release the memory."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+            os.close(self._fd)
+
+    def _room(self, size: int) -> mmap.mmap:
+        if self._map is None or len(self._map) < size:
+            os.ftruncate(self._fd, max(size, 1))
+            self._map = mmap.mmap(self._fd, max(size, 1))
+        return self._map
+
+
+def _unnamed() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return memoryview(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

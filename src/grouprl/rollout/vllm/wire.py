@@ -1,0 +1,172 @@
+"""JSON over HTTP with one server, and what can go wrong with it, by kind."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+from grouprl.core.errors import GrouprlError, InputError, shortened
+
+QUICK = 10.0
+"""Seconds for what a server that works answers at once."""
+
+
+class ServerError(GrouprlError):
+    """A server did not do what it was asked; another one may, or the same one later."""
+
+
+class Gone(ServerError):
+    """There is nobody at the address, the connection broke, or the server says that it cannot go on."""
+
+
+class Dropped(ServerError):
+    """The server gave the request up, and works: it is sent again."""
+
+
+class Late(ServerError):
+    """There was no answer in time."""
+
+
+class Garbled(ServerError):
+    """The answer is not what such an answer can be."""
+
+
+class Stale(ServerError):
+    """The answer comes from other weights than the server was given."""
+
+
+class Refused(ServerError):
+    """The server says that the request is wrong: no other try helps."""
+
+    def __init__(self, status: int, words: str) -> None:
+        self.status = status
+        super().__init__(words)
+
+
+class Wire:
+    """Connections to one server; several threads may call at the same time.
+
+    Raises:
+        InputError: an address that is none.
+    """
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"the address {address!r}", "it is like http://127.0.0.1:8000")
+        self.address, self._secure = address.rstrip("/"), parts.scheme == "https"
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+
+    def get(self, path: str, seconds: float = QUICK) -> Any:
+        """Return what the server has at `path`; see `post`."""
+        return self._once("GET", path, None, seconds, self._made())
+
+    def post(self, path: str, body: Any = None, seconds: float = QUICK) -> Any:
+        """Send `body` on a connection of its own and return the answer; nothing is sent twice.
+
+        Raises:
+            Gone, Late, Garbled: no use of the server.
+            Refused: the server understood, and says no.
+        """
+        return self._once("POST", path, body, seconds, self._made())
+
+    def ask(self, path: str, body: Any, seconds: float) -> Any:
+        """Post what may be sent twice, on a connection that is open already where there is one; see `post`."""
+        with self._lock:
+            kept = self._idle.pop() if self._idle else None
+        if kept is not None:
+            try:
+                return self._once("POST", path, body, seconds, kept)
+            except Gone:  # servers close connections that rest
+                pass
+        return self._once("POST", path, body, seconds, self._made())
+
+    def cut(self) -> None:
+        """Break the connections in use: a server gives up what it does for somebody who has left."""
+        with self._lock:
+            busy = list(self._busy)
+        for connection in busy:
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connections that rest."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _made(self) -> http.client.HTTPConnection:
+        if self._secure:
+            return http.client.HTTPSConnection(self._host, self._port, context=ssl.create_default_context())
+        return http.client.HTTPConnection(self._host, self._port)
+
+    def _once(self, method: str, path: str, body: Any, seconds: float, connection: http.client.HTTPConnection) -> Any:
+        with self._lock:
+            self._busy.add(connection)
+        whole = False
+        try:
+            status, content = self._exchange(method, path, body, seconds, connection)
+            whole = True
+        except TimeoutError:
+            raise Late(f"{self.address}{path} has not answered for {seconds:g} seconds") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise Gone(f"{self.address}{path} does not answer: {type(error).__name__}: {error}") from None
+        finally:
+            with self._lock:
+                self._busy.discard(connection)
+                if whole and connection.sock is not None:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+        return self._read(path, status, content)
+
+    def _exchange(
+        self, method: str, path: str, body: Any, seconds: float, connection: http.client.HTTPConnection
+    ) -> tuple[int, bytes]:
+        connection.timeout = seconds
+        if connection.sock is None:
+            _open(connection)
+        connection.sock.settimeout(seconds)
+        sent = b"" if body is None else json.dumps(body).encode()
+        connection.request(method, self._path + path, sent, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def _read(self, path: str, status: int, content: bytes) -> Any:
+        if status >= 500:
+            raise Gone(f"{self.address}{path} answers with status {status}: {_words(content)}")
+        if status != 200:
+            raise Refused(status, f"{self.address}{path} refuses with status {status}: {_words(content)}")
+        try:
+            return json.loads(content) if content else None
+        except ValueError:
+            raise Garbled(f"{self.address}{path} answers with what is no JSON: {shortened(content)}") from None
+
+
+def _open(connection: http.client.HTTPConnection) -> None:
+    """Connect, and have small requests sent at once."""
+    connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _words(content: bytes) -> str:
+    """Return what a server says of an error, without its wrapping."""
+    try:
+        told = json.loads(content)
+        told = told.get("error", told) if isinstance(told, dict) else told
+        told = told.get("message", told) if isinstance(told, dict) else told
+    except ValueError:
+        told = content.decode(errors="replace")
+    text = told if isinstance(told, str) else json.dumps(told)
+    return shortened(text.strip(), 400)

@@ -1,0 +1,34 @@
+"""Runtimes by name: sandbox, docker:<image>, podman:<image>, ssh:<host>."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from grouprl.core.errors import InputError, suggest
+from grouprl.runtimes.boxed import SandboxRuntime
+from grouprl.runtimes.clients import ContainerRuntime, SshRuntime
+from grouprl.runtimes.runtime import Runtime
+from grouprl.sandbox import SandboxSettings
+
+KINDS = ("sandbox", "docker", "podman", "ssh")
+
+
+def runtime_named(name: str, settings: SandboxSettings) -> Callable[[], Runtime]:
+    """Return what makes a runtime of a name; `settings` hold in the sandbox, memory and processes in containers, too.
+
+    Raises:
+        InputError: there is no such kind, or it lacks its image or host.
+    """
+    kind, colon, rest = name.partition(":")
+    if kind not in KINDS:
+        raise InputError(f"There is no runtime '{name}'", remedy=suggest(kind, KINDS))
+    if bool(colon) == (kind == "sandbox") or (colon and not rest):
+        rule = "it is sandbox, docker:<image>, podman:<image> or ssh:<host>"
+        raise InputError(f"The runtime is '{name}'", rule)
+    if kind == "sandbox":
+        return partial(SandboxRuntime, settings)
+    if kind == "ssh":
+        return partial(SshRuntime, rest)
+    limits = {"memory_mb": settings.memory_mb, "processes": settings.processes}
+    return partial(ContainerRuntime, rest, kind, **limits)  # type: ignore[arg-type]

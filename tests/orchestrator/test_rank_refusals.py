@@ -1,0 +1,47 @@
+"""What cannot be spread over several processes is refused in words, before anything is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grouprl.cli.app import app
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.rank_build import rank_refusals
+from grouprl.orchestrator.resolve import resolve
+
+
+def refusals(**changes: Any) -> list[str]:
+    return list(rank_refusals(resolve(parse_config({"task": "addition", **changes}))))
+
+
+def test_ordinary_runs_are_not_refused() -> None:
+    assert refusals() == []
+    assert refusals(model={"name": "tiny", "precision": "mixed", "lora": {"r": 4}}, method="ppo") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": {"dtype": "bfloat16"}}, "precision: mixed"),
+        ({"model": {"engine": "lean"}}, "through transformers"),
+        ({"model": {"shared_prefix": "on"}}, "prompts are not shared"),
+        ({"run": {"async_steps": 1}}, "run.async_steps"),
+        ({"optim": {"name": "muon"}}, "whole matrices"),
+        ({"method": "trpo"}, "looks inside the model"),
+        ({"method": "st_ppo"}, "looks inside the model or its gradients"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], said: str) -> None:
+    (found,) = refusals(**changes)
+    assert said in found
+
+
+@pytest.mark.parametrize("arguments", [["launch", "-n", "2"], ["launch", "-n", "2", "eval", "runs/x"]])
+def test_only_training_is_launched(arguments: list[str]) -> None:
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 2
+    assert "a training run" in found.output or isinstance(found.exception, InputError | SystemExit)

@@ -1,0 +1,46 @@
+"""Which rank works on which rows."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grouprl.plan.memory import Cost, memory_on_ranks
+from grouprl.policy.rank_split import split_over_ranks
+
+
+def test_rows_of_a_prompt_stay_together_and_loads_are_even() -> None:
+    prompts = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    shared, own = [10] * 8, [5, 5, 5, 5, 20, 20, 1, 1]
+    assert split_over_ranks(prompts, shared, own, 2) == [[4, 5], [0, 1, 2, 3, 6, 7]]  # 50 beside 20 + 20 + 12
+
+
+def test_a_prompt_of_more_than_a_fair_share_is_cut() -> None:
+    assert split_over_ranks(["a"] * 4, [2] * 4, [10] * 4, 2) == [[0, 1], [2, 3]]
+    assert split_over_ranks(["a"] * 4 + ["b"], [2] * 5, [10] * 4 + [1], 2) == [[0, 1, 4], [2, 3]]
+
+
+def test_fewer_rows_than_ranks_leave_some_without() -> None:
+    assert split_over_ranks(["a", "b"], [1, 1], [1, 1], 4) == [[0], [1], [], []]
+    assert split_over_ranks([], [], [], 3) == [[], [], []]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=20), st.integers(1, 5))
+def test_every_row_has_one_rank(rows: list[tuple[int, int]], ranks: int) -> None:
+    prompts, own = [prompt for prompt, _ in rows], [tokens for _, tokens in rows]
+    shared = [3 * prompt + 1 for prompt in prompts]
+    shares = split_over_ranks(prompts, shared, own, ranks)
+    assert sorted(row for share in shares for row in share) == list(range(len(rows)))
+    assert len(shares) == ranks
+    assert all(share == sorted(share) for share in shares)
+    fair = sum({p: 3 * p + 1 for p in prompts}.values()) + sum(own)
+    for prompt in set(prompts):
+        cost = 3 * prompt + 1 + sum(t for p, t in rows if p == prompt)
+        if cost * ranks <= fair:
+            assert sum(any(prompts[row] == prompt for row in share) for share in shares) == 1
+
+
+def test_ranks_divide_memory_but_for_the_copy_to_sample_from() -> None:
+    costs = [Cost("weights", 100, "w"), Cost("gradients", 100, "g"), Cost("activations of a pass", 60, "a")]
+    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 1)] == [125, 25, 60]
+    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4)] == [500, 100, 240]

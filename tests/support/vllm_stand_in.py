@@ -1,0 +1,184 @@
+"""An endpoint that talks like a server of vLLM, for the errors of such talk: it samples by a rule, or as a policy does.
+
+As a script it is a program `vllm` of its own: `python vllm_stand_in.py serve FOLDER --port N …`; it needs no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+GENERATE = "/inference/v1/generate"
+Fault = Callable[[str, Any, Any], Any]
+"""(path, request, answer) -> what is sent in its place: an answer, (status, bytes), or None for a broken connection."""
+
+
+class MadeUp:
+    """Completions that follow from seeds alone; log-probs are -1."""
+
+    def load(self, message: dict[str, Any]) -> None:
+        """Weights change nothing."""
+
+    def complete(self, ids: list[int], settings: dict[str, Any]) -> tuple[list[int], list[float], str]:
+        digest = hashlib.sha256(f"{ids}{settings.get('seed')}".encode()).digest()
+        found = [3 + byte % 8 for byte in digest[: settings["max_tokens"]]]
+        return found, [-1.0] * len(found), "length"
+
+    def score(self, ids: list[int]) -> list[float]:
+        return [-1.0] * (len(ids) - 1)
+
+
+class StandIn:
+    """The state of one server; `fault` may change any answer."""
+
+    def __init__(self, brain: Any = None, fault: Fault | None = None) -> None:
+        self.brain, self.fault = brain or MadeUp(), fault
+        self.down: tuple[str, bytes] | None = None
+        """A call that fails before it does anything, and what is said then."""
+        self.label, self.paused, self.active = "default", False, False
+        self.got: list[tuple[str, Any]] = []
+        self.lock, self.going = threading.RLock(), threading.Condition()
+
+    def answer(self, path: str, body: Any) -> Any:
+        route = path.partition("?")[0]
+        self.got.append((path, body))
+        if self.down and route == self.down[0]:
+            return (500, self.down[1])
+        if route == GENERATE:
+            return self._generate(body)
+        with self.lock:
+            return getattr(self, "at" + route.replace("/", "_"))(body)
+
+    def _generate(self, body: dict[str, Any]) -> Any:
+        with self.going:
+            self.going.wait_for(lambda: not self.paused, 30)
+        with self.lock:
+            settings, ids = body["sampling_params"], body["token_ids"]
+            if "prompt_logprobs" in settings:
+                told = [{str(t): {"logprob": x}} for t, x in zip(ids[1:], self.brain.score(ids), strict=True)]
+                return {"prompt_logprobs": [None, *told]}
+            found, logp, why = self.brain.complete(ids, settings)
+            content = [{"token_id": t, "logprob": x} for t, x in zip(found, logp, strict=True)]
+            span = {"version": self.label, "start": 0, "end": len(found)}
+            choice = {"token_ids": found, "logprobs": {"content": content}, "finish_reason": why}
+            return {"choices": [{**choice, "stop_reason": None, "weight_versions": [span]}]}
+
+    def at_health(self, body: Any) -> Any:
+        return None
+
+    def at_version(self, body: Any) -> Any:
+        return {"version": "0.32.0"}
+
+    def at_v1_models(self, body: Any) -> Any:
+        return {"data": [{"id": "policy", "max_model_len": 512}]}
+
+    def at_weight_info(self, body: Any) -> Any:
+        return {"weight_version": self.label}
+
+    def at_pause(self, body: Any) -> Any:
+        self.paused = True
+
+    def at_resume(self, body: Any) -> Any:
+        with self.going:
+            self.paused = False
+            self.going.notify_all()
+
+    def at_collective_rpc(self, body: Any) -> Any:
+        return {"results": ["1"]}
+
+    def at_update_weight_version(self, body: Any) -> Any:
+        self.label = body["new_version"]
+
+    def at_start_weight_update(self, body: Any) -> Any:
+        if self.active:
+            return 500, b'{"error": {"message": "a weight update is already active"}}'
+        self.active = True
+        return {}
+
+    def at_update_weights(self, body: Any) -> Any:
+        self.brain.load(body["update_info"])
+        return {}
+
+    def at_finish_weight_update(self, body: Any) -> Any:
+        self.active, self.label = False, (body or {}).get("weight_version", self.label)
+        return {}
+
+
+def handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._reply(None)
+
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers.get("content-length", 0)))
+            self._reply(json.loads(content) if content else None)
+
+        def _reply(self, body: Any) -> None:
+            answer = stand_in.answer(self.path, body)
+            if stand_in.fault is not None:
+                answer = stand_in.fault(self.path, body, answer)
+                if answer is None and self.path.startswith(GENERATE):
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    self.close_connection = True
+                    return
+            status, sent = answer if isinstance(answer, tuple) else (200, json.dumps(answer).encode())
+            self.send_response(status)
+            self.send_header("content-length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+class Listening(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: Any) -> None:
+        """Clients that leave are part of the tests."""
+
+
+@contextmanager
+def standing_in(stand_in: StandIn) -> Iterator[str]:
+    """The address of a stand-in."""
+    server = Listening(("127.0.0.1", 0), handler(stand_in))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def main(words: list[str]) -> None:
+    """Serve until killed; a request of a prompt [9, 9, 9] ends the process, and `GRL_NEVER_UP` one that starts."""
+    if os.environ.get("GRL_NEVER_UP"):
+        print("ValueError: the model does not fit", flush=True)
+        sys.exit(3)
+
+    def deadly(path: str, body: Any, answer: Any) -> Any:
+        if path == GENERATE and body["token_ids"] == [9, 9, 9] and not os.path.exists(os.environ["GRL_DIED"]):
+            open(os.environ["GRL_DIED"], "w").close()
+            print("RuntimeError: the end", flush=True)
+            os._exit(1)
+        return answer
+
+    port = int(words[words.index("--port") + 1])
+    Listening(("127.0.0.1", port), handler(StandIn(fault=deadly))).serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,315 @@
+"""The engine `vllm` against a server of vLLM itself, of its CPU build: `make vllm`.
+
+`GRL_VLLM` names the program; a server is started once, which takes minutes, and the tests share it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.config.sections import Vllm
+from grouprl.core.errors import InputError, RunError
+from grouprl.plan.plan import plan
+from grouprl.policy import load_policy
+from grouprl.protocols import Request
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.testing import check_sampler, check_sync
+from grouprl.train.loop import train
+
+PROGRAM = os.environ.get("GRL_VLLM", "")
+RUNNING = os.environ.get("GRL_VLLM_ADDRESS", "")
+"""A server that runs already, of the model that `FOLDER` holds, started as the engine starts its own."""
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="GRL_VLLM names no program: make vllm")
+SIZE = {"hidden": 64, "layers": 2, "heads": 2}
+LETTERS = "".join(map(chr, range(32, 127))) + "\n"
+PROMPTS = ((3, 4, 5), (3, 4, 6, 7), (40, 41))
+REQUESTS = [Request(PROMPTS[i % 3], 12, 7919 * i + 2**63) for i in range(24)]
+ROUNDING = 1e-4
+"""Nats by which two programs differ that both compute in float32."""
+
+
+def folder(tmp: Path) -> Path:
+    """The model of these tests."""
+    load_policy("tiny", alphabet=LETTERS, seed=1, **SIZE).save(tmp / "model")
+    return tmp / "model"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder(tmp_path_factory.mktemp("vllm"))
+
+
+@pytest.fixture(scope="module")
+def address(model: Path) -> Iterator[str]:
+    """A running server."""
+    if RUNNING:
+        yield RUNNING
+        return
+    engine = VllmEngine(load_policy(str(model)), Vllm(command=(PROGRAM,)))
+    engine.fleet.up()
+    yield engine.fleet.servers[0].wire.address
+    engine.close()
+
+
+@pytest.fixture
+def policy(model: Path) -> Any:
+    return load_policy(str(model))
+
+
+@pytest.fixture
+def engine(policy: Any, address: str) -> Iterator[VllmEngine]:
+    with ExitStack() as open_things:
+        engine = VllmEngine(policy, Vllm(addresses=(address,)))
+        open_things.callback(engine.close)
+        yield engine
+
+
+def moved(policy: Any, seed: int = 0, scale: float = 0.02) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+
+
+def apart(policy: Any, requests: list[Request[Any]], samples: Any, temperature: float = 1.0) -> float:
+    """The largest difference of the server's log-probs to the policy's."""
+    before, policy.temperature = policy.temperature, temperature
+    with torch.no_grad():
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+    policy.temperature = before
+    return float(np.abs(logp_bt - samples.logp_bt).max())
+
+
+def test_it_does_what_engines_do(engine: VllmEngine, policy: Any) -> None:
+    check_sampler(engine, REQUESTS, pieces=False)
+    check_sync(engine, policy, sample=lambda: engine.sample(REQUESTS))
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
+def test_log_probs_are_the_policys(engine: VllmEngine, policy: Any, temperature: float) -> None:
+    requests = [replace(request, temperature=temperature) for request in REQUESTS]
+    samples = engine.sample(requests)
+    assert apart(policy, requests, samples, temperature) < ROUNDING
+    assert all(len(ids) == 12 or ids[-1] in policy.eos_ids for ids in samples.actions)
+    assert samples.truncated_b.tolist() == [ids[-1] not in policy.eos_ids for ids in samples.actions]
+
+
+def test_log_probs_are_of_what_was_sampled_from(engine: VllmEngine, policy: Any) -> None:
+    requests = [replace(request, top_k=5, budget=1) for request in REQUESTS[:3]]
+    samples = engine.sample(requests)
+    for request, ids, logp in zip(requests, samples.actions, samples.logp_bt[:, 0], strict=True):
+        every = Tokens.of([request.prompt] * policy.model.config.vocab_size, [[t] for t in range(99)])
+        logp_v = policy.logp(every).logp_bt[:, 0]
+        best = logp_v.topk(5)
+        assert ids[0] in best.indices.tolist()
+        assert float(logp_v[ids[0]] - best.values.logsumexp(0)) == pytest.approx(float(logp), abs=ROUNDING)
+
+
+def test_greedy_samples_are_the_local_ones(engine: VllmEngine, policy: Any) -> None:
+    requests = [replace(request, greedy=True, budget=8) for request in REQUESTS[:3]]
+    assert engine.sample(requests).actions == LocalSampler(policy).sample(requests).actions
+
+
+def test_new_weights_arrive(engine: VllmEngine, policy: Any) -> None:
+    for version in range(3):
+        moved(policy, version)
+        engine.publish(version, policy)
+        samples = engine.sample(REQUESTS)
+        assert apart(policy, REQUESTS, samples) < ROUNDING
+        assert engine.gap < ROUNDING
+        assert set(samples.version_bt[samples.version_bt >= 0].tolist()) == {version}
+
+
+def test_adapters_arrive_merged(model: Path, address: str) -> None:
+    pytest.importorskip("peft")
+    adapted = load_policy(str(model), lora={"r": 4, "alpha": 8, "target_modules": "all-linear"})
+    engine = VllmEngine(adapted, Vllm(addresses=(address,)))
+    for version in range(2):
+        moved(adapted, version, 0.1)
+        engine.publish(version, adapted)
+        assert apart(adapted, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
+    engine.close()
+
+
+def test_a_step_as_small_as_an_optimisers_is_told_from_none(engine: VllmEngine, policy: Any) -> None:
+    engine.publish(0, policy)
+    moved(policy, 1, 1e-5)
+    memory, engine._memory.write = engine._memory.write, lambda policy: engine._memory.written
+    with pytest.raises(RunError, match="weights of before"):
+        engine.publish(1, policy)
+    engine._memory.write = memory
+    engine.publish(2, policy)
+
+
+def test_texts_and_sequences_end_completions(engine: VllmEngine, policy: Any) -> None:
+    requests = [replace(request, budget=60) for request in REQUESTS]
+    plain = engine.sample(requests)
+    row = max(range(len(requests)), key=lambda i: len(plain.actions[i]))
+    ids = plain.actions[row]
+    assert len(ids) > 12
+    text = policy.decode_all([ids[4:6]])[0]
+    ended = engine.sample([replace(requests[row], stop_texts=(text,))])
+    said = policy.decode_all(ended.actions)[0]
+    assert said.endswith(text)
+    assert text not in said[:-1]
+    assert ended.actions[0] == ids[: len(ended.actions[0])]
+    assert not ended.truncated_b[0]
+    assert engine.sample([replace(requests[row], stop=(ids[4:6],))]).actions[0][-2:] == ids[4:6]
+
+
+@pytest.mark.parametrize("in_flight", ["continue", "finish"])
+def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, address: str) -> None:
+    settings = Vllm(addresses=(address,), in_flight=in_flight)
+    engine = VllmEngine(policy, settings)
+    engine.publish(0, policy)
+    states = [policy.trainable_state()]
+    worker = VllmEngine.attach(policy, engine.attachment, settings)
+    worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
+    requests = [replace(request, budget=300) for request in REQUESTS]
+    found: list[Any] = []
+    sampling = threading.Thread(target=lambda: found.append(worker.sample(requests)))
+    sampling.start()
+    for version in (1, 2):
+        time.sleep(2.0)
+        moved(policy, version)
+        engine.publish(version, policy)
+        states.append(policy.trainable_state())
+    sampling.join()
+    samples = found[0]
+    versions = {tuple(dict.fromkeys(row.tolist())) for row in samples.version_bt}
+    assert versions == {(0, 1, 2)} if in_flight == "continue" else versions <= {(0,), (1,), (2,)}
+    for version, state in enumerate(states):
+        policy.load_trainable_state(state)
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+        own_bt = samples.version_bt == version
+        if own_bt.any():
+            assert np.abs(logp_bt - samples.logp_bt)[own_bt].max() < ROUNDING, f"version {version}"
+    worker.close()
+    engine.close()
+
+
+def test_work_is_given_up_when_the_run_is_interrupted(engine: VllmEngine) -> None:
+    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    engine.sample(REQUESTS[:1])
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.sample([replace(request, budget=500) for request in REQUESTS])
+    wire, begun = engine.fleet.servers[0].wire, time.monotonic()
+    while (busy := running(wire)) and time.monotonic() - begun < 20:
+        time.sleep(0.2)
+    assert not busy, "the server works for nobody"
+    assert engine.sample(REQUESTS[:2]).actions
+
+
+def running(wire: Any) -> float:
+    """Requests that a server works on."""
+    import urllib.request
+
+    with urllib.request.urlopen(f"{wire.address}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+
+def test_what_the_server_refuses_is_said(engine: VllmEngine) -> None:
+    with pytest.raises(InputError, match=r"maximum context length|longer than"):
+        engine.sample([replace(REQUESTS[0], prompt=(5,) * 600)])
+
+
+# --------------------------------------------------------------------------------------------------------- runs
+
+
+def configured(model: Path, address: str, **more: Any) -> Any:
+    return parse_config(
+        {
+            "task": {"name": "reverse", "length": 3},
+            "model": {"name": str(model)},
+            "warmup": {"steps": 60, "batch": 32},
+            "optim": {"lr": 1e-3},
+            "steps": 4,
+            "batch": {"prompts": 8, "group_size": 8},
+            "eval": {"every": 2, "prompts": 8, "final_prompts": 16},
+            "sampling": {"engine": "vllm", "vllm": {"addresses": [address]}},
+            **more,
+        }
+    )
+
+
+def run(config: Any, folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """The records of a run's training steps, and what it said."""
+    said = io.StringIO()
+    path = train(config, folder=folder, console=Console(file=said)).folder
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["phase"] == "train"], said.getvalue()
+
+
+def test_a_plan_names_the_server(model: Path, address: str) -> None:
+    found = plan(configured(model, address))
+    assert not found.refusals
+    assert any("vLLM 0.32" in note and "through memory" in note for note in found.notes)
+
+
+def test_a_run(model: Path, address: str, tmp_path: Path) -> None:
+    records, _ = run(configured(model, address), tmp_path / "run")
+    assert len(records) == 4
+    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
+    assert all(record["entropy"] > 0 for record in records)
+
+
+def test_a_run_of_episodes(model: Path, address: str, tmp_path: Path) -> None:
+    config = configured(model, address, task={"name": "guess"}, warmup={"steps": 20, "batch": 16})
+    records, _ = run(config, tmp_path / "run")
+    assert len(records) == 4
+    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert max(record.get("turns_mean", 0.0) for record in records) > 1
+
+
+@pytest.mark.parametrize("in_flight", ["continue", "finish"])
+def test_an_asynchronous_run(in_flight: str, model: Path, address: str, tmp_path: Path) -> None:
+    sampling = {"engine": "vllm", "vllm": {"addresses": [address], "in_flight": in_flight}}
+    config = configured(model, address, sampling=sampling, run={"async_steps": 2, "threads": 1}, steps=6)
+    records, _ = run(config, tmp_path / "run")
+    assert len(records) == 6
+    assert max(record.get("staleness_max", 0.0) for record in records) <= 2
+    assert max(record.get("staleness_mean", 0.0) for record in records) > 0
+
+
+# -------------------------------------------------------------------------------------------------- own servers
+
+
+def test_an_own_server_is_replaced_when_it_is_killed(model: Path) -> None:
+    """It takes two starts of a server."""
+    policy = load_policy(str(model))
+    engine = VllmEngine(policy, Vllm(command=(PROGRAM,)))
+    said: list[str] = []
+    engine.say = said.append
+    moved(policy)
+    engine.publish(5, policy)
+    whole = engine.sample(REQUESTS)
+    own = engine.fleet.servers[0].own
+    threading.Timer(0.5, os.killpg, (own.pid, signal.SIGKILL)).start()
+    again = engine.sample([*REQUESTS, *[replace(r, budget=400, seed=i) for i, r in enumerate(REQUESTS)]])
+    assert "is replaced" in said[0]
+    assert again.actions[: len(REQUESTS)] == whole.actions
+    assert set(again.version_bt[again.version_bt >= 0].tolist()) == {5}
+    assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
+    engine.close()
+    assert not own.alive
