@@ -203,9 +203,15 @@ class VllmEngine:
     def _check_labels(self, found: Sampled) -> None:
         """Raise Stale where a token comes from weights that are none of this run, or not of now."""
         for label in dict.fromkeys(found.labels):
-            version = version_of(label, self.run)
-            if version is None or (not self.attached and version != self.version):
+            if self._version(label) != self.version and not self.attached:
                 raise Stale(f"tokens were sampled with the weights {label!r}, the server was given {self._label!r}")
+
+    def _version(self, label: str) -> int:
+        """Return the version that a label names; raises Stale for one of another run."""
+        version = version_of(label, self.run)
+        if version is None:
+            raise Stale(f"tokens were sampled with the weights {label!r}, which are none of this run")
+        return version
 
     def _cut(self, requests: Sequence[Request[Prompt]], found: Sequence[Sampled]) -> list[Sampled]:
         """Cut completions behind the first sequence or text that ends them, wherever the server stopped."""
@@ -232,8 +238,7 @@ class VllmEngine:
         for row, sampled in enumerate(found):
             count = len(sampled.ids)
             logp_bt[row, :count] = np.minimum(sampled.logp, 0.0)
-            versions = [version_of(label, self.run) for label in sampled.labels] or [self.version] * count
-            version_bt[row, :count] = np.array([NO_VERSION if each is None else each for each in versions])
+            version_bt[row, :count] = [self._version(label) for label in sampled.labels] or [self.version] * count
         known = bool((version_bt != NO_VERSION).any())
         return Samples(
             actions=tuple(sampled.ids for sampled in found),
