@@ -232,9 +232,37 @@ def test_a_configuration_is_resolved_in_one_place() -> None:
     assert [text for given in found.values() for text in given if "config" in text] == []
 
 
-ANYS = {}
-"""How often each room's annotations may say `Any`. The numbers can only fall: where a value is handed on unread its type is
-`object`, and what is read has a type that says what it holds."""
+ANYS = {
+    "": 26,
+    "algorithms": 98,
+    "chat": 40,
+    "cli": 19,
+    "config": 37,
+    "core": 17,
+    "envs": 186,
+    "evaluation": 3,
+    "methods": 76,
+    "monitor": 5,
+    "orchestrator": 59,
+    "papers": 2,
+    "plan": 9,
+    "policy": 114,
+    "records": 14,
+    "rewards": 95,
+    "rollout": 160,
+    "runtimes": 2,
+    "sandbox": 26,
+    "serve": 12,
+    "storage": 2,
+    "tasks": 97,
+    "testing": 12,
+    "tools": 31,
+    "train": 21,
+    "view": 11,
+}
+"""How often the annotations and aliases of each room may say `Any`; the numbers can only fall.
+
+Where a value is handed on unread its type is `object`, and what is read has a type that says what it holds."""
 
 
 def anys() -> dict[str, int]:
