@@ -20,6 +20,7 @@ from rich.text import Text
 from grouprl.cli.options import AsJson, CheckpointStep, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
 
 
-def _task_spec(text: str) -> str | dict[str, Any]:
+def _task_spec(text: str) -> str | dict[str, object]:
     """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
     return yaml.safe_load(text) if text.startswith("{") else text
 
@@ -214,7 +215,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return found
 
 
-def as_data(found: Evaluation, subject: Subject) -> dict[str, Any]:
+def as_data(found: Evaluation, subject: Subject) -> JsonObject:
     """Return everything as plain data for `--json`."""
     return {
         "subject": subject.title,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -35,7 +35,7 @@ def list_methods(
     grouprl methods --names                names alone, for scripts
     grouprl methods show dapo              a card
     grouprl methods diff grpo dr_grpo      what differs, in numbers
-    grouprl methods check mine.py:mine     whether a method of yours keeps the rules
+    grouprl methods check mine.py:mine     whether a method of yours follows the rules
     """
     if context.invoked_subcommand is not None:
         return
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def _answer(block: Any, as_json: bool) -> None:
+def _answer(block: object, as_json: bool) -> None:
     if as_json:
         print(json.dumps(block, indent=2, ensure_ascii=False))
     else:

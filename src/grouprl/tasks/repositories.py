@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.terminal import PROMPT
+from grouprl.records.examples import Columns
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.repository_pieces import PIECES, Arguments, Bug, CodePiece
 from grouprl.tasks.terminal import ShellTask
@@ -114,7 +115,7 @@ class RepositoriesTask(ShellTask):
     turns: int = Field(6, ge=1, description="most turns; 'done' is one, too")
     shown: int = Field(900, ge=40, description="characters of what a command printed that are shown")
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return an issue, and the package with hidden tests."""
         while True:
             package = self._package(rng)
