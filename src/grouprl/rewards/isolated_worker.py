@@ -5,6 +5,8 @@ Its processor time and memory are limited by the kernel, which also ends a call 
 ends a call that would write files, start programs, use the network or run text as a program.
 """
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import importlib
