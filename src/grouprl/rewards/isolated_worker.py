@@ -21,10 +21,7 @@ import time
 import traceback
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 LONGEST_VALUE = 1 << 19
 KEPT = 32
@@ -76,9 +73,7 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Any:
     return found
 
 
-def call(
-    function: Callable[..., object], arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool
-) -> list[Any]:
+def call(function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool) -> list[Any]:
     """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call.
 
     The limits are seconds of processor time, seconds on the wall, and bytes of memory.
@@ -113,11 +108,7 @@ def _outcome(found: bytes, status: int) -> list[Any]:
 
 
 def _answer(
-    function: Callable[..., object],
-    arguments: tuple[Any, ...],
-    limits: tuple[float, float, int],
-    runs_text: bool,
-    sink: int,
+    function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool, sink: int
 ) -> None:
     """Compute in the forked process, write the outcome, and end."""
     try:
