@@ -132,13 +132,10 @@ def run(folder: Path, steps: int, **more: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as tmp:
         path = train(config, folder=Path(tmp) / "run", console=Console(file=io.StringIO())).folder
         records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    steps_, evals = ([r for r in records if r["phase"] == phase] for phase in ("train", "eval"))
+    steps_ = [record for record in records if record["phase"] == "train"]
     names = ("reward_mean", "logp_gap_mean", "canary_gap", "entropy", "staleness_mean")
     names += ("seconds", "seconds_rollout", "seconds_update", "seconds_sync", "seconds_wait", "seconds_sampler_idle")
-    return {
-        "steps": [{name: r[name] for name in names if name in r} for r in steps_],
-        "held_out": [r.get("pass@1") for r in evals],
-    }
+    return {"steps": [{name: record[name] for name in names if name in record} for record in steps_]}
 
 
 def machine() -> dict[str, Any]:

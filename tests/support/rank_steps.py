@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -75,6 +77,32 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> di
     return apart
 
 
+def resume(ranks: Ranks, folder: Path) -> dict[str, float]:
+    """Go on from a checkpoint of one process, and from the parts that ranks wrote; how far apart the next steps end."""
+    chosen, builders = method("grpo"), TinyBuilders()
+    one, sharded = builders.one(engine="transformers"), ShardedPolicy(ranks, builders)
+    make = partial(build_optimizer, Optim(), lr=1e-2, weight_decay=0.01)
+    first = Learner(one, make(one.parameters()), chosen)
+    prepared = chosen.compute_advantages(batch_of(one, chosen, 0))
+    step = next(iter(first.steps(prepared)))
+    first.take(step)
+    found: dict[str, float] = {}
+    for way in ("whole", "parts"):
+        then = Learner(sharded, ShardedOptimizer(sharded, make, "adamw"), chosen)
+        if way == "whole":
+            sharded.load_trainable_state(one.trainable_state())
+            then.optimizer.load_state_dict(first.optimizer.state_dict())
+        else:
+            sharded.load_parts(folder)
+        if way == "whole":
+            sharded.save_parts(folder)
+            first.take(step)
+        then.take(step)
+        ends = sharded.trainable_state()
+        found[way] = max(float((ends[k] - x).abs().max()) for k, x in one.trainable_state().items())
+    return found
+
+
 def main(names: list[str]) -> None:
     """Print, as JSON, how far apart each `method`, `method+lora`, `method+anew` or `method:optimiser` ends."""
     if own_rank():
@@ -83,6 +111,10 @@ def main(names: list[str]) -> None:
         ranks.begin(60.0)
         found = {}
         for name in names:
+            if name == "resume":
+                with tempfile.TemporaryDirectory() as folder:
+                    found[name] = resume(ranks, Path(folder) / "parts")
+                continue
             plain, _, optimiser = name.partition(":")
             plain, _, more = plain.partition("+")
             anew = PassSettings(checkpointing="on") if more == "anew" else AUTO

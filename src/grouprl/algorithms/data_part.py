@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from grouprl.algorithms.lessons import Lesson, Shown
     from grouprl.core.batch import Batch
+    from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import EntropyScaling
     from grouprl.records.examples import Example, Prompt
     from grouprl.records.prompt_history import PromptHistory
@@ -151,7 +152,7 @@ class DataPart(Part):
         """Return the characters beside the task's that the policy reads and writes because of this part."""
         return ""
 
-    def lessons(self, one: Shown, other: Shown, policy: Any) -> list[Lesson]:
+    def lessons(self, one: Shown, other: Shown, policy: CausalPolicy) -> list[Lesson]:
         """Return what a warm-up shows besides two episodes of one prompt that the environment acted in itself."""
         return []
 

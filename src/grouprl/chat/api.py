@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion
 from grouprl.chat.request import ChatRequest, read_object
+from grouprl.core.json_types import JsonObject
 
 Event = dict[str, Any]
 """An event of a stream, as JSON."""
@@ -53,11 +54,11 @@ class Api(ABC):
         return self.request(read_object(body))
 
     @abstractmethod
-    def request(self, given: dict[str, Any]) -> ChatRequest:
+    def request(self, given: JsonObject) -> ChatRequest:
         """Return the request in an object; raises Refusal."""
 
     @abstractmethod
-    def whole(self, request: ChatRequest, completion: Completion, model: str) -> dict[str, Any]:
+    def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
         """Return an answer that is not streamed."""
 
     @abstractmethod
@@ -65,7 +66,7 @@ class Api(ABC):
         """Return the events of an answer that is streamed."""
 
     @abstractmethod
-    def error(self, error: Refusal) -> dict[str, Any]:
+    def error(self, error: Refusal) -> JsonObject:
         """Return the body of a refusal, whose parameter bears this protocol's name."""
 
     def refusal(self, error: Refusal) -> dict[str, object]:

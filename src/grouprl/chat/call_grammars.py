@@ -19,7 +19,7 @@ from grouprl.chat.families import (
     PythonicForm,
     XmlForm,
 )
-from grouprl.chat.lark import Json, Many, Maybe, OneOf, Part, Pattern, Until
+from grouprl.chat.lark import GrammarPart, JsonValue, Many, Maybe, OneOf, Pattern, Until
 from grouprl.chat.literals import BARE_NAME
 
 Schema = Mapping[str, Any]
@@ -35,10 +35,10 @@ class NoGrammar(Exception):
 
 
 @dataclass(frozen=True)
-class Shape:
+class CallShape:
     """How the calls of a turn stand: what is in front, what between two of them, what behind."""
 
-    call: Callable[[str, Schema], Part]
+    call: Callable[[str, Schema], GrammarPart]
     """(name, schema of the arguments) -> a call."""
     head: str = ""
     between: str = ""
@@ -46,7 +46,7 @@ class Shape:
     many: bool = True
 
 
-def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bool) -> Part:
+def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bool) -> GrammarPart:
     """Return what a turn of one call or, with `several`, more may be.
 
     Raises:
@@ -58,26 +58,26 @@ def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bo
     return (shape.head, Many(call, shape.between) if several and shape.many else call, shape.tail)
 
 
-def _shape(form: Form) -> Shape:
+def _shape(form: Form) -> CallShape:
     if isinstance(form, JsonForm):
-        return Shape(_object("<tool_call>\n", "arguments", "\n</tool_call>"), between="\n")
+        return CallShape(_object("<tool_call>\n", "arguments", "\n</tool_call>"), between="\n")
     if isinstance(form, LlamaForm):
-        return Shape(_object("", "parameters", ""), between="; ")
+        return CallShape(_object("", "parameters", ""), between="; ")
     if isinstance(form, ListForm):
-        return Shape(_object("", "arguments", ""), f"{form.sign}[", ", ", f"]{form.close}")
+        return CallShape(_object("", "arguments", ""), f"{form.sign}[", ", ", f"]{form.close}")
     if isinstance(form, MistralForm) and form.named:
-        return Shape(lambda name, schema: (f"{form.sign}{name}{form.arguments}", Json(schema)))
+        return CallShape(lambda name, schema: (f"{form.sign}{name}{form.arguments}", JsonValue(schema)))
     if isinstance(form, MistralForm):
-        return Shape(_object("", "arguments", ""), f"{form.sign} [", ", ", "]")
+        return CallShape(_object("", "arguments", ""), f"{form.sign} [", ", ", "]")
     if isinstance(form, DeepSeekForm):
         return _deepseek(form)
     if isinstance(form, KimiForm):
-        return Shape(
+        return CallShape(
             lambda name, schema: (
                 f"{form.begin}functions.{name}:",
                 Pattern("[0-9]{1,2}"),
                 form.parts,
-                Json(schema),
+                JsonValue(schema),
                 form.end,
             ),
             form.opens,
@@ -86,9 +86,9 @@ def _shape(form: Form) -> Shape:
         )
     if isinstance(form, HarmonyForm):
         head = " to=functions.{}<|channel|>commentary json<|message|>"
-        return Shape(lambda name, schema: (head.format(name), Json(schema)), many=False)
+        return CallShape(lambda name, schema: (head.format(name), JsonValue(schema)), many=False)
     if isinstance(form, XmlForm):
-        return Shape(
+        return CallShape(
             _tagged(
                 form.inside,
                 "<tool_call>\n<function={}>\n",
@@ -99,7 +99,7 @@ def _shape(form: Form) -> Shape:
             between="\n",
         )
     if isinstance(form, GlmForm):
-        return Shape(
+        return CallShape(
             _tagged(
                 form.inside, "<tool_call>{}\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "</tool_call>"
             ),
@@ -107,30 +107,32 @@ def _shape(form: Form) -> Shape:
         )
     if isinstance(form, PythonicForm):
         inside = ("", "\n", "") if form.lines else ("[", ", ", "]")
-        return Shape(_python, form.opens + inside[0], inside[1], inside[2] + form.closes)
+        return CallShape(_python, form.opens + inside[0], inside[1], inside[2] + form.closes)
     raise NoGrammar(f"calls in the syntax {type(form).__name__} have no grammar")
 
 
-def _object(before: str, key: str, behind: str) -> Callable[[str, Schema], Part]:
-    def call(name: str, schema: Schema) -> Part:
-        return (f'{before}{{"name": {json.dumps(name)}, "{key}": ', Json(schema), "}" + behind)
+def _object(before: str, key: str, behind: str) -> Callable[[str, Schema], GrammarPart]:
+    def call(name: str, schema: Schema) -> GrammarPart:
+        return (f'{before}{{"name": {json.dumps(name)}, "{key}": ', JsonValue(schema), "}" + behind)
 
     return call
 
 
-def _deepseek(form: DeepSeekForm) -> Shape:
-    def call(name: str, schema: Schema) -> Part:
+def _deepseek(form: DeepSeekForm) -> CallShape:
+    def call(name: str, schema: Schema) -> GrammarPart:
         if form.fenced:
-            return (f"{form.begin}function{form.parts}{name}\n```json\n", Json(schema), f"\n```{form.end}")
-        return (f"{form.begin}{name}{form.parts}", Json(schema), form.end)
+            return (f"{form.begin}function{form.parts}{name}\n```json\n", JsonValue(schema), f"\n```{form.end}")
+        return (f"{form.begin}{name}{form.parts}", JsonValue(schema), form.end)
 
-    return Shape(call, form.opens, "\n" if form.fenced else "", form.closes)
+    return CallShape(call, form.opens, "\n" if form.fenced else "", form.closes)
 
 
-def _tagged(inside: Sequence[str], opens: str, before: str, behind: str, closes: str) -> Callable[[str, Schema], Part]:
+def _tagged(
+    inside: Sequence[str], opens: str, before: str, behind: str, closes: str
+) -> Callable[[str, Schema], GrammarPart]:
     """Return calls whose arguments stand in tags: texts as they are, anything else as JSON."""
 
-    def call(name: str, schema: Schema) -> Part:
+    def call(name: str, schema: Schema) -> GrammarPart:
         given = []
         for key, own, required in _arguments(name, schema):
             if any(sign in key for sign in ("<", ">", "\n")):
@@ -142,7 +144,7 @@ def _tagged(inside: Sequence[str], opens: str, before: str, behind: str, closes:
     return call
 
 
-def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Sequence[str]) -> tuple[Part, ...]:
+def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Sequence[str]) -> tuple[GrammarPart, ...]:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if choices is not None and all(isinstance(each, str) for each in choices):
         if any(sign in each for each in choices for sign in inside):
@@ -154,7 +156,7 @@ def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Seq
         return (Until(behind),)
     if _takes_text(schema):
         raise NoGrammar(f"the argument {key!r} of {name} may be a text or something else, which tags do not tell")
-    return (Json(schema), behind)
+    return (JsonValue(schema), behind)
 
 
 def _takes_text(schema: Any) -> bool:
@@ -163,25 +165,25 @@ def _takes_text(schema: Any) -> bool:
     return kinds is None or not set([kinds] if isinstance(kinds, str) else kinds) <= plain
 
 
-def _python(name: str, schema: Schema) -> Part:
+def _python(name: str, schema: Schema) -> GrammarPart:
     """Return a call as Python writes it; JSON's values are read there, too. Optional arguments stand behind others."""
     if not BARE_NAME.fullmatch(name):
         raise NoGrammar(f"the tool {name!r} cannot be called by its name in Python")
-    parts: list[Part] = []
+    parts: list[GrammarPart] = []
     for number, (key, own, required) in enumerate(sorted(_arguments(name, schema), key=lambda each: not each[2])):
         if not BARE_NAME.fullmatch(key):
             raise NoGrammar(f"the argument {key!r} of {name} cannot be given by its name in Python")
         first = number == 0
         if not required and not parts:
             return (f"{name}(", Maybe(_optional(name, schema)), ")")
-        part: Part = (("" if first else ", ") + f"{key}=", Json(own))
+        part: GrammarPart = (("" if first else ", ") + f"{key}=", JsonValue(own))
         parts.append(part if required else Maybe(part))
     return (f"{name}(", *parts, ")")
 
 
-def _optional(name: str, schema: Schema) -> Part:
+def _optional(name: str, schema: Schema) -> GrammarPart:
     """Return arguments of which none has to be given, in their order, at least one."""
-    given = [(f"{key}=", Json(own)) for key, own, _ in _arguments(name, schema)]
+    given = [(f"{key}=", JsonValue(own)) for key, own, _ in _arguments(name, schema)]
     for key, _, _ in _arguments(name, schema):
         if not BARE_NAME.fullmatch(key):
             raise NoGrammar(f"the argument {key!r} of {name} cannot be given by its name in Python")

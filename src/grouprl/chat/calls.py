@@ -6,7 +6,6 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from grouprl.chat.said import (
     THOUGHTS,
@@ -21,6 +20,7 @@ from grouprl.chat.said import (
     thinking_span,
 )
 from grouprl.chat.scanning import Found, after_space, closed, joined, scanned, unclosed, value_at
+from grouprl.core.json_types import JsonMapping, JsonObject
 
 __all__ = [
     "Call",
@@ -79,7 +79,7 @@ class Form(ABC):
     def write_all(self, calls: Sequence[Call]) -> str:
         """Return calls of one turn as a model writes them."""
 
-    def write(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def write(self, name: str, arguments: JsonMapping) -> str:
         """Return a call as a model writes it; strings in the compact form hold no comma but in the last argument."""
         return self.write_all([Call(name, arguments)])
 
@@ -165,7 +165,7 @@ class CompactForm(Form):
         return prompt
 
 
-def named(call: Call) -> dict[str, Any]:
+def named(call: Call) -> JsonObject:
     """Return the arguments of a call by name; those of a text in order stand under their numbers."""
     return dict(call.arguments) if not isinstance(call.arguments, str) else {"0": call.arguments}
 

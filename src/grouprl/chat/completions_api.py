@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from grouprl.chat.api import Api, Event, EventStream
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, assistant_message, logprobs
 from grouprl.chat.request import ChatRequest, read_request
+from grouprl.core.json_types import JsonObject
 
 
 class CompletionsApi(Api):
@@ -19,11 +19,11 @@ class CompletionsApi(Api):
     path = "/v1/chat/completions"
     end = "data: [DONE]\n\n"
 
-    def request(self, given: dict[str, Any]) -> ChatRequest:
+    def request(self, given: JsonObject) -> ChatRequest:
         """Return the request: its JSON is this protocol's."""
         return read_request(given)
 
-    def whole(self, request: ChatRequest, completion: Completion, model: str) -> dict[str, Any]:
+    def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
         """Return a `chat.completion` object."""
         choices = [
             {
@@ -42,7 +42,7 @@ class CompletionsApi(Api):
         """Return the chunks."""
         return _Chunks(request, model)
 
-    def error(self, error: Refusal) -> dict[str, Any]:
+    def error(self, error: Refusal) -> JsonObject:
         """Return the body of a refusal."""
         return error.body()
 
@@ -74,7 +74,7 @@ class _Chunks(EventStream):
             calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", ()))]
             rest = {of: (message.get(of) or "")[sent[index] :] or None for of, sent in self.sent.items()}
             thinking = {} if rest["reasoning_content"] is None else {"reasoning_content": rest["reasoning_content"]}
-            delta: dict[str, Any] = {"role": "assistant", "content": rest["content"], **thinking}
+            delta: JsonObject = {"role": "assistant", "content": rest["content"], **thinking}
             if calls:
                 delta["tool_calls"] = calls
             more = {"logprobs": _logprobs(request, choice), **_token_ids(request, choice)}
@@ -92,7 +92,7 @@ class _Chunks(EventStream):
         return {**_head(self.request, self.model, "chat.completion.chunk"), "choices": choices}
 
 
-def _head(request: ChatRequest, model: str, kind: str) -> dict[str, Any]:
+def _head(request: ChatRequest, model: str, kind: str) -> JsonObject:
     return {"id": f"chatcmpl-{request.mark}", "object": kind, "created": int(time.time()), "model": model}
 
 
@@ -105,7 +105,7 @@ def _usage(completion: Completion) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
-def _logprobs(request: ChatRequest, choice: Choice) -> dict[str, Any] | None:
+def _logprobs(request: ChatRequest, choice: Choice) -> JsonObject | None:
     return {"content": logprobs(choice.tokens), "refusal": None} if request.logprobs else None
 
 

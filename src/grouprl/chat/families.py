@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from grouprl.chat.literals import bare_object, bare_text, python_call, python_ca
 from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.scanning import Found, after_space, closed, joined, objects, scanned, unclosed, value_at
 from grouprl.core.errors import InputError, shortened
+from grouprl.core.json_types import JsonMapping
 
 Calls = list[Call | Malformed]
 MOST_TRIES = 16
@@ -246,7 +247,7 @@ class GlmForm(Form):
         """Return thinking as GLM writes it, behind the line that the prompt leaves open."""
         return f"\n<think>{text}</think>\n"
 
-    def _arguments(self, given: Mapping[str, Any]) -> str:
+    def _arguments(self, given: JsonMapping) -> str:
         pairs = ((key, value if isinstance(value, str) else _dumped(value)) for key, value in given.items())
         return "".join(
             f"<arg_key>{_without(key, ('<', '>'))}</arg_key>\n<arg_value>{_without(value, self.inside)}</arg_value>\n"

@@ -9,6 +9,7 @@ from typing import Any
 
 from grouprl.chat.limits import Access, ChatLimits, key_of
 from grouprl.chat.refusal import Refusal
+from grouprl.core.json_types import JsonObject
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -113,7 +114,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return given
 
 
-async def _refuse(status: int, told: dict[str, Any], send: Send) -> None:
+async def _refuse(status: int, told: JsonObject, send: Send) -> None:
     """Send an error and close the connection: what is left of the request is not read."""
     body = json.dumps(told).encode()
     headers = [

@@ -13,7 +13,7 @@ SPACE = "[ \\n]{0,4}"
 
 
 @dataclass(frozen=True)
-class Json:
+class JsonValue:
     """A JSON value under a schema."""
 
     schema: Mapping[str, Any]
@@ -37,41 +37,41 @@ class Pattern:
 class OneOf:
     """One of several."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GrammarPart, ...]
 
 
 @dataclass(frozen=True)
 class Maybe:
     """Something, or nothing."""
 
-    part: Part
+    part: GrammarPart
 
 
 @dataclass(frozen=True)
 class Many:
     """Something once or more often, with a text between."""
 
-    part: Part
+    part: GrammarPart
     between: str
 
 
-Part = str | Json | Until | Pattern | OneOf | Maybe | Many | tuple[Any, ...]
+GrammarPart = str | JsonValue | Until | Pattern | OneOf | Maybe | Many | tuple[Any, ...]
 """A piece of a grammar: a text stands for itself, a tuple for its parts one after another."""
 
 
-def lark_of(part: Part, single: Mapping[str, int]) -> str:
+def lark_of(part: GrammarPart, single: Mapping[str, int]) -> str:
     """Return the grammar of a turn; `single` are the signs that only one token can write, with its id."""
-    writer = _Writer(single)
+    writer = _LarkWriter(single)
     start = writer.write(part)
     return "\n".join([f"start: {start}", *writer.rules, r"TEXT: /(.|\n)*/"]) + "\n"
 
 
 @dataclass
-class _Writer:
+class _LarkWriter:
     single: Mapping[str, int]
     rules: list[str] = field(default_factory=list)
 
-    def write(self, part: Part) -> str:
+    def write(self, part: GrammarPart) -> str:
         if isinstance(part, str):
             return self._literal(part)
         if isinstance(part, tuple):

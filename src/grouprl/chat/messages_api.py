@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from grouprl.chat.api import Api, Event, EventStream
 from grouprl.chat.messages_request import translated
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, assistant_message
 from grouprl.chat.request import ChatRequest, read_request
+from grouprl.core.json_types import JsonObject
 
 KINDS = {
     401: "authentication_error",
@@ -29,11 +30,11 @@ class MessagesApi(Api):
     path = "/v1/messages"
     names: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
-    def request(self, given: dict[str, Any]) -> ChatRequest:
+    def request(self, given: JsonObject) -> ChatRequest:
         """Return the request that a body's object is."""
         return read_request(translated(given))
 
-    def whole(self, request: ChatRequest, completion: Completion, model: str) -> dict[str, Any]:
+    def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
         """Return a `message` object."""
         (choice,) = completion.choices
         return {
@@ -48,7 +49,7 @@ class MessagesApi(Api):
         """Return the events."""
         return _MessageEvents(request, model)
 
-    def error(self, error: Refusal) -> dict[str, Any]:
+    def error(self, error: Refusal) -> JsonObject:
         """Return the body of a refusal."""
         other = "invalid_request_error" if error.status < 500 else "api_error"
         return {"type": "error", "error": {"type": KINDS.get(error.status, other), "message": error.message}}
@@ -102,7 +103,7 @@ class _MessageEvents(EventStream):
         block = _thinking("") if kind == "thinking" else {"type": "text", "text": ""}
         yield {"type": "content_block_start", "index": self.index, "content_block": block}
 
-    def _rest(self, block: dict[str, Any]) -> Iterator[Event]:
+    def _rest(self, block: JsonObject) -> Iterator[Event]:
         kind = block["type"]
         yield from self._open(kind)
         if rest := block[kind][len(self.text) :]:
@@ -118,11 +119,11 @@ def _use(index: int, block: dict[str, object]) -> Iterator[Event]:
     yield {"type": "content_block_stop", "index": index}
 
 
-def _head(request: ChatRequest, model: str) -> dict[str, Any]:
+def _head(request: ChatRequest, model: str) -> JsonObject:
     return {"id": f"msg_{request.mark}", "type": "message", "role": "assistant", "model": model, "content": []}
 
 
-def _blocks(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
+def _blocks(request: ChatRequest, choice: Choice) -> list[JsonObject]:
     """Return the blocks of an answer: its thinking, text where there is some or no call, and the calls."""
     message = assistant_message(request, choice)
     text, calls = message["content"] or "", message.get("tool_calls", [])
@@ -137,11 +138,11 @@ def _blocks(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
     ]
 
 
-def _thinking(text: str) -> dict[str, Any]:
+def _thinking(text: str) -> JsonObject:
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
-def _input(call: dict[str, Any]) -> dict[str, Any]:
+def _input(call: JsonObject) -> dict[str, object]:
     """Return the arguments of a call; a text in order, as tiny models write them, stands under 'arguments'."""
     found = json.loads(call["function"]["arguments"])
     return found if isinstance(found, dict) else {"arguments": found}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import refuse_unknown
 from grouprl.core.errors import shortened
+from grouprl.core.json_types import JsonMapping, JsonObject
 
 SHARED = (
     "chat_template_kwargs",
@@ -69,7 +69,7 @@ def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
         raise Refusal("'messages' is missing", "messages")
     if not isinstance(given, list):
         raise Refusal(f"messages = {shortened(given)}; they are a list", "messages")
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
     for message in given:
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
             rule = "it is an object whose role is user, assistant or system"
@@ -81,10 +81,10 @@ def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
     return messages
 
 
-def _each(role: str, content: object) -> Iterator[dict[str, Any]]:
+def _each(role: str, content: object) -> Iterator[JsonObject]:
     """Yield the messages that one message's blocks are: results of tools are messages of their own."""
     texts: list[str] = []
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonObject] = []
     for block in _blocks(content, "messages"):
         kind = block.get("type")
         if kind == "tool_result" and role == "user":
@@ -109,7 +109,7 @@ def _result(block: Mapping[str, object]) -> dict[str, object]:
     return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text or failed}
 
 
-def _blocks(content: object, param: str) -> list[Mapping[str, Any]]:
+def _blocks(content: object, param: str) -> list[JsonMapping]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
@@ -117,7 +117,7 @@ def _blocks(content: object, param: str) -> list[Mapping[str, Any]]:
     return content
 
 
-def _text(content: Any, param: str) -> str:
+def _text(content: object, param: str) -> str:
     blocks = _blocks(content, param)
     for block in blocks:
         if block.get("type") != "text" or not isinstance(block.get("text"), str):

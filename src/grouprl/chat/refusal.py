@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+
+from grouprl.core.json_types import JsonObject
 
 LONGEST = 600
 """Characters of a message: what a client sent is never sent back whole."""
@@ -25,7 +26,7 @@ class Refusal(Exception):
             message = re.sub(rf"(?<![\w.]){ours}(?= = |' is missing)", theirs, message)
         return Refusal(message, names.get(self.param or "", self.param), self.status)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         """Return the error as clients of OpenAI's protocols expect it."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}

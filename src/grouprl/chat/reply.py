@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.chat.request import ChatRequest, normal
 from grouprl.chat.tool_calls import protocol_calls, said_in
+from grouprl.core.json_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class Completion:
         return sum(len(choice.tokens) for choice in self.choices)
 
 
-def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
+def assistant_message(request: ChatRequest, choice: Choice) -> JsonObject:
     """Return an answer as the message that a client gets, and sends back with its next request."""
     found = said_in(choice.text)
     callable_ = request.tools and request.tool_choice.kind != "none"
     calls = protocol_calls(found, choice.text, request.told, request.tools) if callable_ else []
     same = found.calls or (not found.thinking and found.answer == choice.text.strip())
     content = (found.beside or None) if calls else str(choice.text) if same else found.answer
-    message: dict[str, Any] = {"role": "assistant", "content": content}
+    message: JsonObject = {"role": "assistant", "content": content}
     if found.thinking and (calls or not same):
         message["reasoning_content"] = found.thinking
     return {**message, "tool_calls": calls} if calls else message
 
 
-def said(request: ChatRequest, choice: Choice) -> tuple[dict[str, Any], ...]:
+def said(request: ChatRequest, choice: Choice) -> tuple[JsonObject, ...]:
     """Return the conversation up to and with an answer, normalised."""
     return (*request.messages, normal(assistant_message(request, choice)))
 
 
-def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
+def logprobs(tokens: Sequence[Token]) -> list[JsonObject]:
     """Return tokens with their log-probs as both of OpenAI's protocols write them."""
     return [
         {**_logprob(token.text, token.logp), "top_logprobs": [_logprob(text, logp) for text, logp in token.top]}

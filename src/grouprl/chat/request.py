@@ -16,6 +16,7 @@ from grouprl.chat.answer_form import ToolChoice, read_choice, read_format
 from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
+from grouprl.core.json_types import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from grouprl.algorithms.part import Part
@@ -60,8 +61,8 @@ class ChatRequest(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     model: str = ""
-    messages: tuple[dict[str, Any], ...] = Field(min_length=1, max_length=MOST_MESSAGES)
-    tools: tuple[dict[str, Any], ...] = Field((), max_length=512)
+    messages: tuple[JsonObject, ...] = Field(min_length=1, max_length=MOST_MESSAGES)
+    tools: tuple[JsonObject, ...] = Field((), max_length=512)
     max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, strict=True)
     temperature: float = Field(1.0, ge=0, le=HOTTEST, strict=True)
     top_p: float = Field(1.0, ge=1e-6, le=1, strict=True)
@@ -151,7 +152,7 @@ def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
             raise Refusal(f"There is no parameter '{short}'. {suggest(short, sorted(known))}", short)
 
 
-def normal(message: Mapping[str, Any]) -> dict[str, Any]:
+def normal(message: JsonMapping) -> JsonObject:
     """Return a message with only what matters to a policy: role, content as one text, tool calls, what it answers.
 
     Raises:
@@ -160,7 +161,7 @@ def normal(message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
         raise Refusal(f"A message has no role: {shortened(dict(message))}", "messages")
-    plain: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": _text(message)}
+    plain: JsonObject = {"role": "system" if role == "developer" else role, "content": _text(message)}
     if calls := message.get("tool_calls"):
         if not isinstance(calls, list):
             raise Refusal(f"tool_calls = {shortened(calls)}; it is a list of calls", "messages")
@@ -173,7 +174,7 @@ def normal(message: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same(one: JsonMapping, other: JsonMapping) -> bool:
     """Whether two normalised messages say the same; spaces around the text and ids of calls do not matter."""
     return _essence(one) == _essence(other)
 
@@ -183,12 +184,12 @@ def continues(earlier: Sequence[Mapping[str, object]], later: Sequence[Mapping[s
     return len(later) > len(earlier) and all(map(same, earlier, later))
 
 
-def _essence(message: Mapping[str, Any]) -> tuple[object, ...]:
+def _essence(message: JsonMapping) -> tuple[object, ...]:
     calls = [call["function"] for call in message.get("tool_calls", ())]
     return message["role"], message["content"].strip(), [(call["name"], call["arguments"]) for call in calls]
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def _text(message: JsonMapping) -> str:
     content = message.get("content")
     if content is None:
         return ""
@@ -203,7 +204,7 @@ def _is_text(part: Part) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _call(call: Any) -> dict[str, Any]:
+def _call(call: Any) -> JsonObject:
     """Return a tool call with its arguments as an object, where they are one: chat templates write them out."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):

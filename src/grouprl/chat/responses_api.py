@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from grouprl.chat.api import Api, Event, EventStream
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, assistant_message, logprobs
 from grouprl.chat.request import ChatRequest, read_request
 from grouprl.chat.responses_request import translated
+from grouprl.core.json_types import JsonObject
 
 TEXTS = {"message": "output_text", "reasoning": "reasoning_text"}
 """What events call the text of an item."""
@@ -27,11 +28,11 @@ class ResponsesApi(Api):
         "response_format": "text.format",
     }
 
-    def request(self, given: dict[str, Any]) -> ChatRequest:
+    def request(self, given: JsonObject) -> ChatRequest:
         """Return the request that a body's object is."""
         return read_request(translated(given))
 
-    def whole(self, request: ChatRequest, completion: Completion, model: str) -> dict[str, Any]:
+    def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
         """Return a `response` object."""
         (choice,) = completion.choices
         cut = choice.finish == "length"
@@ -47,7 +48,7 @@ class ResponsesApi(Api):
         """Return the events."""
         return _ResponseEvents(self, request, model)
 
-    def error(self, error: Refusal) -> dict[str, Any]:
+    def error(self, error: Refusal) -> JsonObject:
         """Return the body of a refusal."""
         return error.body()
 
@@ -71,7 +72,7 @@ class _ResponseEvents(EventStream):
         """Yield more of the text of the message, or of its reasoning."""
         yield from self._open("reasoning" if thinking else "message")
         self.text += text
-        logprobs: dict[str, Any] = {} if thinking else {"logprobs": []}
+        logprobs: JsonObject = {} if thinking else {"logprobs": []}
         yield self._event(f"response.{TEXTS[self.kind]}.delta", **self._place(), delta=text, **logprobs)
 
     def end(self, completion: Completion) -> Iterator[Event]:
@@ -103,13 +104,13 @@ class _ResponseEvents(EventStream):
         yield self._event("response.output_item.added", output_index=self.index, item={**begun, "content": []})
         yield self._event("response.content_part.added", **self._place(), part=part)
 
-    def _rest(self, item: dict[str, Any]) -> Iterator[Event]:
+    def _rest(self, item: JsonObject) -> Iterator[Event]:
         yield from self._open(item["type"])
         if rest := item["content"][0]["text"][len(self.text) :]:
             yield from self.piece(0, rest, item["type"] == "reasoning")
         yield from self._close(item)
 
-    def _close(self, item: dict[str, Any]) -> Iterator[Event]:
+    def _close(self, item: JsonObject) -> Iterator[Event]:
         part, place, kind = item["content"][0], self._place(), TEXTS[self.kind]
         text = {name: part[name] for name in ("text", "logprobs") if name in part}
         yield self._event(f"response.{kind}.done", **place, **text)
@@ -117,7 +118,7 @@ class _ResponseEvents(EventStream):
         yield self._event("response.output_item.done", output_index=self.index, item=item)
         self.kind = ""
 
-    def _call(self, index: int, item: dict[str, Any]) -> Iterator[Event]:
+    def _call(self, index: int, item: JsonObject) -> Iterator[Event]:
         place = {"item_id": item["id"], "output_index": index}
         begun = {**item, "arguments": "", "status": "in_progress"}
         yield self._event("response.output_item.added", output_index=index, item=begun)
@@ -126,7 +127,7 @@ class _ResponseEvents(EventStream):
         yield self._event("response.function_call_arguments.done", **place, **done)
         yield self._event("response.output_item.done", output_index=index, item=item)
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> JsonObject:
         number = f"{IDS[self.kind]}_{self.request.mark}"
         return {"item_id": number, "output_index": self.index, "content_index": 0}
 
@@ -135,7 +136,7 @@ class _ResponseEvents(EventStream):
         return {"type": kind, "sequence_number": self.number, **more}
 
 
-def _head(request: ChatRequest, model: str, status: str) -> dict[str, Any]:
+def _head(request: ChatRequest, model: str, status: str) -> JsonObject:
     tools = [{"type": "function", "strict": False, "parameters": {}, **tool["function"]} for tool in request.tools]
     return {
         "id": f"resp_{request.mark}",
@@ -163,7 +164,7 @@ def _head(request: ChatRequest, model: str, status: str) -> dict[str, Any]:
     }
 
 
-def _items(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
+def _items(request: ChatRequest, choice: Choice) -> list[JsonObject]:
     """Return the items of an answer: its thinking, a message where there is text or no call, and the calls."""
     message = assistant_message(request, choice)
     text, calls = message["content"] or "", message.get("tool_calls", [])
@@ -187,18 +188,18 @@ def _items(request: ChatRequest, choice: Choice) -> list[dict[str, Any]]:
     ]
 
 
-def _message(request: ChatRequest, text: str, found: list[dict[str, Any]], status: str) -> dict[str, Any]:
+def _message(request: ChatRequest, text: str, found: list[JsonObject], status: str) -> JsonObject:
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": found}
     head = {"id": f"{IDS['message']}_{request.mark}", "type": "message", "role": "assistant", "status": status}
     return {**head, "content": [part]}
 
 
-def _reasoning(request: ChatRequest, text: str) -> dict[str, Any]:
+def _reasoning(request: ChatRequest, text: str) -> JsonObject:
     part = {"type": "reasoning_text", "text": text}
     return {"id": f"{IDS['reasoning']}_{request.mark}", "type": "reasoning", "summary": [], "content": [part]}
 
 
-def _usage(completion: Completion) -> dict[str, Any]:
+def _usage(completion: Completion) -> JsonObject:
     prompt, sampled = len(completion.prompt_ids), completion.sampled
     return {
         "input_tokens": prompt,

@@ -8,6 +8,7 @@ from typing import Any
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import MOST_MESSAGES, refuse_unknown
 from grouprl.core.errors import shortened
+from grouprl.core.json_types import JsonMapping, JsonObject
 
 UNSTORED = "nothing is stored here; send the whole conversation as input"
 UNABLE = {
@@ -84,7 +85,7 @@ def _check_form(wanted: Mapping[str, object]) -> None:
         raise Refusal(f"text = {shortened(text)}; it is an object with a format", "text")
 
 
-def _instructions(wanted: Mapping[str, object]) -> list[dict[str, Any]]:
+def _instructions(wanted: Mapping[str, object]) -> list[JsonObject]:
     given = wanted.get("instructions", "")
     if not isinstance(given, str):
         raise Refusal(f"instructions = {shortened(given)}; they are a text", "instructions")
@@ -99,7 +100,7 @@ def _messages(given: object) -> list[dict[str, object]]:
         raise Refusal("'input' is missing", "input")
     if not isinstance(given, list) or not given or len(given) > MOST_MESSAGES:
         raise Refusal(f"input = {shortened(given)}; it is a text, or a list of 1 to {MOST_MESSAGES} items", "input")
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
     for item in given:
         if not isinstance(item, dict):
             raise Refusal(f"An item of input is {shortened(item)}; it is an object", "input")
@@ -107,7 +108,7 @@ def _messages(given: object) -> list[dict[str, object]]:
     return messages
 
 
-def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+def _add(messages: list[JsonObject], item: JsonMapping) -> None:
     kind = item.get("type", "message")
     if kind == "reasoning":
         return  # told apart from the answer by other models; a policy's own thinking stands in its text

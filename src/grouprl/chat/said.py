@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from grouprl.core.json_types import JsonMapping
 
 Status = Literal["ok", "malformed", "error", "timeout"]
 THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>thought\n", "<channel|>"))
@@ -16,7 +17,7 @@ class Call:
     """A call as it was written: arguments by name, or their text in order."""
 
     name: str
-    arguments: Mapping[str, Any] | str
+    arguments: JsonMapping | str
     untyped: bool = False
     """Whether the syntax writes every argument as text, so that only the tool's schema tells its type."""
     id: str = field(default="", compare=False)

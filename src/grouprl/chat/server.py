@@ -25,6 +25,7 @@ from grouprl.chat.request import ChatRequest
 from grouprl.chat.responses_api import ResponsesApi
 from grouprl.chat.said import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
+from grouprl.core.json_types import JsonObject
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -53,7 +54,7 @@ class Backend(Protocol):
         """Answer a request of the client whose API key is `key`; raises Refusal."""
         ...
 
-    def rows(self, key: str) -> list[dict[str, Any]] | None:
+    def rows(self, key: str) -> list[JsonObject] | None:
         """Return the rows kept for the client with this key; None if that is nothing. Called from any thread."""
         ...
 
@@ -197,7 +198,7 @@ async def _disconnected(receive: Any) -> None:
         pass
 
 
-async def _listed(rows: list[dict[str, Any]], work: _Work) -> AsyncIterator[str]:
+async def _listed(rows: list[JsonObject], work: _Work) -> AsyncIterator[str]:
     """Yield the JSON of a list of rows, row by row."""
     yield '{"object": "list", "data": ['
     for number, row in enumerate(rows):

@@ -10,6 +10,7 @@ from typing import Any
 from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.scanning import after_space, value_at
 from grouprl.chat.syntaxes import JSON
+from grouprl.core.json_types import JsonObject
 
 MOST_CALLS = 64
 """Calls of one turn; with more of them a turn is a text."""
@@ -29,7 +30,7 @@ def protocol_calls(found: Said, text: str, about: str, tools: Sequence[Mapping[s
     schemas = {each["function"]["name"]: each["function"].get("parameters") or {} for each in tools}
     if len(found.calls) > MOST_CALLS:
         return []
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonObject] = []
     for number, call in enumerate(found.calls):
         if isinstance(call, Malformed):
             return []

@@ -18,6 +18,7 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.rewards.attacks import AttackReport, Case
+    from grouprl.rewards.contract import Reward
     from grouprl.tasks import Task
 
 WON = 1
@@ -109,7 +110,7 @@ def _task(name: str) -> tuple[Task, Any]:
     return load_task(name), None
 
 
-def _cases(reward: Any, task: Task, examples: int) -> list[Case]:
+def _cases(reward: Reward, task: Task, examples: int) -> list[Case]:
     from grouprl.evaluation.sampling import example_text
     from grouprl.rewards.attacks import Case
     from grouprl.rewards.golds import own_answer

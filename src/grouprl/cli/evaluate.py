@@ -17,9 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.options import CheckpointStep, ModelDevice, RunOrModel
+from grouprl.cli.options import AsJson, CheckpointStep, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ EvalSeed = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Of the completions (default: the run's, else 0).")
 ]
 CompletionsToPrint = Annotated[int, typer.Option(min=0, metavar="N", help="Completions to print.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 def eval_command(
@@ -200,7 +200,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
 
 
-def _task_spec(text: str) -> str | dict[str, Any]:
+def _task_spec(text: str) -> str | dict[str, object]:
     """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
     return yaml.safe_load(text) if text.startswith("{") else text
 
@@ -215,7 +215,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return found
 
 
-def as_data(found: Evaluation, subject: Subject) -> dict[str, Any]:
+def as_data(found: Evaluation, subject: Subject) -> JsonObject:
     """Return everything as plain data for `--json`."""
     return {
         "subject": subject.title,

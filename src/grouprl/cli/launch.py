@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -83,8 +83,8 @@ def _environments(count: int) -> Iterator[dict[str, str]]:
 
 def _start(command: Sequence[str], rank: int, count: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a rank in a session of its own, so that a Ctrl-C reaches it once: through this process."""
-    quiet: dict[str, Any] = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    return subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
+    stream = None if rank == 0 else subprocess.DEVNULL
+    return subprocess.Popen(command, env=environment, start_new_session=True, stdin=stream, stdout=stream)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def parts_command(
 ) -> None:
     """List the parts that methods are composed of, or explain one: settings, formula, what it reads.
 
-    A part stands under its kind in a configuration:
+    In a configuration a part is given under its kind:
     method: {base: grpo, advantage: {part: relative, scale: none}}
 
     [bold]Examples[/]

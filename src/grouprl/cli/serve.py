@@ -106,8 +106,9 @@ def serve_command(
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
+    policy, notes = _policy(source, checkpoint, device)
     service = Service(
-        _policy(source, checkpoint, device),
+        policy,
         name or Path(source).name,
         max_tokens=max_tokens,
         at_once=at_once,
@@ -118,7 +119,7 @@ def serve_command(
         tool_calls=tool_calls or "auto",
         history=history,  # type: ignore[arg-type]  # checked by the service
     )
-    for note in service.notes:
+    for note in [*notes, *service.notes]:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
     limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
@@ -139,13 +140,17 @@ def serve_command(
         service.close()
 
 
-def _policy(source: str, checkpoint: int | None, device: str) -> Any:
-    """Return the policy of a run or of a model."""
+def _policy(source: str, checkpoint: int | None, device: str) -> tuple[Any, list[str]]:
+    """Return the policy of a run or of a model, and what is to be said of how it samples."""
     from grouprl.policy import load_policy
+    from grouprl.rollout.engines import LOCAL
     from grouprl.train.export import load_trained
 
     if (Path(source) / "config.yaml").is_file():
-        return load_trained(Path(source), checkpoint).policy
+        trained = load_trained(Path(source), checkpoint)
+        engine = trained.config.sampling.engine
+        elsewhere = f"the run samples with the engine {engine}; requests are completed by the decoder of this process"
+        return trained.policy, [elsewhere] if engine != LOCAL else []
     if checkpoint is not None:
         raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
-    return load_policy(source, device=device)
+    return load_policy(source, device=device), []

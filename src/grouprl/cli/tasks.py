@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def tasks_command(
     grouprl tasks
     grouprl tasks countdown
     grouprl tasks countdown --json
-    grouprl tasks jsonl                            its options
-    grouprl tasks jsonl:prompts.jsonl            its prompts
+    grouprl tasks jsonl                  its options
+    grouprl tasks jsonl:prompts.jsonl    its prompts
     grouprl train addition --set task=sorting --set task.length=6
     """
     from grouprl.cli.listing import listed_tasks
@@ -77,7 +78,7 @@ def metrics_command(
         show_metrics(name, Terminal())
 
 
-def task_data(name: str) -> dict[str, Any]:
+def task_data(name: str) -> JsonObject:
     """Return one task as plain data; an adapter without its argument ("jsonl") has no examples."""
     from grouprl.tasks import load_task, task_names
     from grouprl.tasks.registry import task_class
@@ -95,7 +96,7 @@ def task_data(name: str) -> dict[str, Any]:
     return {**found, "prompts": sizes, "max_new_tokens": task.max_new_tokens, "examples": shown}
 
 
-def _options(made: type[Task]) -> list[dict[str, Any]]:
+def _options(made: type[Task]) -> list[JsonObject]:
     fields: dict[str, Any] = getattr(made, "model_fields", {})
     return [
         {

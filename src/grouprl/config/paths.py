@@ -62,7 +62,7 @@ def _at(path: object, base: Path) -> object:
     return os.path.abspath(base / Path(path).expanduser()) if isinstance(path, str) and path else path
 
 
-def _code(value: object, base: Path) -> Any:
+def _code(value: object, base: Path) -> object:
     """Make the files of `file.py:name` absolute, at any depth."""
     if isinstance(value, Mapping):
         return {key: _code(each, base) for key, each in value.items()}
@@ -72,7 +72,7 @@ def _code(value: object, base: Path) -> Any:
     return value if found is None else f"{_at(found['file'], base)}:{found['name']}"
 
 
-def _plugins(plugins: object, base: Path) -> Any:
+def _plugins(plugins: object, base: Path) -> object:
     """Make the files among plugins absolute; the names of modules stay."""
     if isinstance(plugins, list | tuple):
         return [_plugins(each, base) for each in plugins]

@@ -35,6 +35,7 @@ from grouprl.config.sections import (
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.core.renamed import note_renamed
 
@@ -42,10 +43,10 @@ from grouprl.core.renamed import note_renamed
 class Config(Section):
     """A whole run."""
 
-    task: str | dict[str, Any] = "addition"
+    task: str | JsonObject = "addition"
     """What is trained on: a name, or a mapping of a name and the task's own options."""
     model: Model = Model()
-    method: str | dict[str, Any] = "grpo"
+    method: str | JsonObject = "grpo"
     """A name of the catalogue, a mapping of a name or `base` and changes, or `file.py:function`."""
     steps: WrittenWhole = 200
     """Rollouts to train on."""
@@ -162,7 +163,7 @@ def with_absolute_paths(config: Config) -> Config:
     return config if found == data else parse_config(found)
 
 
-def parse_config(data: Mapping[str, Any], *, plugins: bool = True) -> Config:
+def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     """Build a Config from plain data and import its plugins; InputError names the key, the value and the rule."""
     try:
         config = Config.model_validate(data)
@@ -177,7 +178,7 @@ def _recipes() -> Any:
     return resources.files("grouprl") / "recipes"
 
 
-def _read(source: str) -> dict[str, Any]:
+def _read(source: str) -> JsonObject:
     path = Path(source).expanduser() if source.startswith("~") else Path(source)
     if is_file(path):
         text, where = read_text(path), str(path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 OPPOSITE = {"n": "s", "e": "w", "s": "n", "w": "e"}
 FOUND, DELIVERED = 0.25, 0.75
@@ -33,7 +33,7 @@ class Adventure(Game):
         self.room = self.wanted = self.target = self.carried = ""
         self.found = False
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the map."""
         self.doors, self.things = columns["doors"], dict(columns["things"])
         self.room, self.wanted, self.target = columns["start"], columns["wanted"], columns["target"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 CALL = re.compile(r"c(\d{1,9})([*+-])(\d{1,9});?")
 ANSWER = re.compile(r"a(-?\d{1,18})")
@@ -53,7 +53,7 @@ class Calculator(Game):
         self.malformed = 0
         self.answer: int | None = None
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the expression."""
         self.terms, self.signs = [int(term) for term in columns["terms"]], list(columns["signs"])
 

@@ -19,6 +19,7 @@ from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
 
 if TYPE_CHECKING:
+    from grouprl.envs.environment import Environment
     from grouprl.records.examples import Example
 
 METHODS = ("reset", "step", "score", "close")
@@ -111,7 +112,7 @@ class _Examiner:
             return None
         return episode
 
-    def _play(self, environment: Any, example: Example, seed: int, chooser: str, number: int) -> CheckedEpisode:
+    def _play(self, environment: Environment, example: Example, seed: int, chooser: str, number: int) -> CheckedEpisode:
         first = self._reset(environment, example, seed)
         chooser = "random" if chooser == "legal" and not first.legal else chooser
         episode = CheckedEpisode(example.id, seed, chooser, first)
@@ -178,7 +179,7 @@ class _Examiner:
             rule = "an object is one episode: a second reset() raises, or begins the same episode afresh"
             self.findings.add("second reset", what, rule, "Set every attribute in reset(), or raise.")
 
-    def _after_the_end(self, environment: Any) -> None:
+    def _after_the_end(self, environment: Environment) -> None:
         """Act after the end: it may be refused, but must change nothing."""
         try:
             with self._limit("step"):
@@ -209,7 +210,7 @@ class _Examiner:
         texts = " ".join(observation.text for observation in episode.observations[-2:])
         return rng.choice(self.actions or (*texts.split(), *sorted(set(texts)), *"0123", "a", "b"))
 
-    def _step(self, environment: Any, episode: CheckedEpisode, action: str) -> None:
+    def _step(self, environment: Environment, episode: CheckedEpisode, action: str) -> None:
         turn, legal = len(episode.steps) + 1, episode.observations[-1].legal
         step = self.call("step", environment.step, action, turn=turn)
         episode.actions.append(action)
@@ -218,7 +219,7 @@ class _Examiner:
             raise _Stop
         episode.steps.append(step)
 
-    def _reset(self, environment: Any, example: Example, seed: int) -> Any:
+    def _reset(self, environment: Environment, example: Example, seed: int) -> Any:
         first = self.call("reset", environment.reset, example, seed)
         if not examine_observation(first, None, self.findings, self.agents):
             raise _Stop

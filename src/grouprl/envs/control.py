@@ -65,7 +65,7 @@ class ControlEnvironment:
             self._env.close()
         self._env, self._playing, self._used = None, False, True
 
-    def _fitted(self, action: Any) -> Any:
+    def _fitted(self, action: Any) -> object:
         space = self._env.action_space
         if not hasattr(space, "low"):
             return int(action) + int(space.start)

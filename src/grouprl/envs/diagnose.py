@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 from grouprl.rewards.shapley import information_gain, shapley
 
 FINDINGS, SLOW = "abcdef", "def"
@@ -44,7 +44,7 @@ class Diagnose(Game):
         self.weights: Mapping[str, float] = {}
         self.said = ""
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Hear what is told."""
         self.matters, self.findings, self.known = columns["matters"], columns["findings"], dict(columns["told"])
         hidden = [finding for finding in self.findings if finding not in self.known]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 WRITER, READER = "writer", "reader"
 FORM = re.compile(r"([^|]+)\|([^|]*)\|([^|]+)")
@@ -34,7 +33,7 @@ class Faithful(Game):
         self.said: re.Match[str] | None = None
         self.read = False
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read text and question."""
         self.context, self.asked, self.answer = columns["context"], columns["asked"], columns["answer"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
+from grouprl.records.examples import Columns
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -43,7 +44,7 @@ class Game(ABC):
         self._phase = "new"
 
     @abstractmethod
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Set up the state that the example's columns describe; `rng` is the luck of the episode."""
 
     @abstractmethod

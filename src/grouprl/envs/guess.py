@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 
 class Guess(Game):
@@ -29,7 +28,7 @@ class Guess(Game):
         self.found = False
         self._all = (0, 0)
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Hide the number."""
         self.low, self.high, self.hidden = int(columns["low"]), int(columns["high"]), int(columns["hidden"])
         self._all = self.low, self.high

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 ROLES = "abcdefgh"
 EXIT = "."
@@ -31,7 +31,7 @@ class Host(Game):
         self.hears: dict[str, str] = {}
         self.worked = False
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the job."""
         self.chain, self.roles = str(columns["chain"]), ROLES[: int(columns["roles"])]
 

@@ -6,10 +6,10 @@ import copy
 import random
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 from grouprl.rewards.gates import product
 
 MOVES = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
@@ -55,7 +55,7 @@ class Keys(Game):
         self.holding = False
         self.patched = 0
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the grid."""
         self.size = int(columns["size"])
         self.at, self.key, self.door = (_cell(columns[name]) for name in ("start", "key", "door"))

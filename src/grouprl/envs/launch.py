@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grouprl.core.errors import InputError, raised
-from grouprl.envs.overheard import Heard, overheard
+from grouprl.envs.overheard import PrintedText, overheard
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -69,7 +69,7 @@ class FunctionLaunch:
         where = {"base_url": url, "anthropic_base_url": without_version(url), "api_key": key}
         given = {**example.columns, **where}
 
-        printed: list[Heard] = []
+        printed: list[PrintedText] = []
 
         def run() -> None:
             with overheard() as heard:

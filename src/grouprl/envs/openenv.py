@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class OpenEnvWording:
     kind: str = "string"
     """JSON type of that field."""
 
-    def observation(self, data: Mapping[str, Any]) -> str:
+    def observation(self, data: JsonMapping) -> str:
         """Return the text of an observation. Raises InputError if it lacks the field to be shown."""
         if self.shown is not None and self.shown not in data:
             raise InputError(f"The observation has no '{self.shown}'", f"it has {', '.join(data) or 'nothing'}")
@@ -44,7 +45,7 @@ class OpenEnvWording:
         value = dict(data) if name is None else data[name]
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
-    def action(self, text: str) -> dict[str, Any] | None:
+    def action(self, text: str) -> JsonObject | None:
         """Return the action that a text stands for; None if it stands for none."""
         if self.field is not None and self.kind == "string":
             return {self.field: text}
@@ -156,7 +157,7 @@ class OpenEnvEnvironment:
         except (OSError, TimeoutError) as error:
             raise InputError(f"The OpenEnv server {self._url} cannot be reached: {error}") from error
 
-    def _exchange(self, message: Mapping[str, Any]) -> Any:
+    def _exchange(self, message: JsonMapping) -> Any:
         """Return the server's answer; None where it cannot read an action."""
         from websockets.exceptions import ConnectionClosed
 

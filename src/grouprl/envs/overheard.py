@@ -13,7 +13,7 @@ LONGEST_HEARD = 2000
 STREAMS = ("stdout", "stderr")
 
 
-class Heard:
+class PrintedText:
     """The last characters that were printed, at most `LONGEST_HEARD`."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Heard:
         self._text = (self._text + text)[-LONGEST_HEARD:]
 
 
-_HEARD: ContextVar[Heard | None] = ContextVar("_HEARD", default=None)
+_HEARD: ContextVar[PrintedText | None] = ContextVar("_HEARD", default=None)
 _lock = threading.Lock()
 _listening = 0
 
@@ -51,12 +51,12 @@ class _Tee:
 
 
 @contextmanager
-def overheard() -> Iterator[Heard]:
+def overheard() -> Iterator[PrintedText]:
     """Listen to what this thread prints, and to what it does in other ones by `asyncio.to_thread`.
 
     It is printed all the same. Threads that a program starts by itself are not heard.
     """
-    heard = Heard()
+    heard = PrintedText()
     mark = _HEARD.set(heard)
     _listen(1)
     try:

@@ -27,7 +27,7 @@ class PettingZooEnvironment:
 
     def __init__(
         self,
-        make: Callable[[], Any],
+        make: Callable[[], object],
         *,
         max_turns: int,
         instructions: str = "",
@@ -142,7 +142,7 @@ class PettingZooEnvironment:
             self._env.step(None)
         return rewards, terminated
 
-    def _take(self, agent: str, found: Any, info: Any) -> None:
+    def _take(self, agent: str, found: object, info: Any) -> None:
         """Write an observation out."""
         space, mask = shown_space(self._env.observation_space(agent)), info.get(MASK)
         if isinstance(found, dict) and MASK in found:
@@ -163,7 +163,7 @@ class PettingZooEnvironment:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
-def shown_space(space: Any) -> Any:
+def shown_space(space: object) -> Any:
     """Return what an agent sees of an observation: a Dict without its mask of actions, bare if one is left."""
     from gymnasium.spaces import Dict
 

@@ -24,6 +24,7 @@ from grouprl.chat.reply import Choice, Completion
 from grouprl.chat.request import ChatRequest, Refusal, not_held
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.conversation import Conversations
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.launch import LONGEST_COMPLAINT, MODEL, Crashed, Finished, Launch
@@ -54,7 +55,7 @@ class ProgramEnvironment:
     def __init__(
         self,
         launch: Launch,
-        score_result: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
+        score_result: Callable[[Any, JsonMapping], Mapping[str, Mapping[str, float]]],
         *,
         timeout: float = 30.0,
         crash_is_failure: bool = True,
@@ -146,7 +147,7 @@ class ProgramEnvironment:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = example.columns
         context = ProcessEndpoint.here()
-        context.sessions[self._key] = Session(self._events, self._agents, self._refused)
+        context.sessions[self._key] = ProgramSession(self._events, self._agents, self._refused)
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
@@ -203,7 +204,7 @@ class Inbox(Protocol):
 
 
 @dataclass(frozen=True)
-class Session:
+class ProgramSession:
     """Where the requests of an episode go, whom they may name, and which were refused."""
 
     events: Inbox
@@ -231,7 +232,7 @@ class ProcessEndpoint:
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, ProgramSession] = {}
         self.pid = os.getpid()
         self.url = Endpoint(self, limits=ChatLimits(answer_seconds=None)).url
 
@@ -252,7 +253,7 @@ class ProcessEndpoint:
         """The agents of the episode with this key."""
         return self.sessions[key].agents if key in self.sessions else ()
 
-    def rows(self, key: str) -> list[dict[str, Any]] | None:
+    def rows(self, key: str) -> list[JsonObject] | None:
         """Return None: rows are the trainer's."""
         return None
 

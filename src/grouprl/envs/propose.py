@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 SOLVER, PROPOSER = "solver", "proposer"
 PROBLEM = re.compile(r"\d{1,2}(?:[+-]\d{1,2}){1,3}")
@@ -70,7 +71,7 @@ class Propose(Game):
         self.shown, self.problem = 0, ""
         self.right: list[bool] = []
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the number shown, or the problem."""
         self.problem = str(columns.get("problem", ""))
         if self.problem:

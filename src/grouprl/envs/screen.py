@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 from grouprl.rewards.gui import GuiAction, GuiTarget, gui_reward, hits
 
 TAP = re.compile(r"(?:[a-z][0-9]{4} )?tap ([0-9])([0-9])")
@@ -47,7 +48,7 @@ class Screen(Game):
         self.goals: list[str] = []
         self.page = self.reached = self.needed = 0
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Show the first page."""
         self.pages, self.goals = [list(page) for page in columns["pages"]], list(columns["goals"])
         self.needed = len(self.way())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from grouprl.core.errors import MissingExtra
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 from grouprl.rewards.search import SEARCH_REWARDS, Searched
 
 
@@ -61,7 +60,7 @@ class Search(Game):
         self.read: list[int] = []
         self.searches = self.malformed = 0
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Note what is asked."""
         self.answer, self.path = columns["answer"], tuple(columns["path"])
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 THINGS = "abcdefghijkl"
 """What can be recommended."""
@@ -27,7 +26,7 @@ class Shortlist(Game):
         self.liked = self.seen = self.named = ""
         self.hits = 0
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Hear who asks."""
         self.liked, self.seen = columns["liked"], columns["seen"]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 SPEAKER, LISTENER = "speaker", "listener"
 COLOURS, SHAPES = "rgby", "1234"
@@ -39,7 +38,7 @@ class Signals(Game):
         self.shown: list[str] = []
         self.meant, self.message, self.choice = "", "", ""
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Lay the things out."""
         self.things, self.shown, self.meant = list(columns["things"]), list(columns["shown"]), columns["meant"]
 

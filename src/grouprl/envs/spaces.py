@@ -13,6 +13,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
+    from gymnasium import Space
     from torch import Tensor
 
 LARGEST_BOX = 100
@@ -21,7 +22,7 @@ LARGEST_ACTION = 16
 """Numbers in an action above which it is not written out."""
 
 
-def spell(space: Any, value: Any, decimals: int) -> str:
+def spell(space: Space, value: Any, decimals: int) -> str:
     """Return an observation as text: numbers with spaces between, "name value" for the entries of a Dict."""
     from gymnasium import spaces
 
@@ -36,7 +37,7 @@ def spell(space: Any, value: Any, decimals: int) -> str:
     return str(value) if isinstance(space, spaces.Text) else str(int(value))
 
 
-def signs(space: Any) -> str:
+def signs(space: Space) -> str:
     """Return the characters that `spell` uses.
 
     Raises:
@@ -109,14 +110,14 @@ class SpaceWording:
         allowed = () if mask is None else tuple(w for w, may in zip(self.words, mask, strict=True) if may)
         return allowed or self.words
 
-    def read(self, space: Any, text: str, legal: Sequence[str]) -> Any:
+    def read(self, space: Space, text: str, legal: Sequence[str]) -> Any:
         """Return the action that a text stands for; None if it stands for none that is legal."""
         if not self.words:
             return read_action(space, text.split())
         word = text.strip()
         return int(space.start) + self.words.index(word) if word in legal else None
 
-    def any_action(self, space: Any, legal: Sequence[str], rng: random.Random) -> str:
+    def any_action(self, space: Space, legal: Sequence[str], rng: random.Random) -> str:
         """Return any legal action."""
         if self.words:
             return rng.choice(legal)
@@ -133,7 +134,7 @@ def number_words(space: object) -> tuple[str, ...]:
     return tuple(str(int(space.start) + number) for number in range(int(space.n)))
 
 
-def read_action(space: Any, words: Sequence[str]) -> object:
+def read_action(space: Space, words: Sequence[str]) -> object:
     """Return the action that numbers in words stand for; None if they stand for none of the space."""
     value = _read(space, list(words)) if len(words) == action_numbers(space) else None
     return value if value is not None and space.contains(value) else None
@@ -145,7 +146,7 @@ def spell_action(space: object, value: object, decimals: int) -> str:
     return " ".join(f"{float(word):g}" for word in text.split())
 
 
-def _read(space: Any, words: list[str]) -> Any:
+def _read(space: Space, words: list[str]) -> Any:
     """Read a space's numbers off the front of `words`; None where one is not a number of its kind."""
     from gymnasium import spaces
 
@@ -169,7 +170,7 @@ def _number(word: str, real: bool) -> float | int | None:
         return None
 
 
-def _whole(space: Any) -> bool:
+def _whole(space: Space) -> bool:
     """Whether a Box holds whole numbers."""
     return np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_
 

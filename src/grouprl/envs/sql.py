@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 from grouprl.rewards.sql import PARTIAL, QueryError, run_query, sql_components, sql_reward
 
 REASONS = {"column": "no such column", "table": "no such table", "refused": "not authorized", "error": ""}
@@ -31,7 +31,7 @@ class Sql(Game):
         self.wrong: list[str] = []
         self.failed: list[str] = []
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the table."""
         self.tables = {columns["table"]: columns["columns"]}
         self.gold, self.wrong = columns["gold"], list(columns["wrong"])

@@ -158,7 +158,7 @@ class Environments:
         self._begun.discard(number)
         return getattr(environment, method)(*arguments)
 
-    def _luck_of(self, number: int, parts: tuple[object, ...]) -> Any:
+    def _luck_of(self, number: int, parts: tuple[object, ...]) -> object:
         if number not in self._luck:
             self._luck[number] = generator("demonstrate", *parts)
         return self._luck[number]
@@ -171,7 +171,7 @@ class HereStage(AnsweringStage):
     event loop or in a thread of its own.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], object]) -> None:
         super().__init__()
         self._held = Environments(make)
         self._prompt: dict[int, str] = {}

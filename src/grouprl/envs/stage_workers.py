@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
@@ -27,6 +27,9 @@ from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, u
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import CannotSend, pack
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""
@@ -178,7 +181,7 @@ class WorkerStage(AnsweringStage):
                 "Keep plain data in the columns, or set environment.workers to 0",
             ) from error
 
-    def _answer(self, each: StageCall, found: Any) -> None:
+    def _answer(self, each: StageCall, found: object) -> None:
         each.known, each.answered = found, True
         self._answers[each.episode] = found
         self._open -= 1
@@ -401,7 +404,7 @@ class WorkerStage(AnsweringStage):
 
 
 def open_stage(
-    task: Any,
+    task: Task,
     workers: int | Literal["auto"] = 0,
     *,
     timeout: float = 60.0,
@@ -437,7 +440,7 @@ def open_stage(
         return HereStage(task.environment), said
 
 
-def harmless(task: Any) -> bool:
+def harmless(task: Task) -> bool:
     """Whether a task and its environment are this package's own and run no code of others: they always return."""
     if task.needs_clock:
         return False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.envs.game import Game, Outcome
 from grouprl.envs.screen import Screen, read_action
+from grouprl.records.examples import Columns
 from grouprl.rewards.gui import GuiTarget, ui_r1
 
 PLANNER, ACTOR = "planner", "actor"
@@ -51,7 +51,7 @@ class Subgoals(Game):
         self.earned: list[float] = []
         self.told: dict[str, list[float]] = {"format": [], "execution": []}
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Go the steps of the way that lie behind."""
         pages = [[[label, x, y, x, y] for label, x, y in page] for page in columns["pages"]]
         self.screen.begin({"pages": pages, "goals": columns["goals"]}, rng)

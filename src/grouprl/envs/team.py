@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 PLANNER, WORKER = "planner", "worker"
 CALL = re.compile(r"w(\d{1,3}\+\d{1,3})")
@@ -37,7 +36,7 @@ class Team(Game):
         self.results: list[str] = []
         self.call, self.answer = "", ""
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Read the sum."""
         self.terms = [int(term) for term in columns["terms"]]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.envs.environment import Observation
 from grouprl.envs.game import Game, Outcome
-from grouprl.records.examples import Message
+from grouprl.records.examples import Columns, Message
 from grouprl.runtimes.checks import passed, read_checks
 from grouprl.runtimes.runtime import CommandOutcome, Runtime, folder_digest, folder_of
 from grouprl.sandbox.folder import FolderEntry
@@ -71,11 +71,11 @@ class Shell(Game):
         self.make, self.seconds, self.shown, self.system = make, seconds, shown, system
         self.before, self.noise, self.ascii_only = tuple(before), noise, ascii_only
         self.runtime: Runtime | None = None
-        self.columns: Mapping[str, Any] = {}
+        self.columns: Columns = {}
         self.followed = self.commands = self.failed = 0
         self.printed, self.right = "", False
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Put the files into a fresh runtime."""
         self.columns = {"solution": (), "slips": (), **columns}
         self.checks = read_checks(columns["tests"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from grouprl.envs.environment import Observation, Step, unwritable
 from grouprl.envs.findings import Findings
@@ -50,7 +49,7 @@ def examine_observation(
     return _known(found.agent, "observation", agents, turn, findings) and _examine_legal(found.legal, turn, findings)
 
 
-def _known(agent: Any, where: str, agents: Collection[str], turn: int | None, findings: Findings) -> bool:
+def _known(agent: object, where: str, agents: Collection[str], turn: int | None, findings: Findings) -> bool:
     if agent in agents:
         return True
     what = f"The agent {agent!r} is named in an {where}; known are {', '.join(map(repr, agents))}"
@@ -159,7 +158,7 @@ def is_number(value: object, name: str, what: str, turn: int | None, findings: F
     return True
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     text = text if len(text) <= 80 else text[:79] + "…"
     return text if isinstance(value, (str, bool, tuple, dict, type(None))) else f"{text} ({type(value).__name__})"

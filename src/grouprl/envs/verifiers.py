@@ -19,7 +19,7 @@ from grouprl.core.errors import InputError, raised
 from grouprl.envs.conversation import Conversations
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.launch import LONGEST_COMPLAINT
-from grouprl.envs.program import Event, PendingRequest, ProcessEndpoint, Session, over
+from grouprl.envs.program import Event, PendingRequest, ProcessEndpoint, ProgramSession, over
 
 if TYPE_CHECKING:
     import random
@@ -45,7 +45,7 @@ class Played:
     """The library's state of the rollout, where a group of them is scored together."""
 
 
-class Rollouts(Protocol):
+class LoadedEnvironment(Protocol):
     """An environment of `verifiers` that is loaded in this process."""
 
     async def play(self, row: Mapping[str, Any], url: str, key: str) -> Played:
@@ -86,7 +86,7 @@ class VerifiersEnvironment:
     is not scored: it has earned nothing.
     """
 
-    def __init__(self, load: Callable[[], Rollouts], *, timeout: float) -> None:
+    def __init__(self, load: Callable[[], LoadedEnvironment], *, timeout: float) -> None:
         """Prepare a rollout.
 
         Args:
@@ -113,7 +113,7 @@ class VerifiersEnvironment:
             raise InputError("reset() was called twice", "an object is one rollout")
         self._inbox, self._columns, self._name = _Inbox(), example.columns, (example.id, seed)
         endpoint, game = ProcessEndpoint.here(), self._load()
-        endpoint.sessions[self._key] = Session(self._inbox, ("",), self._refused)
+        endpoint.sessions[self._key] = ProgramSession(self._inbox, ("",), self._refused)
         self._context = contextvars.copy_context()
         running = self._run(game, example.columns["row"], endpoint.url)
         self._task = asyncio.get_running_loop().create_task(running, context=self._context)
@@ -158,13 +158,13 @@ class VerifiersEnvironment:
         self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSING_SECONDS)
 
-    async def _run(self, game: Rollouts, row: Mapping[str, Any], url: str) -> None:
+    async def _run(self, game: LoadedEnvironment, row: Mapping[str, Any], url: str) -> None:
         try:
             self._inbox.put(_Finished(await game.play(row, url, self._key)))
         except (Exception, SystemExit) as error:
             self._inbox.put(_Failed(raised(error)[:LONGEST_COMPLAINT]))
 
-    async def _next(self, game: Rollouts) -> Observation | Played:
+    async def _next(self, game: LoadedEnvironment) -> Observation | Played:
         """Return the next request as an observation, or how the rollout ended."""
         try:
             event = await asyncio.wait_for(self._inbox.events.get(), self._timeout)
@@ -189,7 +189,7 @@ class VerifiersEnvironment:
 class DemonstratedVerifiers(VerifiersEnvironment):
     """The same with an expert, which answers the waiting request: (messages, random generator, columns) -> answer."""
 
-    def __init__(self, expert: Callable[..., str], load: Callable[[], Rollouts], *, timeout: float) -> None:
+    def __init__(self, expert: Callable[..., str], load: Callable[[], LoadedEnvironment], *, timeout: float) -> None:
         super().__init__(load, timeout=timeout)
         self._expert = expert
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Columns
 
 PLACED, ELSEWHERE, ABSENT = "+~-"
 
@@ -40,7 +39,7 @@ class Wordle(Game):
         self.hidden = ""
         self.found = False
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: Columns, rng: random.Random) -> None:
         """Hide a word, and leave out what the first guess rules out."""
         self.words, self.hidden = list(columns["words"]), columns["hidden"]
         self.possible = self._agreeing(self.words, columns["first"])

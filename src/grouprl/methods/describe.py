@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grouprl.algorithms.method import Method
+from grouprl.core.json_types import JsonObject
 from grouprl.methods.compose import LISTS, STAGES
 from grouprl.methods.registry import CATALOGUE, Entry
 
@@ -85,7 +86,7 @@ def other_claims(name: str) -> list[Claim]:
     return [claim for claim in AMBIGUOUS.get(name, ()) if claim.entry != name]
 
 
-def describe(entry: Entry) -> dict[str, Any]:
+def describe(entry: Entry) -> JsonObject:
     """Return everything the catalogue knows of an entry, as plain data."""
     card, method = entry.card, entry.build()
     return {
@@ -148,7 +149,7 @@ def listing() -> list[dict[str, object]]:
     ]
 
 
-def parts_of(method: Method) -> list[dict[str, Any]]:
+def parts_of(method: Method) -> list[JsonObject]:
     """Return stage, name, words, formula and settings of each part, in the order in which they act."""
     rows = []
     for stage, part in staged(method):

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.json_types import JsonObject
 from grouprl.methods.contrast import contrast
 from grouprl.methods.describe import Claim, describe
 from grouprl.methods.registry import Entry
@@ -63,7 +64,7 @@ def card(entry: Entry) -> RenderableType:
     return Group(*blocks)
 
 
-def _heading(data: dict[str, Any]) -> RenderableType:
+def _heading(data: JsonObject) -> RenderableType:
     head = Text.assemble((data["name"], "bold cyan"), "  ", (data["title"], "bold"))
     papers = [Text(f"{p['title']}{_reference(p)}", style="dim") for p in data["papers"]]
     return Group(head, *(_indent(p) for p in papers))
@@ -89,7 +90,7 @@ def _bullet(text: str) -> RenderableType:
     return grid
 
 
-def _parts(parts: Sequence[dict[str, Any]]) -> RenderableType:
+def _parts(parts: Sequence[JsonObject]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -100,7 +101,7 @@ def _parts(parts: Sequence[dict[str, Any]]) -> RenderableType:
     return grid
 
 
-def _settings(settings: Sequence[dict[str, Any]]) -> RenderableType:
+def _settings(settings: Sequence[JsonObject]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("setting", style="cyan", no_wrap=True)
     table.add_column("default", no_wrap=True)
@@ -111,7 +112,7 @@ def _settings(settings: Sequence[dict[str, Any]]) -> RenderableType:
     return table
 
 
-def _certainty(data: dict[str, Any]) -> list[RenderableType]:
+def _certainty(data: JsonObject) -> list[RenderableType]:
     lines: list[RenderableType] = [Text.assemble(_confidence(data["confidence"]), f"  {data['source']}")]
     return lines + ([Text(f"Uncertain: {data['uncertain']}")] if data["uncertain"] else [])
 
@@ -164,7 +165,7 @@ def difference(a: Entry, b: Entry) -> RenderableType:
     return Group(*blocks)
 
 
-def _sides(data: dict[str, Any], key: str, rows: Sequence[dict[str, Any]]) -> RenderableType:
+def _sides(data: JsonObject, key: str, rows: Sequence[JsonObject]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column(key, style="dim", no_wrap=True)
     table.add_column(data["a"], header_style="bold cyan", ratio=1, overflow="fold")
@@ -176,14 +177,14 @@ def _sides(data: dict[str, Any], key: str, rows: Sequence[dict[str, Any]]) -> Re
     return table
 
 
-def _side(words: str, settings: dict[str, Any]) -> Text:
+def _side(words: str, settings: JsonObject) -> Text:
     text = Text(words)
     if settings:
         text.append("\n" + ", ".join(f"{k} = {value_words(v)}" for k, v in settings.items()), style="bold")
     return text
 
 
-def _numbers(data: dict[str, Any], example: dict[str, Any]) -> RenderableType:
+def _numbers(data: JsonObject, example: JsonObject) -> RenderableType:
     if example["a"] == example["b"]:
         return Text("identical advantages and gradients", style="dim")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

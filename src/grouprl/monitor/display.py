@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.core.terminal import Terminal
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.finding import Finding
@@ -79,7 +79,7 @@ class Display:
 
     def step(
         self,
-        record: Mapping[str, Any],
+        record: JsonMapping,
         samples: Sequence[Sample] | None = None,
         findings: Sequence[Finding] = (),
     ) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any, Literal
+
+from grouprl.core.json_types import JsonMapping
 
 Severity = Literal["note", "warning", "alarm"]
 ORDER: tuple[Severity, ...] = ("alarm", "warning", "note")
@@ -83,8 +84,8 @@ class HealthFacts:
 class History:
     """Running view of the training records: last window, start, best window and extremes of each metric."""
 
-    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    evaluations: list[Mapping[str, Any]] = field(default_factory=list)
+    recent: deque[JsonMapping] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    evaluations: list[JsonMapping] = field(default_factory=list)
     count: int = 0
     _total: dict[str, float] = field(default_factory=dict)
     _first: dict[str, list[float]] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class History:
     _low: dict[str, float] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: JsonMapping) -> None:
         """Add the next training record."""
         self.recent.append(record)
         self.count += 1

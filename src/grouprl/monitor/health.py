@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.core.units import worded
 from grouprl.monitor.finding import ORDER, Finding, HealthFacts, History, Severity
 from grouprl.monitor.symptoms import SYMPTOMS
@@ -28,7 +28,7 @@ class Health:
         for record in history:
             self.observe(record)
 
-    def observe(self, record: Mapping[str, Any]) -> list[Finding]:
+    def observe(self, record: JsonMapping) -> list[Finding]:
         """Add one record of training or evaluation (others are ignored) and return all findings so far."""
         phase = record.get("phase", "train")
         if phase == "eval":

@@ -6,7 +6,6 @@ import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -183,7 +182,7 @@ ahead."""
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
 
 
-def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> dict[str, Any]:
+def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> dict[str, object]:
     rollout, scores, rows = samples.rollout, samples.scores, len(samples)
     lengths_b = np.array([len(ids) for ids in rollout.response_ids])
     present_bt = np.arange(rollout.logp_bt.shape[1]) < lengths_b[:, None]

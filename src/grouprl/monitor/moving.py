@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from grouprl.config.rates import STILL
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.monitor.finding import Finding, HealthFacts, History
 
 APART = 10
@@ -78,11 +78,11 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
     return Finding("no_gain", "warning" if worse else "note", words, remedy)
 
 
-def _interval(record: Mapping[str, Any], name: str) -> str:
+def _interval(record: JsonMapping, name: str) -> str:
     return f"{record[name]:.3f} [{record[f'{name}_low']:.3f}, {record[f'{name}_high']:.3f}]"
 
 
-def _comparable(evaluations: Sequence[Mapping[str, object]]) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+def _comparable(evaluations: Sequence[Mapping[str, object]]) -> tuple[JsonMapping, JsonMapping] | None:
     """Return the first evaluation on as many prompts as the last one, and the last one; None if that is the same."""
     if not evaluations or _measure(evaluations[-1]) == "":
         return None
@@ -92,7 +92,7 @@ def _comparable(evaluations: Sequence[Mapping[str, object]]) -> tuple[Mapping[st
     return (like[0], last) if like else None
 
 
-def _same(evaluations: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+def _same(evaluations: Sequence[JsonMapping]) -> tuple[int, int] | None:
     """Return the steps of the last evaluation and of the latest one before that agrees with it in all its figures."""
     if not evaluations:
         return None
@@ -104,12 +104,12 @@ def _same(evaluations: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
     return None
 
 
-def _figures(record: Mapping[str, object]) -> dict[str, Any]:
+def _figures(record: Mapping[str, object]) -> JsonObject:
     names = ("eval/greedy", "eval/pass@", "eval/reward")
     return {name: value for name, value in record.items() if name.startswith(names)}
 
 
-def _perfect(record: Mapping[str, Any]) -> bool:
+def _perfect(record: JsonMapping) -> bool:
     """Whether every completion is right, so that figures agree because nothing is left to learn."""
     return min(record.get("eval/greedy", 1.0), record.get("eval/pass@1", 1.0)) == 1.0
 
@@ -119,7 +119,7 @@ def _measure(record: Mapping[str, object]) -> str:
     return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
 
 
-def _gained(evaluations: Sequence[Mapping[str, Any]]) -> bool:
+def _gained(evaluations: Sequence[JsonMapping]) -> bool:
     """Whether the last evaluation lies above the interval of the first comparable one, sampled or greedy."""
     pair = _comparable(evaluations)
     if pair is None:

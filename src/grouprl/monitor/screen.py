@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.finding import Finding, percent
@@ -37,9 +38,9 @@ class RunScreen:
     total: int = 0
     began: float = 0.0
     train_began: float | None = None
-    record: dict[str, Any] = field(default_factory=dict)
+    record: JsonObject = field(default_factory=dict)
     curves: dict[str, list[float]] = field(default_factory=dict)
-    evaluation: dict[str, Any] = field(default_factory=dict)
+    evaluation: JsonObject = field(default_factory=dict)
     first_evaluation: dict[str, object] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -70,7 +71,7 @@ class RunScreen:
             self.done, self.total = done, total
             self.marks = [*self.marks[-PACE_STEPS:], (done, self.clock())]
 
-    def take(self, record: Mapping[str, Any], samples: Sequence[Sample] | None, findings: Sequence[Finding]) -> None:
+    def take(self, record: JsonMapping, samples: Sequence[Sample] | None, findings: Sequence[Finding]) -> None:
         """Add a record of any phase."""
         with self.lock:
             self.findings = tuple(f for f in findings if f.persists) if findings else self.findings
@@ -202,7 +203,7 @@ def thousands(value: Any) -> str:
     return f"{number:.0f}"
 
 
-def line(screen: RunScreen, record: Mapping[str, Any]) -> Text:
+def line(screen: RunScreen, record: JsonMapping) -> Text:
     """Write a record as one line of a log."""
     if record.get("phase") == "eval":
         return Text(f"eval at step {record.get('step', '?')}: {_evaluation(record, {})}")
@@ -241,7 +242,7 @@ def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> st
     return "   ".join(parts) + (f"   at step {record['step']}" if first and "step" in record else "")
 
 
-def _numbers(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _numbers(record: JsonMapping) -> list[tuple[str, str]]:
     """The figures below the curves, as (label, value)."""
     rows: list[tuple[str, str]] = []
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.screen import plain, shorten, verdict_mark
@@ -20,7 +20,7 @@ RISING = ("eval/greedy", "eval/pass@", "eval/reward")
 """Beginnings of the rows where more is better: their change is coloured."""
 
 
-def summary_table(before: Mapping[str, Any], after: Mapping[str, Any], *, actions: bool = False) -> Table:
+def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = False) -> Table:
     """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length.
 
     `actions`: the policy takes actions, and writes no tokens.
@@ -53,7 +53,7 @@ def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int =
     return table
 
 
-def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     rewards, shares = _of_rewards(record), [("eval/greedy", "greedy pass@1")]
     ks = sorted(int(name[10:]) for name in record if name.startswith("eval/pass@") and name[10:].isdigit())
     shares += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]

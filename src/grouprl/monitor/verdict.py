@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from grouprl.core.json_types import JsonMapping
 
 MEASURES = (("eval/pass@1", "sampled pass@1"), ("eval/greedy", "greedy pass@1"), ("eval/reward", "mean reward"))
 """What a verdict goes by, the first that was evaluated; where rewards are graded the mean reward comes first."""
@@ -18,7 +19,7 @@ class Verdict:
     words: str
 
 
-def verdict(before: Mapping[str, Any], after: Mapping[str, Any]) -> Verdict:
+def verdict(before: JsonMapping, after: JsonMapping) -> Verdict:
     """Compare the first and the last evaluation of a run, both on held-out prompts with 95 % intervals.
 
     A run learned (or got worse) if the intervals do not overlap, which is stricter than a test of the difference.
@@ -41,7 +42,7 @@ def verdict(before: Mapping[str, Any], after: Mapping[str, Any]) -> Verdict:
     return Verdict("unclear", f"No gain shown: {numbers}; the intervals overlap.")
 
 
-def _ends(record: Mapping[str, Any], name: str) -> tuple[float, ...]:
+def _ends(record: JsonMapping, name: str) -> tuple[float, ...]:
     """Return the interval of a measure; empty where the record lacks the measure or an end of it."""
     values = [record.get(f"{name}{end}") for end in ("", "_low", "_high")]
     whole = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)

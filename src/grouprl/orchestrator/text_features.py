@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,8 +14,11 @@ from grouprl.core.errors import InputError
 from grouprl.records.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
 
-def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Any) -> Batch:
+
+def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Policy) -> Batch:
     """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` where needed.
 
     Plans that the rows were sampled with stay as they are.

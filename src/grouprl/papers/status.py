@@ -14,6 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from grouprl.core.json_types import JsonObject
 from grouprl.papers.rows import Listing, listings
 
 STATUSES = {
@@ -67,7 +68,7 @@ class Standing:
         paper = self.paper
         return " ".join([str(paper.number), paper.title, paper.method, paper.summary, *self.names]).lower()
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """Return the paper and its standing as plain data."""
         computed = {"entries": self.entries, "dialects": self.dialects, "commands": self.commands()}
         return asdict(self.paper) | {"status": self.status, "means": STATUSES[self.status]} | computed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import GrouprlError
 from grouprl.records.examples import Split
@@ -12,12 +12,15 @@ from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks import Example, Task
 from grouprl.tasks.rows import RowTask
 
+if TYPE_CHECKING:
+    from grouprl.rewards.contract import Reward
+
 SAMPLED = 32
 """Prompts that are tried of a split without an end; of a data set, all are."""
 SHOWN = 5
 
 
-def gold_refusals(reward: Any, task: Task) -> list[str]:
+def gold_refusals(reward: Reward, task: Task) -> list[str]:
     """Return a sentence for each of the first rows whose gold the reward cannot grade, and how many more there are."""
     if task.max_turns > 1 or task.environment() is not None:
         return []

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -29,6 +29,9 @@ from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SAMPLER = "sampler's copy"
 """Name of the cost of the second process that samples."""
@@ -335,7 +338,7 @@ def _read_pretrained(name: str) -> tuple[object, object] | None:
     return model, tokenizer
 
 
-def _adapter_parameters(model: Any, lora: Lora) -> int:
+def _adapter_parameters(model: PreTrainedModel, lora: Lora) -> int:
     """Count the numbers of low-rank adapters: r * (in + out) for each adapted linear layer."""
     head = model.get_output_embeddings()
     chosen = lora.target_modules

@@ -16,6 +16,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import example_text
@@ -123,7 +124,7 @@ class Plan:
         """Return a text of this plan in the words of its policy: completions and tokens, or episodes and actions."""
         return worded(text, actions=self.actions)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> JsonObject:
         """Return everything as plain data."""
         names = [f.name for f in dataclasses.fields(self) if f.name not in ("config", "method")]
         data = {name: _plain(getattr(self, name)) for name in names}

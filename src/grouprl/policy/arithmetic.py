@@ -6,13 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from grouprl.policy.lean import base_model
 from grouprl.policy.passes import layers_of, sizes_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PASS_TOKENS = 2048
 """Rows of a product in training: about what a pass through the model holds."""
@@ -94,7 +97,7 @@ class Matrices:
     width: int
 
     @classmethod
-    def of(cls, model: Any) -> Matrices:
+    def of(cls, model: PreTrainedModel) -> Matrices:
         """Read them from the model's layers."""
         core = base_model(model)
         config = core.config.get_text_config()

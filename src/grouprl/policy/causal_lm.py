@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import nn
@@ -35,6 +35,9 @@ from grouprl.policy.trainable import Trainable, check_cotangents
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
@@ -60,8 +63,8 @@ class CausalPolicy(Trainable):
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
         *,
         temperature: float = 1.0,
         engine: str = "auto",

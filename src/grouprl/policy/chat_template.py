@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from grouprl.chat.calls import Form
@@ -21,6 +21,9 @@ from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
 from grouprl.core.errors import InputError
 from grouprl.policy.carried_messages import Messages, TemplateFacts, Use, carried, roles
 from grouprl.policy.template_probe import TOOL, USER, in_words, lost, template_facts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TODAY = time.localtime()
 ASKED = {"name": "qztool", "arguments": {"qzarg": "qzvalue"}}
@@ -61,7 +64,7 @@ class Found:
 class ChatTemplate:
     """The chat template of a tokenizer."""
 
-    def __init__(self, tokenizer: Any, found: Found) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, found: Found) -> None:
         self.tokenizer, self.found, self.source = tokenizer, found, found.source
 
     @property
@@ -205,7 +208,7 @@ class ChatTemplate:
 _FOUND: WeakKeyDictionary[Any, Found] = WeakKeyDictionary()
 
 
-def template_of(tokenizer: Any) -> ChatTemplate:
+def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
     """Return the chat template of a tokenizer, with what was found out about it before.
 
     Raises:

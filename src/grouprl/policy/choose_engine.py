@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.engine import ModelEngine
@@ -12,11 +12,14 @@ from grouprl.policy.passes import AUTO, PassSettings, sizes_of
 from grouprl.policy.precision import choose_precision
 from grouprl.policy.transformers_engine import TransformersEngine
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 ENGINES = ("auto", "lean", "transformers")
 
 
 def choose_engine(
-    model: Any,
+    model: PreTrainedModel,
     engine: str,
     settings: PassSettings = AUTO,
     checkpoint_above: float = math.inf,

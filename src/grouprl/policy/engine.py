@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,9 @@ from grouprl.policy.logprobs import (
 )
 from grouprl.policy.precision import wide_sums
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,13 @@ class ModelEngine(Protocol):
         ...
 
 
-def accepts(model: Any, argument: str) -> bool:
+def accepts(model: PreTrainedModel, argument: str) -> bool:
     """Tell whether the model's forward names `argument`."""
     return argument in inspect.signature(model.forward).parameters
 
 
 @torch.no_grad()
-def head_is_plain(model: Any) -> bool:
+def head_is_plain(model: PreTrainedModel) -> bool:
     """Tell, by running four tokens, whether logits are exactly `head(trunk(ids))` with a linear head.
 
     False for models that cap or scale their logits; their log-probabilities cannot be computed from hidden

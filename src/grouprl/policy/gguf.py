@@ -12,13 +12,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from grouprl.core.errors import InputError, MissingExtra, raised
 from grouprl.policy.hub import folder_meant
 from grouprl.storage.run_folder import digest, in_words, replacing, settle
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +152,7 @@ def _check_whole(path: Path) -> None:
         raise InputError(f"{path} is cut off or damaged", rule, DAMAGED) from error
 
 
-def _plain(model: Any) -> Any:
+def _plain(model: PreTrainedModel) -> Any:
     """Return the model without the mark of quantisation, with which transformers would refuse to save it."""
     stated = model.config.to_dict()
     stated.pop("quantization_config", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,9 @@ from grouprl.policy.microbatch import split_tree
 from grouprl.policy.passes import Choice, anew, pays
 from grouprl.policy.precision import product
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
@@ -80,7 +83,7 @@ class LeanModel:
     With `mixed` the parameters are float32 and products are in bfloat16 (`grouprl.policy.precision`).
     """
 
-    def __init__(self, model: Any, mixed: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, mixed: bool = False) -> None:
         self.core, self.mixed = base_model(model), mixed
         config = self.core.config
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads

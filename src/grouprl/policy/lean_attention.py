@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from grouprl.policy.autograd import Ctx
 from grouprl.policy.lean_plan import Block, PassPlan
 
 SHORT_KEYS = 128
@@ -111,13 +111,13 @@ def _sorted_places(row_n: torch.Tensor) -> torch.Tensor:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    def forward(ctx: Ctx, qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
         ctx.layout = layout
         return qkv_shd.reshape(-1, qkv_shd.shape[-1]).index_select(0, layout.gather_n)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         layout = ctx.layout
         wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
         # Keys and values that several rows see get the sum of what comes back, always in the same order.
@@ -127,13 +127,13 @@ class _Gather(torch.autograd.Function):
 
 class _Merge(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, out_nd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    def forward(ctx: Ctx, out_nd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
         ctx.layout = layout
         return out_nd.index_select(0, layout.own_n).view(layout.stream, -1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         rows = grad.reshape(ctx.layout.stream * ctx.layout.heads, -1)
         return rows.index_select(0, ctx.layout.output_n).index_fill_(0, ctx.layout.padding_n, 0.0), None
 
@@ -153,7 +153,7 @@ class _Attend(torch.autograd.Function):
     """Attention of the layout's short blocks from their table, [sum of R * heads * L, d]."""
 
     @staticmethod
-    def forward(ctx: Any, table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
+    def forward(ctx: Ctx, table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
         parts = [_batched(layout, part) for part in layout.parts(table_nd, layout.short)]
         out_nd = table_nd.new_empty(sum(query.shape[:2].numel() for query, _, _ in parts), table_nd.shape[-1])
         outs, weights = _like(out_nd, [query for query, _, _ in parts]), []
@@ -169,7 +169,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Ctx, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         table_nd, out_nd, *weights = ctx.saved_tensors
         layout, found_nd = ctx.layout, torch.empty_like(table_nd)
         parts, found = ([_batched(layout, x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
+
+from grouprl.policy.autograd import Ctx
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -19,7 +19,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         scale = torch.rsqrt_(x.square().mean(-1, keepdim=True).add_(eps))
         unit = x * scale
         ctx.save_for_backward(unit, scale, weight)
@@ -27,7 +27,7 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         unit, scale, weight = ctx.saved_tensors
         product = grad * unit
         grad_weight = product.flatten(0, -2).sum(0)
@@ -42,14 +42,14 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 class _SwiGLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Ctx, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         active = F.silu(gate)
         ctx.save_for_backward(gate, up, active)
         return active * up
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         gate, up, active = ctx.saved_tensors
         return torch.ops.aten.silu_backward(grad * up, gate), active * grad
 
@@ -65,14 +65,14 @@ def rotate(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tenso
 
 class _Rotate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
+    def forward(ctx: Ctx, x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
         ctx.save_for_backward(turn_s)
         ctx.heads = heads
         return _turn(x_shd, turn_s, heads)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_shd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Ctx, grad_shd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return _turn(grad_shd, ctx.saved_tensors[0].conj(), ctx.heads), None, None
 
 

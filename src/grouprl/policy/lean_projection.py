@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from grouprl.policy.autograd import Ctx
 from grouprl.policy.precision import times
 
 EXACT = (torch.float32, torch.float64)
@@ -52,7 +53,7 @@ def project(
 class _Project(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Ctx,
         x: torch.Tensor,
         norm: torch.Tensor,
         weight: torch.Tensor,
@@ -75,7 +76,7 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[Any, ...]:
         unit, scale, norm, weight = ctx.saved_tensors
         how, size = ctx.how, unit.shape[-1]
         if how.turn_s is not None:
@@ -115,7 +116,7 @@ def gated(gate_up: torch.Tensor) -> torch.Tensor:
 
 class _Gated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate_up: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Ctx, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         active = F.silu(gate)
         ctx.save_for_backward(gate_up, active)
@@ -123,7 +124,7 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> torch.Tensor:
         gate_up, active = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
         found = torch.empty_like(gate_up)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,6 +20,9 @@ from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.storage.pickles import refusal
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +161,7 @@ def _why(error: Exception) -> str:
     return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 
-def _check_special_tokens(tokenizer: Any, spec: str) -> None:
+def _check_special_tokens(tokenizer: PreTrainedTokenizerBase, spec: str) -> None:
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {spec} has no end-of-sequence token",

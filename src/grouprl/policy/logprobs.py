@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from grouprl.policy.autograd import Ctx
 from grouprl.policy.precision import wide_sums
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
@@ -86,7 +87,7 @@ class _TokenLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Ctx,
         hidden_md: torch.Tensor,
         weight_vd: torch.Tensor,
         bias_v: torch.Tensor | None,
@@ -117,7 +118,7 @@ class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad_logp_m: torch.Tensor, grad_entropy_m: torch.Tensor, grad_cross_m: torch.Tensor
+        ctx: Ctx, grad_logp_m: torch.Tensor, grad_entropy_m: torch.Tensor, grad_cross_m: torch.Tensor
     ) -> tuple[Any, ...]:
         hidden_md, weight_vd, bias_v, target_m = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]

@@ -14,6 +14,7 @@ from grouprl.core.errors import InputError, MissingExtra, suggest
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from transformers import PreTrainedModel
 
 SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 
@@ -52,7 +53,7 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> Any:
         return peft.get_peft_model(model, config)
 
 
-def check_targets(model: Any, chosen: str | Iterable[str]) -> None:
+def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
     """Check that every entry of `target_modules` names a module, by peft's rules.
 
     A text is a regular expression for whole names; a list holds names, or their ends behind a dot.
@@ -107,7 +108,7 @@ def is_linear(module: Any) -> bool:
 
 
 @contextmanager
-def dropping(model: Any) -> Iterator[None]:
+def dropping(model: PreTrainedModel) -> Iterator[None]:
     """Let the adapters' dropout act, and nothing else that a training mode would switch on."""
     layers = [
         layer for module in model.modules() for layer in getattr(module, "lora_dropout", {}).values() if _drops(layer)

@@ -107,13 +107,13 @@ def sizes_of(config: Any) -> tuple[int, int, int, int]:
     return config.num_hidden_layers, config.hidden_size, intermediate, kv_heads * size
 
 
-def bytes_per_token(config: Any, itemsize: int) -> int:
+def bytes_per_token(config: object, itemsize: int) -> int:
     """Return bytes that all layers of a model keep of a token for the backward pass."""
     layers, *sizes = sizes_of(config)
     return layers * numbers_per_token(*sizes) * itemsize
 
 
-def cached_tokens(config: Any, device: torch.device) -> int:
+def cached_tokens(config: object, device: torch.device) -> int:
     """Return how many tokens a pass may have on a CPU: what its layers compute should stay near its cache."""
     _, *sizes = sizes_of(config)
     return tokens_in_cache(numbers_per_token(*sizes), device.type)

@@ -57,7 +57,7 @@ class PieceOptimizer:
         self.optimizer.state.clear()
         for (number, name), value in state.items():
             if self.pieces[number].numel():
-                own = local(value) if isinstance(value, DTensor) else value
+                own = (local(value) if isinstance(value, DTensor) else value).clone()
                 self.optimizer.state[self.pieces[number]][name] = own
 
     def measured(self, measure: Callable[[torch.optim.Optimizer], Found]) -> Found:

@@ -19,6 +19,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.policy.autograd import Ctx
 
 Precision = Literal["float32", "mixed"]
 PRECISIONS = ("auto", "float32", "mixed")
@@ -45,14 +46,14 @@ def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         rounded = x.bfloat16(), weight.bfloat16()
         ctx.save_for_backward(*rounded)
         return (rounded[0] @ rounded[1].T).float()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         x, weight = ctx.saved_tensors
         grad = grad.bfloat16()
         grad_x = (grad @ weight).float() if ctx.needs_input_grad[0] else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -69,5 +69,5 @@ def _room(whole: DTensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(whole, dtype=dtype)
 
 
-def _group(station: Station) -> Any:
+def _group(station: Station) -> object:
     return station.answers

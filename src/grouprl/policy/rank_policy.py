@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from grouprl.policy.engine import ModelEngine, Readout
 from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.policy.precision import Precision
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class RankPolicy(CausalPolicy):
@@ -41,7 +44,7 @@ class RankPolicy(CausalPolicy):
     def __init__(
         self,
         model: object,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         *,
         mesh: DeviceMesh,
         mixed: bool = False,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from grouprl.core.spans import span, spanned
 from grouprl.policy import rank_work as work
+from grouprl.policy.autograd import Ctx
 from grouprl.policy.causal_lm import CausalPolicy, save_value_head
 from grouprl.policy.lora import is_adapted
 from grouprl.policy.microbatch import join_passes
@@ -355,13 +356,13 @@ class _Scored(torch.autograd.Function):
     """Scores as a graph of one node, whose backward pass is the policy's."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, wanted: Wanted) -> Any:
+    def forward(ctx: Ctx, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, wanted: Wanted) -> Any:
         ctx.policy, ctx.tokens, ctx.cross = policy, tokens, wanted.cross
         ctx.set_materialize_grads(False)
         return tuple(policy.score(tokens, wanted))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+    def backward(ctx: Ctx, *grads: Tensor | None) -> Any:
         first = next(x for x in grads if x is not None)
         logp = torch.zeros_like(first) if grads[0] is None else grads[0]
         ctx.policy.backward(ctx.tokens, logp, *grads[1:], cross=ctx.cross)

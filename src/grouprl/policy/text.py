@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
 from grouprl.policy.chat_template import template_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Message = Mapping[str, Any]
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
@@ -31,7 +34,7 @@ def encode(tokenizer: Any, text: str) -> list[int]:
         ) from error
 
 
-def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
     """Encode many plain texts at once, as `encode` does each; several times faster for short texts."""
     if not texts:
         return []
@@ -41,7 +44,7 @@ def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         return [encode(tokenizer, text) for text in texts]  # names the text that cannot be encoded
 
 
-def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
     """Encode a prompt: text gets the bos token in front (if there is one), messages the chat template.
 
     Raises:
@@ -57,7 +60,7 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
     return ids
 
 
-def encode_prompts(tokenizer: Any, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
     """Encode many prompts, as `encode_prompt` does each; plain texts all at once."""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
@@ -66,7 +69,9 @@ def encode_prompts(tokenizer: Any, prompts: Sequence[str | Sequence[Message]]) -
     return [bos + ids for ids in encode_all(tokenizer, texts)]
 
 
-def decode_all(tokenizer: Any, rows: Sequence[Sequence[int]], eos_ids: Collection[int]) -> list[str]:
+def decode_all(
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], eos_ids: Collection[int]
+) -> list[str]:
     """Return the texts of `rows` without the tokens that begin, end or pad a sequence."""
     framing = {tokenizer.bos_token_id, tokenizer.pad_token_id, *eos_ids}
     content = [[int(i) for i in ids if int(i) not in framing] for ids in rows]

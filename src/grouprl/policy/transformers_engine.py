@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from grouprl.policy.passes import (
     shares,
 )
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 log = logging.getLogger(__name__)
 PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6), (7, 3), (3, 4)))
@@ -63,7 +66,9 @@ class TransformersEngine:
 
     name = "transformers"
 
-    def __init__(self, model: Any, settings: PassSettings = PADDED, checkpoint_above: float = math.inf) -> None:
+    def __init__(
+        self, model: PreTrainedModel, settings: PassSettings = PADDED, checkpoint_above: float = math.inf
+    ) -> None:
         self.model = model
         self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.plain_head = head_is_plain(self.core)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 Split = Literal["train", "eval"]
+Columns: TypeAlias = Mapping[str, Any]
+"""What a data set says of a prompt besides its text: values of any kind by name; a reward names those that it reads."""
 
 
 class Message(TypedDict):
@@ -33,7 +35,7 @@ class Example:
 
     id: str
     prompt: str | tuple[Message, ...]
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
     level: int = 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -209,7 +208,7 @@ def _wrapped(kind: str, text: str, wrappers: Sequence[str]) -> Iterator[Attack]:
         )
 
 
-def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at: float = 1.0) -> AttackReport:
+def attack(reward: Reward, cases: Sequence[Case], canary: str = CANARY, correct_at: float = 1.0) -> AttackReport:
     """Try every hack on every case, then the right completions, so that they show what a hack has changed."""
     hacks = [
         (case, each)

@@ -69,9 +69,9 @@ report(pipe, json.dumps, os.write, sys.argv[1])
 )
 def passes_tests(
     completion: str,
-    tests: Sequence[Mapping[str, Any]] | str,
+    tests: Sequence[Mapping[str, object]] | str,
     function: str = "",
-    sandbox: Mapping[str, Any] | SandboxSettings | None = None,
+    sandbox: Mapping[str, object] | SandboxSettings | None = None,
     partial: bool = False,
 ) -> dict[str, float]:
     """Return 1 iff the program passes all tests; with `partial` the share that it passes.
@@ -167,7 +167,7 @@ def _plain(tests: Any, function: str) -> list[dict[str, Any]]:
         ) from error
 
 
-def _call_all(code: str, tests: Sequence[Mapping[str, Any]], function: str, settings: SandboxSettings) -> list[bool]:
+def _call_all(code: str, tests: Sequence[Mapping[str, object]], function: str, settings: SandboxSettings) -> list[bool]:
     """Call the function on all inputs in one run; what it did before it died counts."""
     inputs = json.dumps([test["arguments"] for test in tests])
     harness = f"import sys\nsys.argv[1:] = [{function!r}]\n{HARNESS}"
@@ -181,7 +181,7 @@ def _call_all(code: str, tests: Sequence[Mapping[str, Any]], function: str, sett
 
 
 def _read_and_print(
-    code: str, tests: Sequence[Mapping[str, Any]], settings: SandboxSettings, partial: bool
+    code: str, tests: Sequence[Mapping[str, object]], settings: SandboxSettings, partial: bool
 ) -> list[bool]:
     """Run the program on every input in turn; unless some passed tests earn something, up to the first failure."""
     budget, passed = _Budget(settings.seconds * len(tests)), []
@@ -270,7 +270,7 @@ ROUNDED = 1e-12
 """What a float may be that is compared to 0.0."""
 
 
-def _result(line: str) -> Any:
+def _result(line: str) -> object:
     """Return what a call returned; NOTHING where the line says something else."""
     try:
         found = strict_json(line)

@@ -15,16 +15,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
+from grouprl.records.examples import Columns
 from grouprl.records.scores import By
 
-Columns: TypeAlias = Mapping[str, Any]
 Reward: TypeAlias = Callable[..., Any]
 Function = TypeVar("Function", bound=Reward)
 LONGEST_MESSAGE = 4000

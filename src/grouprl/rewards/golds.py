@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.library import LibraryScore
@@ -80,7 +79,7 @@ def refused_golds(reward: Reward, rows: Sequence[Columns], labels: Sequence[str]
     return found
 
 
-def _refused(reward: Any, cases: list[tuple[str, Columns, str]]) -> list[str]:
+def _refused(reward: Reward, cases: list[tuple[str, Columns, str]]) -> list[str]:
     texts, columns, labels = (list(values) for values in zip(*cases, strict=True))
     scores = score(reward, texts, columns, ids=labels)
     reasons = {problem.sample_id: problem.what for problem in scores.problems}

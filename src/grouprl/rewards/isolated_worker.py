@@ -19,7 +19,10 @@ import time
 import traceback
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST_VALUE = 1 << 19
 KEPT = 32
@@ -71,7 +74,9 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Any:
     return found
 
 
-def call(function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool) -> list[Any]:
+def call(
+    function: Callable[..., object], arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool
+) -> list[Any]:
     """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call.
 
     The limits are seconds of processor time, seconds on the wall, and bytes of memory.
@@ -106,7 +111,11 @@ def _outcome(found: bytes, status: int) -> list[Any]:
 
 
 def _answer(
-    function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool, sink: int
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+    limits: tuple[float, float, int],
+    runs_text: bool,
+    sink: int,
 ) -> None:
     """Compute in the forked process, write the outcome, and end."""
     try:

@@ -20,7 +20,8 @@ from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, re
 from grouprl.rewards.validation import Verdict, VerdictReward
 from grouprl.rewards.verdict_store import VerdictStore
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 PLACE = "judged"
 """The column in which a judge is told where a completion belongs."""
 

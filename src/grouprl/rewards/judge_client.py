@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from grouprl.chat.plain import read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import InputError, shortened
+from grouprl.core.json_types import JsonMapping
 
 LARGEST_REPLY = 4 * 2**20
 """Bytes of a reply; one that is larger is not read to its end."""
@@ -53,7 +54,7 @@ class JudgeClient:
     """Seconds of one request."""
     tries: int
 
-    def complete(self, messages: Sequence[Mapping[str, str]], settings: Mapping[str, Any]) -> str:
+    def complete(self, messages: Sequence[Mapping[str, str]], settings: JsonMapping) -> str:
         """Return the text of one completion. Raises NoAnswer."""
         given = {"messages": list(messages), **settings, **({"model": self.model} if self.model else {})}
         found = self._send(f"{self.url.rstrip('/')}/chat/completions", given)
@@ -85,7 +86,7 @@ class JudgeClient:
                 time.sleep(min(LONGEST_PAUSE, max(error.pause, 0.5 * 2**number)))
         raise AssertionError
 
-    def _send(self, url: str, given: Mapping[str, Any]) -> Any:
+    def _send(self, url: str, given: JsonMapping) -> Any:
         """Send a request in a thread that is left behind where the reply does not come in time."""
         found: Queue[Any] = Queue()
 
@@ -106,7 +107,7 @@ class JudgeClient:
             raise answer
         return answer
 
-    def _reply(self, url: str, given: Mapping[str, Any]) -> Any:
+    def _reply(self, url: str, given: JsonMapping) -> Any:
         key = os.environ.get(self.key_env, "") if self.key_env else ""
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         request = urllib.request.Request(url, json.dumps(given).encode(), headers)

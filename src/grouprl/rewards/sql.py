@@ -148,7 +148,7 @@ def _tells(rows: Sequence[tuple[object, ...]]) -> bool:
     return any(value not in (None, 0, "") for row in rows for value in row)
 
 
-def _rows(query: str, tables: Tables) -> list[tuple[Any, ...]] | None:
+def _rows(query: str, tables: Tables) -> list[tuple[object, ...]] | None:
     try:
         return run_query(query, tables)
     except QueryError:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from grouprl.core.json_types import JsonObject
 from grouprl.rewards.contract import known_examples
 
 CALLS = re.compile(
@@ -159,7 +160,7 @@ def _finite(text: str) -> float:
     return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key appears twice")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.protocols import NO_VERSION, Request, Samples
+
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
 
 
 class ArraySampler:
@@ -58,7 +61,7 @@ class ArraySampler:
         """Return this sampler: nothing is kept between requests."""
         return nullcontext(self)
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: Policy) -> None:
         """Note the version; a policy other than the sampler's own lends it its weights.
 
         Raises:

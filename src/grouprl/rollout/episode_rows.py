@@ -112,7 +112,7 @@ def with_function(scores: Scores, more: Scores, name: str) -> Scores:
     )
 
 
-def _stated(completion: str, *, verdict: Any) -> Any:
+def _stated(completion: str, *, verdict: object) -> object:
     """Return the environment's own score of an episode."""
     return verdict
 

@@ -17,6 +17,7 @@ from grouprl.rollout.sampler import LocalSampler, LocalSession, later
 if TYPE_CHECKING:
     from grouprl.policy.ranks import Station
     from grouprl.policy.sharded import ShardedPolicy
+    from grouprl.protocols import Policy
 
 SAMPLER, SESSIONS = "sampler", "sampling sessions"
 """What a rank keeps: what samples from its whole copy, and the open sessions by number."""
@@ -43,7 +44,7 @@ class RankSampler:
         """Whether the log-probs are the trainer's: both compute in full precision."""
         return self.policy.precision == "float32" and LocalSampler(self.policy.ranks.station.kept["whole"]).exact
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: Policy) -> None:
         """Bring the whole copies up to date, and let them be version `version`."""
         if policy is not self.policy:
             raise InputError("another policy's weights are published", "this sampler samples from its own policy")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from grouprl.rollout.turn_cache import Past
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class RoomyLayer(DynamicLayer):
@@ -72,7 +75,7 @@ class KnownLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def empty_cache(model: Any, windows: bool = False) -> Any:
+def empty_cache(model: PreTrainedModel, windows: bool = False) -> Any:
     """Return a cache of the model's own kind; None where that is not made of ordinary keys and values.
 
     With `windows` layers that look at a window of tokens hold everything like the others, and the mask leaves out what
@@ -86,7 +89,7 @@ def empty_cache(model: Any, windows: bool = False) -> Any:
     return cache
 
 
-def _chunks(model: Any) -> bool:
+def _chunks(model: PreTrainedModel) -> bool:
     return "chunked_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ())
 
 

@@ -164,7 +164,7 @@ def as_samples(written: Written, *, exact: bool, version: int) -> Samples[int]:
 
 
 def generate(
-    policy: Any,
+    policy: object,
     prompts: Sequence[Sequence[int]],
     *,
     n: int,

@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
 
-_TABLES: WeakKeyDictionary[Any, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()
+_TABLES: WeakKeyDictionary[object, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()
 
 
 class StopTexts:

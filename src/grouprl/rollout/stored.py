@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,10 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
+    from grouprl.records.examples import Example
 
 
 def stored(task: StoredRows, policy: object, requests: Sequence[RolloutRequest], max_new_tokens: int) -> ScoredSamples:
@@ -83,7 +87,7 @@ def scores_of(rows: Sequence[StoredRow]) -> Scores:
     )
 
 
-def likeliest(task: StoredRows, policy: Any, example: Any, max_new_tokens: int) -> tuple[StoredRow, int]:
+def likeliest(task: StoredRows, policy: Policy, example: Example, max_new_tokens: int) -> tuple[StoredRow, int]:
     """Return the stored row of a prompt whose log-probs add up to most under the policy, and its number of tokens."""
     rows = list(task.stored_rows(example))
     rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
@@ -91,7 +95,7 @@ def likeliest(task: StoredRows, policy: Any, example: Any, max_new_tokens: int) 
     return rows[best], len(rollout.response_ids[best])
 
 
-def stored_refusals(config: Config, task: Task, looked_at: Sequence[Any]) -> list[str]:
+def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
     """Say why a run on stored rows cannot work."""
     if not isinstance(task, StoredRows):
         return []

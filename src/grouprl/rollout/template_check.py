@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
@@ -17,6 +17,9 @@ from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context
 from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 EFFECTS = {
     "refuse": "such an episode counts as failed",
@@ -36,7 +39,7 @@ class TemplateReport:
 
 
 def check_template(
-    policy: Any,
+    policy: CausalPolicy,
     prompts: Sequence[Prompt],
     history: History = "refuse",
     *,
@@ -91,7 +94,7 @@ def _chat_remedy(task: Task | None) -> str:
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 
-def _rewritten(turn_text: TurnText, prompt: Any) -> tuple[str, list[str]]:
+def _rewritten(turn_text: TurnText, prompt: object) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = turn_text.form
@@ -105,7 +108,7 @@ def _rewritten(turn_text: TurnText, prompt: Any) -> tuple[str, list[str]]:
     return always, [f"of a turn {kind}, {what}" for kind, what in found.items() if what and not always]
 
 
-def _as_template(turn_text: TurnText, prompt: Any, usual: str) -> str:
+def _as_template(turn_text: TurnText, prompt: object, usual: str) -> str:
     """Return the same turn as the template itself writes it, without its end."""
     template, tools = turn_text.template, getattr(prompt, "tools", ())
     call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}

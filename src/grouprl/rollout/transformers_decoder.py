@@ -7,7 +7,7 @@ are to be continued later, windows are held as ordinary keys and values, too: th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,11 +16,14 @@ from grouprl.policy.engine import accepts
 from grouprl.policy.lean import base_model
 from grouprl.rollout.decoder import reading_order
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class TransformersDecoder:
     """One forward pass of the model per token; prompts are padded on the left, each distinct one is read once."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.model, core = model, base_model(model)
         self._cache: Any = None
         self.past: Any = None

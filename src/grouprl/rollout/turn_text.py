@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from grouprl.chat.calls import Form
 from grouprl.chat.said import Call, Said, Spoken
@@ -24,6 +24,9 @@ from grouprl.policy.text import render_chat
 from grouprl.records.examples import Chat, Example, Message
 from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 History = Literal["refuse", "append", "split"]
 """Where a template rewrites history: refuse the episode, keep what was written all the same, or continue in a new
@@ -66,7 +69,7 @@ class TurnText:
         InputError: an unknown `history` or syntax.
     """
 
-    def __init__(self, policy: Any, history: History = "refuse", calls: str = AUTO) -> None:
+    def __init__(self, policy: CausalPolicy, history: History = "refuse", calls: str = AUTO) -> None:
         if history not in get_args(History):
             raise InputError(f"history is {history!r}", remedy=suggest(str(history), get_args(History)))
         self.policy, self.history = policy, history
@@ -260,7 +263,7 @@ def first_difference(written: str, rendered: str) -> tuple[str, str]:
     return written[at : at + SHOWN], rendered[at : at + SHOWN]
 
 
-def _with_object(call: dict[str, Any], said: Any) -> dict[str, Any]:
+def _with_object(call: dict[str, object], said: object) -> dict[str, object]:
     """Return a call of the protocol with its arguments as an object: chat templates write them out."""
     assert isinstance(said, Call)
     arguments = said.arguments if isinstance(said.arguments, str) else dict(said.arguments)

@@ -6,7 +6,7 @@ from typing import Any
 
 from grouprl.chat.call_grammars import NoGrammar, answer_signs, calls_grammar, thinking_signs
 from grouprl.chat.calls import Form
-from grouprl.chat.lark import Json, Maybe, OneOf, Part, Pattern, Until, lark_of
+from grouprl.chat.lark import GrammarPart, JsonValue, Maybe, OneOf, Pattern, Until, lark_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import ChatRequest, not_held
 from grouprl.rollout.grammars import can_constrain, grammar_error, single_tokens
@@ -40,7 +40,7 @@ def answer_grammar(policy: Any, form: Form, request: ChatRequest, opened: bool) 
     return lark
 
 
-def _turn(form: Form, request: ChatRequest) -> Part:
+def _turn(form: Form, request: ChatRequest) -> GrammarPart:
     """Return what stands behind thinking: a call, JSON, or one of both where the policy may choose."""
     choice, schema = request.tool_choice, request.response_format
     tools = [tool for tool in request.tools if choice.name in ("", tool["function"]["name"])]
@@ -48,11 +48,11 @@ def _turn(form: Form, request: ChatRequest) -> Part:
     if choice.kind == "required" or schema is None:
         return calls
     before, behind = answer_signs(form)
-    answer = (before, Json(schema), behind)
+    answer = (before, JsonValue(schema), behind)
     return OneOf((answer, *calls))
 
 
-def _thinking(policy: Any, form: Form, opened: bool) -> tuple[Part, ...]:
+def _thinking(policy: Any, form: Form, opened: bool) -> tuple[GrammarPart, ...]:
     """Return thinking in front of a turn: there must be an end of it where it was begun, there may be some else."""
     begin, end = thinking_signs(form)
     template = str(getattr(policy.tokenizer, "chat_template", None) or "")

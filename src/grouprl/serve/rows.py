@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.policy.call_syntax import opens_thinking
 from grouprl.policy.text import render_chat
@@ -22,6 +23,9 @@ from grouprl.rollout.episode import Context, shown_messages
 from grouprl.rollout.turn_text import History, TurnText
 from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import ServedTurn
+
+if TYPE_CHECKING:
+    pass
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
@@ -35,7 +39,7 @@ class Row:
 
     number: int
     tools: Messages
-    said: tuple[Mapping[str, Any], ...]
+    said: tuple[JsonMapping, ...]
     prompt_ids: list[int]
     ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -49,7 +53,7 @@ class Row:
     talk: Context | None = None
     """The conversation as the chat template sees it, by which it is judged whether the template rewrites it."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return the row as plain data."""
         return {
             "row": self.number,
@@ -115,7 +119,7 @@ class ServedRows:
         """Bytes that the rows take, about."""
         return self._shelves.cost
 
-    def of(self, key: str) -> list[dict[str, Any]] | None:
+    def of(self, key: str) -> list[JsonObject] | None:
         """Return the rows of a client as plain data; None if nothing is kept of it."""
         with self._lock:
             found = self._shelves.of(key)

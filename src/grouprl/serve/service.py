@@ -19,6 +19,7 @@ from grouprl.chat.said import THOUGHTS, Spoken
 from grouprl.chat.server import Pieces
 from grouprl.chat.syntaxes import AUTO
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
@@ -94,7 +95,7 @@ class Service:
         """Return no name: one policy serves everything."""
         return ()
 
-    def rows(self, key: str) -> list[dict[str, Any]] | None:
+    def rows(self, key: str) -> list[JsonObject] | None:
         """Return the rows of the client with this API key; None if nothing is kept of it."""
         return self.recorded.of(key)
 

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.storage.run_folder import RunFolder, digest, replacing
 from grouprl.storage.tensors import load_state, load_weights, save_state
 
@@ -34,7 +35,7 @@ class Checkpoint:
     """A whole checkpoint on disk; `state` is plain data."""
 
     path: Path
-    state: dict[str, Any]
+    state: JsonObject
     data: dict[str, Any]
     """What curricula, buffers and pretraining remember."""
 
@@ -182,7 +183,7 @@ def _seal(path: Path, size: int | None = None) -> dict[str, object]:
     return {"sha256": digest(path, size), "bytes": size}
 
 
-def _manifest(path: Path) -> dict[str, dict[str, Any]] | None:
+def _manifest(path: Path) -> dict[str, JsonObject] | None:
     """The seals in the manifest of a checkpoint; None if it is not what `save_checkpoint` writes."""
     try:
         seals = json.loads((path / MANIFEST).read_bytes())
@@ -202,7 +203,7 @@ def _complete_names(names: set[str]) -> bool:
     return own == {*SHARED, *WHOLE} if not parts else own == {*SHARED} and f"{PARTS}/{METADATA}" in parts
 
 
-def _broken(path: Path, seal: Mapping[str, Any], *, grown: bool) -> str | None:
+def _broken(path: Path, seal: JsonMapping, *, grown: bool) -> str | None:
     """What is wrong with a file, by its seal; `grown`: it may have become longer."""
     if not path.is_file():
         return f"{path.name} is missing"

@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
 from grouprl.core.errors import InputError, RunError, suggest
+from grouprl.core.json_types import JsonObject
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -204,7 +204,7 @@ class RunFolder:
         return self.rollouts / f"step-{step:06d}.parquet"
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def _record(line: bytes) -> JsonObject | None:
     """Return what a line of metrics.jsonl says; None where it is damaged."""
     try:
         found = json.loads(line)
@@ -215,7 +215,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found.get("phase", ""), str) and isinstance(found.get("step", 0), int) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 

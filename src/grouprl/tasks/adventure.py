@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.envs.adventure import OPPOSITE, Adventure
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
@@ -53,7 +52,7 @@ class AdventureTask(EnvironmentTask):
         """Return a fresh episode."""
         return Adventure(self.max_turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a map that is a tree of rooms, and things in some of them."""
         rooms, things = rng.sample(ROOMS, self.rooms), rng.sample(THINGS, self.things)
         places = {thing: rng.choice(rooms) for thing in things}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward, number_after_bar
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
@@ -44,7 +43,7 @@ class Addition(GeneratedTask):
         """1 iff the number after the last '|' is the sum."""
         return number_after_bar
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return two random numbers to add."""
         a, b = rng.randrange(10**self.digits), rng.randrange(10**self.digits)
         return f"{a:0{self.digits}d}+{b:0{self.digits}d}=", {"answer": str(a + b)}
@@ -121,7 +120,7 @@ class Multiplication(GeneratedTask):
         """1 iff the number after the last '|' is the product."""
         return number_after_bar
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return two random numbers to multiply."""
         a, b = rng.randrange(10**self.digits), rng.randrange(10**self.by)
         return f"{a:0{self.digits}d}*{b:0{self.by}d}=", {"answer": str(a * b)}
@@ -196,7 +195,7 @@ class Chain(GeneratedTask):
         """1 iff the number after the last '|' is the value of the chain."""
         return number_after_bar
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a random chain."""
         prompt = str(rng.randrange(self.modulus))
         for _ in range(self.length):

@@ -6,11 +6,10 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.code import compiles, passes_tests
 from grouprl.sandbox import SandboxSettings
@@ -80,7 +79,7 @@ class CodeTask(GeneratedTask):
         """1 iff the expression is right at the hidden points."""
         return ExpressionReward(self.sandbox)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a value of a polynomial with random coefficients, of which the first is not 0."""
         base = 10**self.digits
         coefficients = [rng.randrange(base) for _ in range(self.degree)] + [rng.randrange(1, base)]

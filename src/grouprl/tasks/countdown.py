@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward, reaches_target
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
@@ -49,7 +48,7 @@ class Countdown(GeneratedTask):
         """1 iff the expression uses every number once and equals the target."""
         return reaches_target
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return numbers and a target that an expression of them reaches."""
         while True:
             numbers = [rng.randint(1, self.largest) for _ in range(self.numbers)]

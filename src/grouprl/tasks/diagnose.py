@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from functools import cache
 from itertools import combinations
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
 from grouprl.envs.diagnose import FINDINGS, SIGNS, Diagnose
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
@@ -55,7 +54,7 @@ class DiagnoseTask(EnvironmentTask):
         """Return a fresh episode."""
         return Diagnose(self.max_turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a complaint, and findings of which some are told."""
         complaint = rng.randrange(self.complaints)
         findings = {finding: rng.choice(SIGNS) for finding in FINDINGS}

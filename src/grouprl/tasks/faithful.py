@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.envs.faithful import READER, WRITER, Faithful
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -53,7 +52,7 @@ class FaithfulTask(EnvironmentTask):
         """Return a fresh episode."""
         return Faithful(self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a text of made-up facts and a prompt about one of them."""
         names = rng.sample(sorted(people(0, 60)), self.facts)
         kinds = {"lives": tuple(sorted(lands(0))), "eats": FOODS, "plays": TOYS}

@@ -11,7 +11,7 @@ from grouprl.envs import Calculator, Guess, Keys, TicTacToe
 from grouprl.envs.calculator import running_totals
 from grouprl.envs.keys import spell
 from grouprl.envs.tictactoe import FREE, MINE, THEIRS, best_cells, place
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.registry import register_task
@@ -52,7 +52,7 @@ class GuessTask(EnvironmentTask):
         """Return a fresh episode."""
         return Guess(self.max_turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a range of two-digit numbers with one hidden in it."""
         width = rng.randint(self.numbers // 2 + 1, self.numbers)
         low = rng.randint(10, 100 - width)
@@ -103,7 +103,7 @@ class KeysTask(EnvironmentTask):
         """Return a fresh episode."""
         return Keys(self.max_turns, self.noise, self.reward_)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a grid in which the way to the key and the door is not too long."""
         cells = [(row, column) for row in range(self.size_) for column in range(self.size_)]
         while True:
@@ -155,7 +155,7 @@ class TicTacToeTask(EnvironmentTask):
         """Return a fresh episode."""
         return TicTacToe(self.max_turns, self.skill, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a board on which x is to play."""
         board, signs = FREE * 9, (THEIRS, MINE, THEIRS)[: rng.randint(1, 3)]
         for sign, cell in zip(signs, rng.sample(range(9), len(signs)), strict=True):
@@ -213,7 +213,7 @@ class CalculatorTask(EnvironmentTask):
         """Return a fresh episode."""
         return Calculator(self.max_turns, self.noise, self.call_reward)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return an expression none of whose results is negative."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:

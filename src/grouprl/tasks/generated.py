@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import generator
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.task import check_request, split_of
@@ -42,7 +42,7 @@ class GeneratedTask(OptionTask):
     level: int | None = Field(None, ge=1, description="difficulty from 1; sets the options that `levels` lists")
 
     @abstractmethod
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a prompt and its columns."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.screen import read_action
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.critique import critique
@@ -71,7 +71,7 @@ class Critic(GeneratedTask):
         """0.2 for the form, 0.5 for the verdict, 0.3 for the action."""
         return gui_critic
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a screen, a goal, and an action that is right half of the time."""
         labels, placed = rng.sample(LABELS[:6], self.widgets), boxes(self.widgets, rng)
         meant, right = rng.randrange(self.widgets), rng.random() < 0.5

@@ -48,7 +48,7 @@ class HuggingFace(RowTask):
         return Table(f"{without_folder(self.dataset)}/{split}", splits[split], range(len(splits[split])), "row")
 
 
-def _load(name: str, config: str | None) -> dict[str, Any]:
+def _load(name: str, config: str | None) -> dict[str, object]:
     """Return the splits of a dataset.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.core.errors import InputError, shortened
+from grouprl.core.json_types import JsonObject
 from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
@@ -107,7 +108,7 @@ def _parse(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for key, value in pairs:
         if key in found:
             raise ValueError(f"an object holds '{key}' twice")

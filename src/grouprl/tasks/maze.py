@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.routes import MOVES, walk, whole_path
 from grouprl.tasks.generated import GeneratedTask
@@ -45,7 +45,7 @@ class Maze(GeneratedTask):
         """0.2 per move of a way that reaches the goal, and 1 for moves alone."""
         return whole_path
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a grid in which the goal can be reached."""
         cells = [f"{row}{column}" for row in range(self.size_) for column in range(self.size_)]
         while True:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.protocols import StoredRow
 from grouprl.records.examples import Example
 from grouprl.tasks.jsonl import Jsonl
@@ -33,7 +34,7 @@ class Pairs(Jsonl):
 
     chosen: str = Field("chosen", description="the column with the better completion: text, or one assistant message")
     rejected: str = Field("rejected", description="the column with the worse completion, in the same form")
-    reward_spec: str | dict[str, Any] | list[str | dict[str, Any]] = Field(
+    reward_spec: str | JsonObject | list[str | JsonObject] = Field(
         "grouprl.tasks.pairs:preferred", alias="reward", description="not used: a pair states its winner"
     )
 

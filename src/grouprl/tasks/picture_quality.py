@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.quality import quality
 from grouprl.tasks.generated import GeneratedTask
@@ -60,7 +60,7 @@ class Inspect(GeneratedTask):
         """1 for a flat object, 1 for what it says."""
         return quality
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a picture, or two that differ in quality, and the question about them."""
         kind, flaw, count = rng.choice(KINDS), rng.choice(FLAWS), rng.randint(1, self.most)
         picture = self._picture(flaw, count, rng)
@@ -98,7 +98,7 @@ class Inspect(GeneratedTask):
         return "".join(flaw if place in places else CLEAN for place in range(self.letters))
 
 
-def _columns(kind: str, **answer: object) -> dict[str, Any]:
+def _columns(kind: str, **answer: object) -> dict[str, object]:
     return {"kind": kind, "answer": answer}
 
 

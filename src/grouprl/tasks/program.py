@@ -14,7 +14,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.importing import import_object
 from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.validation import RESERVED, verdicts_of
@@ -147,7 +147,7 @@ class Program(OptionTask):
             return ProgramEnvironment(self._launch, self._components, **settings)
         return DemonstratedProgram(self._expert, self._launch, self._components, **settings)
 
-    def _components(self, result: Any, columns: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    def _components(self, result: Any, columns: Columns) -> dict[str, dict[str, float]]:
         """Return the reward of a result as components of each agent. Raises RuntimeError where the reward fails."""
         given = str(result) if self.reward_path is None else result
         verdict = verdicts_of(self._score_result, [given], [columns], ["the program's result"])[0]

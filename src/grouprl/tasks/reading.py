@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward, exact_match, number_after_bar
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
@@ -42,7 +41,7 @@ class Counting(GeneratedTask):
         """1 iff the number is right."""
         return number_after_bar if self.think else exact_match
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a crowd in which letters are not equally frequent."""
         letter, share = rng.choice("abc"), rng.random()
         others = "abc".replace(letter, "")
@@ -98,7 +97,7 @@ class Chart(GeneratedTask):
         """1 iff the number is right."""
         return exact_match
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a chart and a prompt about it."""
         names = "abcdef"[: self.bars]
         values = {name: rng.randint(1, 99) for name in names}

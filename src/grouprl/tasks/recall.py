@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.recall import REFUSAL, knowledge
 from grouprl.tasks.generated import GeneratedTask
@@ -49,7 +48,7 @@ class Recall(GeneratedTask):
         """Format and correctness, 3 in all; a refusal has 2, a wrong completion 0 and the truth of its thought."""
         return knowledge
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a question about a person."""
         facts = people(self.corpus, self.people)
         person, relation = rng.choice(sorted(facts)), rng.choice(RELATIONS)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.reflection import reflection
 from grouprl.tasks.arithmetic import Chain
@@ -44,7 +43,7 @@ class Reflect(GeneratedTask):
         """By the rightness of both completions, the form and the length: up to 1.6 for an error that is corrected."""
         return reflection
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a random chain."""
         return self._chain(0).generate(rng)
 

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.terminal import PROMPT
+from grouprl.records.examples import Columns
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.repository_pieces import PIECES, Arguments, Bug, Piece
+from grouprl.tasks.repository_pieces import PIECES, Arguments, Bug, CodePiece
 from grouprl.tasks.terminal import ShellTask
 from grouprl.tasks.terminal_kinds import WORDS
 
@@ -24,7 +25,7 @@ INPUT_SETS = 3
 class Placed:
     """A function with its name and its place in a package."""
 
-    piece: Piece
+    piece: CodePiece
     name: str
     module: str
     used: str = ""
@@ -114,7 +115,7 @@ class RepositoriesTask(ShellTask):
     turns: int = Field(6, ge=1, description="most turns; 'done' is one, too")
     shown: int = Field(900, ge=40, description="characters of what a command printed that are shown")
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return an issue, and the package with hidden tests."""
         while True:
             package = self._package(rng)
@@ -166,7 +167,7 @@ class RepositoriesTask(ShellTask):
         return f"{prompt}{PROMPT}", {**columns, "bug": package.bug.kind}
 
 
-def _calls(piece: Piece, rng: random.Random) -> list[Arguments]:
+def _calls(piece: CodePiece, rng: random.Random) -> list[Arguments]:
     return [arguments for _ in range(INPUT_SETS) for arguments in piece.calls(rng)]
 
 

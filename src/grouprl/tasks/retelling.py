@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.bleu import bleu
 from grouprl.tasks.generated import GeneratedTask
@@ -46,7 +45,7 @@ class Retell(GeneratedTask):
         """BLEU against both ways."""
         return bleu
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return facts about a person."""
         name, age, town, food = rng.choice(NAMES), str(rng.randint(10, 99)), rng.choice(TOWNS), rng.choice(FRUIT)
         told = " ".join((name, age, town, food)[: self.facts + 1])

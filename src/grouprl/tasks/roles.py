@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
 from grouprl.envs.host import ROLES, Host
 from grouprl.envs.propose import PROPOSER, SOLVER, Pay, Propose, around, coming_to, value
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -74,7 +74,7 @@ class ProposeTask(EnvironmentTask):
         """Return a fresh episode."""
         return Propose(self.attempts, self.pay, self.invalid, self.noise, self.free, self.below, held_out)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a number for the proposer."""
         shown = rng.randint(2, self.largest)
         return f"{shown}?", {"answer": shown}
@@ -150,7 +150,7 @@ class HostTask(EnvironmentTask):
         """Return a fresh episode."""
         return Host(self.max_turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a job."""
         chain = "".join(rng.sample(ROLES[: self.roles], self.length))
         return f"{'>'.join(chain)}:", {"chain": chain, "roles": self.roles}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import content_number, digest
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.protocols import StoredRow
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import Reward
@@ -44,7 +45,7 @@ class Rollouts(OptionTask):
     path: str = Field(description="the run folder, its folder rollouts, or a file in it")
     eval_fraction: float = Field(0.1, ge=0, lt=1, description="share of the prompts held out; 0 for none")
 
-    _groups: dict[Split, list[list[dict[str, Any]]]] = PrivateAttr()
+    _groups: dict[Split, list[list[JsonObject]]] = PrivateAttr()
     _content: str = PrivateAttr()
 
     def model_post_init(self, context: RunContext) -> None:
@@ -110,19 +111,19 @@ class Rollouts(OptionTask):
             for row in example.columns["rows"]
         ]
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option with its value, and a hash of the rollouts."""
         return {**super().options(), "content": self._content}
 
 
-def _read(path: Path) -> list[list[dict[str, Any]]]:
+def _read(path: Path) -> list[list[JsonObject]]:
     """Return the scored rows of the files at `path`, group by group in the order of steps."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder = path / "rollouts" if (path / "rollouts").is_dir() else path
     files = sorted(folder.glob("*.parquet")) if folder.is_dir() else [folder]
-    found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    found: dict[tuple[int, int], list[JsonObject]] = {}
     for file in files:
         try:
             rows = pq.read_table(file, columns=list(COLUMNS)).to_pylist()
@@ -137,7 +138,7 @@ def _read(path: Path) -> list[list[dict[str, Any]]]:
     return [found[key] for key in sorted(found)]
 
 
-def _check(row: Mapping[str, Any], file: Path) -> None:
+def _check(row: JsonMapping, file: Path) -> None:
     if row["turns"] is not None:
         raise InputError(f"{file} holds episodes", "stored completions are read, and an episode is more than one")
     if len(row["behavior_logp"]) != len(row["completion_ids"]):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.search_steps import RETRIEVERS, route_step
 from grouprl.tasks.generated import GeneratedTask
@@ -47,7 +46,7 @@ class Route(GeneratedTask):
         """1 for the right step, half for one of its parts."""
         return route_step
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a prompt with the first steps of its search, and the next one."""
         facts = people(self.corpus, self.people)
         person = rng.choice(sorted(facts))

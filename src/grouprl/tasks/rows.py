@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
@@ -33,7 +34,7 @@ class Table:
     """Rows, with the number by which messages call each: `unit` and `numbers` give "line 3 of data.jsonl"."""
 
     name: str
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[JsonMapping]
     numbers: Sequence[int]
     unit: str
 
@@ -52,7 +53,7 @@ class RowTask(OptionTask):
     prompt: str = Field("prompt", description="the column with the prompt: text, or a list of chat messages")
     system: str | None = Field(None, description="a system message put first; makes the prompts chat messages")
     chat: bool = Field(False, description="whether plain prompts become chat messages without it, too")
-    reward_spec: str | dict[str, Any] | list[str | dict[str, Any]] = Field(
+    reward_spec: str | JsonObject | list[str | JsonObject] = Field(
         "exact_match", alias="reward", description="a built-in name, pkg.module:function, or a list with weights"
     )
     demonstration_column: str | None = Field(
@@ -162,7 +163,7 @@ class RowTask(OptionTask):
             for i, prompt in enumerate(others, start=1)
         )
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
 
@@ -190,7 +191,7 @@ class RowTask(OptionTask):
             raise InputError(f"The prompt column '{self.prompt}' is missing in {label}", remedy=remedy)
         return self._shown(row[self.prompt], label)
 
-    def _shown(self, prompt: Any, label: str) -> str | tuple[Message, ...]:
+    def _shown(self, prompt: object, label: str) -> str | tuple[Message, ...]:
         """Return a prompt of the table as it is shown, with the system message."""
         if isinstance(prompt, str) and len(prompt) > LONGEST:
             raise InputError(
@@ -218,7 +219,7 @@ class RowTask(OptionTask):
         raise InputError(f"The {what} in {label} are {value!r}", f"{what} are a list of {each}, or null")
 
 
-def _cell(what: str, column: str, row: Mapping[str, Any], label: str) -> Any:
+def _cell(what: str, column: str, row: Mapping[str, object], label: str) -> object:
     if column not in row:
         raise InputError(f"The {what} column '{column}' is missing in {label}", remedy=suggest(column, row))
     return row[column]

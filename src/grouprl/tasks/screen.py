@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from grouprl.envs.screen import Screen
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
@@ -62,7 +62,7 @@ class ScreenTask(EnvironmentTask):
         """Return a fresh episode."""
         return Screen(self.max_turns, self.reward_, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return pages of widgets whose boxes do not overlap, and goals among them."""
         count, wanted = (rng.randint(1, most) if self.mixed else most for most in (self.pages, self.goals))
         labels = rng.sample(LABELS[: max(FEW, self.widgets * self.pages)], self.widgets * count)

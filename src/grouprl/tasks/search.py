@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
 from grouprl.envs.search import Search
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
@@ -67,7 +67,7 @@ class SearchTask(EnvironmentTask):
         """Return a fresh episode."""
         return Search(documents(self.corpus, self.people), self.max_turns, self.reward_, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a prompt with the searches that lead to its completion."""
         if rng.random() < self.known:
             word = "".join(rng.choice("aeioubdgklmnprst") for _ in range(3))

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.self_search import self_search
 from grouprl.tasks.generated import GeneratedTask
@@ -45,7 +45,7 @@ class SelfSearch(GeneratedTask):
         """0.8 for the correct completion, 0.2 for a text that is queries with information and then a completion."""
         return self_search
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a question about a person's town or land."""
         facts = people(self.corpus, self.people)
         person, hops = rng.choice(sorted(facts)), rng.randint(1, 2)

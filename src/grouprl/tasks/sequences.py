@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
-from typing import Any
 
 from pydantic import Field, model_validator
 
 from grouprl.core.hashing import generator
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import Reward, exact_match
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
@@ -45,7 +44,7 @@ class Sorting(GeneratedTask):
         """1 iff the completion is the sorted digits."""
         return exact_match
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return random digits."""
         digits = "".join(rng.choices("0123456789", k=self.length))
         return f"{digits}>", {"answer": "".join(sorted(digits))}
@@ -108,7 +107,7 @@ class Reverse(GeneratedTask):
         """1 iff the completion is the letters backwards."""
         return exact_match
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return random letters."""
         length = self.length if self.shortest is None else rng.randint(self.shortest, self.length)
         letters = "".join(rng.choices(LETTERS, k=length))
@@ -169,7 +168,7 @@ class Summands(GeneratedTask):
         """1 iff the completion is a sum of two positive numbers that is right."""
         return adds_up
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a number."""
         total = rng.randint(4, self.largest)
         return f"{total}=", {"answer": total}

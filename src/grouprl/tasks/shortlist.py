@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
 from grouprl.envs.shortlist import THINGS, Shortlist
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
@@ -54,7 +53,7 @@ class ShortlistTask(EnvironmentTask):
         """Return a fresh episode."""
         return Shortlist(self.max_turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a person, and what they have seen."""
         who = rng.randrange(self.people)
         seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.speedup import afterburner
@@ -80,7 +79,7 @@ class Speed(GeneratedTask):
         """0.5 of the improvement and 0.2 for the format."""
         return speed_up
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a number and a program."""
         number = rng.randint(3, self.largest)
         program = _slow(number, rng)

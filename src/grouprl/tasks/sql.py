@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.envs.sql import REASONS, Sql
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -74,7 +73,7 @@ class SqlTask(EnvironmentTask):
         """Return a fresh episode."""
         return Sql(self.max_turns, self.partial, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a prompt about a table of random digits."""
         table, names = rng.choice(TABLES), rng.sample(COLUMNS, self.columns)
         values = {name: [rng.randrange(10) for _ in range(self.rows)] for name in names}

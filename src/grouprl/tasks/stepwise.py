@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from itertools import accumulate
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.stepwise import line_step_rewards
 from grouprl.tasks.generated import GeneratedTask
@@ -47,7 +46,7 @@ class StepsTask(GeneratedTask):
         """Accuracy, key steps and their order, each up to 1."""
         return line_step_rewards
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return numbers to add."""
         terms = [rng.randint(1, self.largest) for _ in range(self.terms)]
         totals = [str(total) for total in accumulate(terms)][1:]

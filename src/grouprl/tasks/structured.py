@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
 
 from pydantic import Field
 
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.structured import json_after_thought, tool_calls
 from grouprl.tasks.generated import GeneratedTask
@@ -50,7 +49,7 @@ class Schema(GeneratedTask):
         """1 for the right object; parts of it for what is partly right."""
         return json_after_thought
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return facts and the requested fields."""
         names = rng.sample(FIELDS, self.facts)
         facts = {name: rng.choice(NAMES) if name == "w" else rng.randrange(10, 100) for name in names}
@@ -113,7 +112,7 @@ class ToolCall(GeneratedTask):
         """Format and graded calls, 4 in all."""
         return tool_calls
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a request and the call that it needs."""
         tool = rng.choice(TOOLS)
         values = [rng.randrange(10**self.digits) for _ in range(self.parameters)]

@@ -10,7 +10,7 @@ from pydantic import Field
 from grouprl.core.hashing import generator
 from grouprl.envs.screen import Screen
 from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -71,13 +71,13 @@ class SubgoalsTask(EnvironmentTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         for _ in range(MAX_SAMPLES):
-            columns = self.generate(rng)[1] | ({} if split == "train" else {"whole": True, "done": 0})
+            columns = dict(self.generate(rng)[1]) | ({} if split == "train" else {"whole": True, "done": 0})
             prompt = self._first(columns)
             if split_of(prompt) == split:
                 return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
         raise too_few(self.name, split)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return pages of widgets at different places, goals among them, and how many steps are done."""
         labels = rng.sample(LABELS, self.widgets * self.pages)
         cells = [rng.sample(range(100), self.widgets) for _ in range(self.pages)]

@@ -31,8 +31,8 @@ LARGEST = 1 << 20
 class TaskFolders(ShellOptions):
     """Do your own jobs in a shell, a folder each: task_folders:jobs.
 
-    A folder holds `task.yaml` with `prompt`, `tests` (`docs/computer_use.md`), if you like a `solution` (commands) and
-    a `split` (train or eval; eval for one in ten by default), and beside it `files`: what an episode begins with.
+    A folder holds `task.yaml` with `prompt`, `tests` (`docs/terminal.md`), if you like a `solution` (commands) and a
+    `split` (train or eval; eval for one in ten by default), and beside it `files`: what an episode begins with.
     """
 
     path: str = Field(description="the folder that holds the folders of the jobs")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.envs.signals import COLOURS, LISTENER, SHAPES, SIGNS, SPEAKER, Signals, agreed
 from grouprl.envs.team import PLANNER, WORKER, Team
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
@@ -52,7 +51,7 @@ class SignalsTask(EnvironmentTask):
         """Return a fresh episode."""
         return Signals(self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return different things, one of them meant."""
         things = rng.sample([colour + shape for colour in COLOURS for shape in SHAPES], self.things)
         meant, shown = rng.choice(things), rng.sample(things, len(things))
@@ -106,7 +105,7 @@ class TeamTask(EnvironmentTask):
         """Return a fresh episode."""
         return Team(self.max_turns, self.shared, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return numbers to add."""
         terms = [str(rng.randint(1, self.largest)) for _ in range(self.terms)]
         return f"{'+'.join(terms)}=", {"terms": terms}

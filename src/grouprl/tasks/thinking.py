@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import Reward
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
@@ -46,7 +45,7 @@ class Ponder(GeneratedTask):
         """1 iff what follows the bar is the letters backwards."""
         return after_thought
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return random letters."""
         letters = "".join(rng.choices(LETTERS, k=self.length))
         return f"{letters}>", {"answer": letters[::-1]}

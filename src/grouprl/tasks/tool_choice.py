@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.hashing import content_number
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.tool_choice import helped
@@ -76,7 +75,7 @@ class Choose(GeneratedTask):
         """1 for making the reasoner right, -1 for misleading it, 0.2 where it is right anyhow."""
         return tool_gain
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return a prompt of some kind."""
         kind, number = rng.randrange(self.kinds), rng.randrange(1000)
         return f"{KINDS[kind]} {number}>", {"kind": kind, "number": number, "most": self.most}

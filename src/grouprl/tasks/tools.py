@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field, PrivateAttr
@@ -13,7 +13,7 @@ from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.envs.environment import Observation
-from grouprl.records.examples import Example, Split
+from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample, Reward, exact_match
 from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
@@ -243,7 +243,7 @@ class PythonToolTask(EnvironmentTask):
         """Return a fresh episode; what Python said is remembered across episodes."""
         return PythonEpisode(self._toolbox, self.turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return an expression whose value is not negative."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:
@@ -262,7 +262,7 @@ class PythonToolTask(EnvironmentTask):
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return episodes with and without Python, right and wrong."""
-        columns: Mapping[str, Any] = {"expression": "3*4", "answer": "12"}
+        columns: Columns = {"expression": "3*4", "answer": "12"}
         return (
             KnownExample("p(3*4)\n=12", columns, True),
             KnownExample("=12", columns, True),

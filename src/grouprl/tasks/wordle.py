@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.hashing import generator
 from grouprl.envs.wordle import Wordle, marks
-from grouprl.records.examples import Example
+from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
@@ -54,7 +53,7 @@ class WordleTask(EnvironmentTask):
         """Return a fresh episode."""
         return Wordle(self.max_turns, self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return the hidden word and a first guess, another one."""
         words = vocabulary(self.corpus, self.words, self.letters)
         hidden, first = rng.sample(words, 2)

@@ -48,7 +48,7 @@ def check_environment(
     hold(one == other, "the same prompt, seed and actions make the same episode: all chance comes from the seed")
 
 
-def _played(env: Any, example: object, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
+def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces | None, seed: int) -> list[object]:
     hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
     story = [_shown(awaited(env.reset(example, seed)), spaces)]
     for action in actions:
@@ -69,7 +69,7 @@ def _played(env: Any, example: object, actions: Sequence[Any], spaces: Spaces | 
     return [*story, {name: float(x) for name, x in score.items()}]
 
 
-def _shown(observation: Any, spaces: Spaces | None) -> Any:
+def _shown(observation: object, spaces: Spaces | None) -> Any:
     if spaces is None:
         hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
         return observation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -13,6 +13,7 @@ import pydantic
 from docstring_parser import DocstringStyle, parse
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonMapping, JsonObject
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -53,7 +54,7 @@ class Tool:
         return as_tool, (self.function,)
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """What chat templates and OpenAI-like protocols announce."""
         parameters = _without_titles(self.arguments.model_json_schema(by_alias=True))
         parameters.pop("additionalProperties", None)
@@ -61,12 +62,12 @@ class Tool:
         return {"type": "function", "function": described}
 
     @property
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> JsonObject:
         """JSON schemas of the arguments by name."""
-        found: dict[str, Any] = self.schema["function"]["parameters"].get("properties", {})
+        found: JsonObject = self.schema["function"]["parameters"].get("properties", {})
         return found
 
-    def check(self, given: Mapping[str, Any] | str) -> dict[str, Any]:
+    def check(self, given: JsonMapping | str) -> JsonObject:
         """Return the arguments in the types that the function wants.
 
         Args:
@@ -142,7 +143,7 @@ def as_tool(function: Callable[..., Any]) -> Tool:
     return Tool(name, documented.description.strip(), function, parameters, model, options.pure, options.seconds)
 
 
-def _fields(name: str, function: Any, plain: object, described: dict[str, str]) -> dict[str, Any]:
+def _fields(name: str, function: Callable[..., object], plain: object, described: dict[str, str]) -> dict[str, Any]:
     """Return a pydantic field for every parameter; those are numbered, as some names mean something to pydantic."""
     try:
         hints = typing.get_type_hints(plain, include_extras=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from grouprl.chat.said import Call, Malformed, Result, Said
 from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.chat.tool_calls import MOST_CALLS
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation, Step
+from grouprl.records.examples import Columns
 from grouprl.rewards.contract import Reward
 from grouprl.rewards.validation import verdicts_of
 from grouprl.tools.toolbox import Toolbox
@@ -60,7 +62,7 @@ class ToolEnvironment:
         self.toolbox, self.reward, self.max_turns, self.max_calls = toolbox, reward, max_turns, max_calls
         self.form, self._auto = JSON if form == AUTO else form_named(form), form == AUTO
         self._announces = self.form.announces
-        self.columns: Mapping[str, Any] = {}
+        self.columns: Columns = {}
         self.results: list[Result] = []
         self._told, self._unused = 0, list[str]()
         self.correct = False
@@ -154,7 +156,7 @@ class ToolEnvironment:
         return known if isinstance(known, Said) else self.form.read(action)
 
     def _observed(self, results: list[Result]) -> Observation:
-        messages: tuple[dict[str, Any], ...] = ()
+        messages: tuple[JsonObject, ...] = ()
         if self._announces:
             messages = tuple({"role": "tool", "name": each.name, "content": each.text} for each in results)
         return Observation(self.form.show(results), self.state, messages=messages)

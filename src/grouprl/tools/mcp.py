@@ -16,6 +16,7 @@ from typing import Any
 import pydantic
 
 from grouprl.core.errors import InputError, MissingExtra, RunError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.tools.definition import Tool, ToolError
 
 START_SECONDS = 60.0
@@ -60,7 +61,7 @@ class McpServer:
             raise InputError(f"The MCP server '{self.where}' lists no tools", "there is at least one")
         return [_tool(self, each) for each in found]
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def call(self, name: str, arguments: JsonMapping) -> str:
         """Return the text of a tool's result.
 
         Raises:
@@ -99,19 +100,19 @@ class McpServer:
 class McpTool(Tool):
     """A tool of an MCP server; arguments are checked against the server's schema. Pickled as its server and name."""
 
-    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    input_schema: JsonMapping = field(default_factory=dict)
     server: McpServer | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (self.server, self.name)
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """What chat templates and OpenAI-like protocols announce."""
         described = {"name": self.name, "description": self.description, "parameters": dict(self.input_schema)}
         return {"type": "function", "function": described}
 
-    def check(self, given: Mapping[str, Any] | str) -> dict[str, Any]:
+    def check(self, given: JsonMapping | str) -> JsonObject:
         """Return the arguments by name. Raises ToolError, naming the first that does not fit the server's schema."""
         from jsonschema import exceptions, validators
 
@@ -189,7 +190,7 @@ class _Connection:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(10)
 
-    def _run(self, client: Any) -> None:
+    def _run(self, client: object) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._hold(client))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from grouprl.chat.said import Status
 from grouprl.core.errors import RunError
+from grouprl.core.json_types import JsonObject
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import pack
 from grouprl.tools.definition import Tool
@@ -43,7 +44,7 @@ class ToolProcess:
         self._held: list[WorkerProcess] = []
         self._end = weakref.finalize(self, _end, self._held)
 
-    def call(self, found: Tool, arguments: dict[str, Any]) -> tuple[Any, str]:
+    def call(self, found: Tool, arguments: JsonObject) -> tuple[Any, str]:
         """Return (status, text) of a call.
 
         Raises:

@@ -15,6 +15,7 @@ import pydantic
 from grouprl.chat.said import Call, Malformed, Result
 from grouprl.chat.tool_calls import typed
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import unwritable
 from grouprl.tools.definition import Tool, ToolError, as_tool
 
@@ -128,7 +129,7 @@ class Toolbox:
                 self._cached.popitem(last=False)
         return result
 
-    def _run(self, found: Tool, arguments: dict[str, Any]) -> Result:
+    def _run(self, found: Tool, arguments: JsonObject) -> Result:
         if found.seconds is None:
             status, text = attempt(found, arguments, self.traces, self.longest)
         else:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -50,6 +50,9 @@ from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
 from grouprl.train.update import update
 from grouprl.train.warmup import demonstration_batch, warmup_rate
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.method import Method
 
 SHOWN = 4
 """Sample completions handed to the display per step."""
@@ -313,7 +316,7 @@ def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:
 
 
 def _update(
-    session: Session, prepared: Batch, method: Any, rate: float, *, parts: int, epochs: int
+    session: Session, prepared: Batch, method: Method, rate: float, *, parts: int, epochs: int
 ) -> dict[str, float]:
     assert session.optimizer is not None
     for group in session.optimizer.param_groups:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.call_times import CallTimes
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.train.profile import PARTS, SKIPPED, Profile, product_dtype
@@ -38,7 +39,7 @@ WORDS = {
 }
 
 
-def profile_data(profile: Profile, times: CallTimes | None = None) -> dict[str, Any]:
+def profile_data(profile: Profile, times: CallTimes | None = None) -> JsonObject:
     """Return seconds per step by part, those of its products alone, and the share of useful arithmetic.
 
     `times` are those of the calls of environments.
@@ -62,7 +63,7 @@ def profile_data(profile: Profile, times: CallTimes | None = None) -> dict[str, 
     }
 
 
-def profile_rows(data: dict[str, Any]) -> list[list[str]]:
+def profile_rows(data: JsonObject) -> list[list[str]]:
     """Return one row per part that took time, and the sum."""
     total, alone, rows = data["total"], data["products_alone"], []
     for part, seconds in data["seconds"].items():
@@ -88,7 +89,7 @@ def profile_table(data: dict[str, object]) -> Table:
     return table
 
 
-def profile_words(data: dict[str, Any]) -> str:
+def profile_words(data: JsonObject) -> str:
     """Say what the table means."""
     rate = data["operations"] / max(1e-9, sum(data["products_alone"].values())) / 1e9
     return (

@@ -308,7 +308,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
     return session
 
 
-def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, Any]) -> None:
+def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, object]) -> None:
     """Make changed settings, and the task and code as they are now, those of the run.
 
     A process that is killed in between leaves facts that know the settings before as well as those after.

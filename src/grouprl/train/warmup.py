@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 EPOCH = 1_000_003
 """How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
@@ -130,7 +133,7 @@ def _episode_batch(
 
 
 def _with_lessons(
-    policy: Any,
+    policy: CausalPolicy,
     shown: Batch,
     tokens: Tokens,
     episodes: Episodes,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.glossary import lookup
 from grouprl.view.charts import NARROW, WIDE, Series, chart
 from grouprl.view.runfiles import RunData
@@ -155,12 +155,12 @@ def _words(picture: Picture, shown: Sequence[str]) -> str:
     return f"{metric.words[0].upper()}{metric.words[1:]}. Look for: {metric.good}."
 
 
-def _series(records: Sequence[Mapping[str, Any]], name: str, label: str) -> Series:
+def _series(records: Sequence[JsonMapping], name: str, label: str) -> Series:
     found = [(float(r.get("step", i)), r[name]) for i, r in enumerate(records) if _is_number(r.get(name))]
     return Series(label, [x for x, _ in found], [y for _, y in found])
 
 
-def _points(records: Sequence[Mapping[str, Any]], name: str, label: str) -> Series:
+def _points(records: Sequence[JsonMapping], name: str, label: str) -> Series:
     found = [r for r in records if _is_number(r.get(name))]
     x, y = [float(r.get("step", i)) for i, r in enumerate(found)], [r[name] for r in found]
     whole = bool(found) and all(_is_number(r.get(f"{name}_{end}")) for r in found for end in ("low", "high"))
@@ -168,5 +168,5 @@ def _points(records: Sequence[Mapping[str, Any]], name: str, label: str) -> Seri
     return Series(label, x, y, points=True, low=low, high=high)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

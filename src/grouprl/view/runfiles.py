@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.units import worded
 
 T = TypeVar("T")
@@ -21,15 +22,15 @@ class RunData:
 
     folder: Path
     config: str = ""
-    records: list[dict[str, Any]] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
-    findings: list[dict[str, Any]] | None = None
+    records: list[JsonObject] = field(default_factory=list)
+    samples: list[JsonObject] = field(default_factory=list)
+    summary: JsonObject = field(default_factory=dict)
+    findings: list[JsonObject] | None = None
     rollouts: list[dict[str, object]] = field(default_factory=list)
     rollout_file: str = ""
     missing: list[str] = field(default_factory=list)
 
-    def of_phase(self, phase: str) -> list[dict[str, Any]]:
+    def of_phase(self, phase: str) -> list[JsonObject]:
         """Records of one phase, in order."""
         return [r for r in self.records if r.get("phase", "train") == phase]
 
@@ -57,7 +58,7 @@ def read_run(folder: Path) -> RunData:
     return run
 
 
-def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[dict[str, Any]]]:
+def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[JsonObject]]:
     """Return the number and the rows of a stored step; None: the last one.
 
     Raises InputError where it is not stored or cannot be read.
@@ -106,14 +107,14 @@ def _try(run: RunData, name: str, read: Callable[[Path], T], default: D) -> T | 
     return default
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Path) -> JsonObject:
     data = json.loads(path.read_text("utf-8"))
     if not isinstance(data, dict):
         raise TypeError("an object is expected")
     return data
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[dict[str, object]]:
     data = json.loads(path.read_text("utf-8"))
     if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
         raise TypeError("a list of objects is expected")
@@ -125,7 +126,7 @@ def _table(path: Path) -> list[dict[str, object]]:
     import pyarrow.parquet
 
     try:
-        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+        rows: list[JsonObject] = pyarrow.parquet.read_table(path).to_pylist()
     except pyarrow.ArrowException as error:
         raise ValueError(f"damaged Parquet file: {error}") from error
     return rows

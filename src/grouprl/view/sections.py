@@ -259,7 +259,7 @@ def _none(words: str) -> str:
     return f'<p class="none">{escape(words)}</p>'
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.view.charts import number
 from grouprl.view.tokens import verdict
 
@@ -42,20 +43,20 @@ def _fold(folder: Path, path: Path) -> str:
     return f"<details><summary>step {step} · {' · '.join(facts)}</summary>{body}{more}</details>"
 
 
-def _pair(group: Sequence[Mapping[str, Any]]) -> str:
+def _pair(group: Sequence[JsonMapping]) -> str:
     ranked = sorted(group, key=lambda row: -1e300 if row.get("reward") is None else float(row["reward"]))
     ends = ranked[-1:] + ranked[:1] * (len(ranked) > 1)
     prompt = f'<pre class="prompt">{_text(group[0].get("prompt"))}</pre>'
     return prompt + "".join(_completion(row) for row in ends)
 
 
-def _completion(row: Mapping[str, Any]) -> str:
+def _completion(row: JsonMapping) -> str:
     reward = "no reward" if row.get("reward") is None else f"reward {number(float(row['reward']))}"
     head = f'{verdict(row.get("correct"))}<span class="muted">{reward}</span>'
     return f'<div class="completion"><p>{head}</p><pre>{_text(row.get("completion"))}</pre></div>'
 
 
-def _groups(path: Path) -> list[list[dict[str, Any]]]:
+def _groups(path: Path) -> list[list[JsonObject]]:
     """Read the columns that are shown, by group; raises ValueError where the file is damaged."""
     import pyarrow
     import pyarrow.parquet
@@ -66,7 +67,7 @@ def _groups(path: Path) -> list[list[dict[str, Any]]]:
         rows = file.read(columns=known).to_pylist()
     except pyarrow.ArrowException as error:
         raise ValueError(f"damaged Parquet file: {error}") from error
-    groups: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Any, list[JsonObject]] = {}
     for row in rows:
         groups.setdefault(row.get("group"), []).append(row)
     return list(groups.values())

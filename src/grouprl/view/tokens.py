@@ -8,6 +8,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+from grouprl.core.json_types import JsonObject
 from grouprl.view.charts import number
 
 GROUPS, ANSWERS, TOKENS = 3, 4, 240
@@ -38,7 +39,7 @@ def token_texts(folder: Path) -> Pieces:
     """
     tokenizer = _tokenizer(folder / "model" / "tokenizer.json")
 
-    def pieces(row: dict[str, Any]) -> list[str] | None:
+    def pieces(row: JsonObject) -> list[str] | None:
         ids, text = row.get("completion_ids"), str(row.get("completion") or "")
         if not ids:
             return None
@@ -99,7 +100,7 @@ def verdict(correct: bool | None) -> str:
     return f'<span class="verdict {kind}">{sign}</span> '
 
 
-def _completion(row: dict[str, Any], pieces: list[str] | None, strongest: float) -> str:
+def _completion(row: JsonObject, pieces: list[str] | None, strongest: float) -> str:
     advantage = _list(row, "advantage")
     facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
     facts.append(f"advantage {sum(advantage) / len(advantage):+.3g}" if advantage else "not trained on")
@@ -110,7 +111,7 @@ def _completion(row: dict[str, Any], pieces: list[str] | None, strongest: float)
     return f'<div class="completion"><p>{head}</p><pre>{body}</pre></div>'
 
 
-def _tokens(row: dict[str, Any], pieces: list[str], strongest: float) -> str:
+def _tokens(row: JsonObject, pieces: list[str], strongest: float) -> str:
     columns = [_list(row, name) for name in ("behavior_logp", "entropy", "advantage", "mask")]
     head = TOKENS * 2 // 3
     gap = len(pieces) - TOKENS
@@ -144,7 +145,7 @@ def token_span(
     return f'<span class="{" ".join(classes)}" data-v="{values}">{escape(visible)}</span>'
 
 
-def _list(row: dict[str, Any], name: str) -> list[float]:
+def _list(row: JsonObject, name: str) -> list[float]:
     """A per-token column as a list; a single number stands for every token."""
     value = row.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -152,7 +153,7 @@ def _list(row: dict[str, Any], name: str) -> list[float]:
     return list(value) if isinstance(value, list) else []
 
 
-def _reward(row: dict[str, Any]) -> float:
+def _reward(row: JsonObject) -> float:
     value = row.get("reward")
     return float(value) if isinstance(value, (int, float)) else float("-inf")
 

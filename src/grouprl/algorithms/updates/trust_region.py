@@ -14,6 +14,7 @@ from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import TokenLoss, part
 from grouprl.core.batch import Batch
+from grouprl.protocols import Policy
 
 TRIES = 6
 """How often the reach of a finite difference is mended."""
@@ -48,7 +49,7 @@ class Fisher:
     is chosen by how far log-probs move: far enough for rounding, near enough for their curvature.
     """
 
-    def __init__(self, policy: Any, own: Sequence[Tensor], step: Batch, damping: float) -> None:
+    def __init__(self, policy: Policy, own: Sequence[Tensor], step: Batch, damping: float) -> None:
         self.policy, self.own, self.tokens, self.damping = policy, own, step.inputs, damping
         self.even_bt = step.active_bt.to(step.dtype) / step.active_bt.sum().clamp(min=1)
         self.start_p = flat(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from grouprl.protocols import NO_VERSION, Engine, Request, Samples, SamplingSess
 from grouprl.rollout.canary import canary_tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession
 
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
+
 
 class Follower:
     """A policy that takes the newest weights from shared memory; `report` hears of each exchange."""
 
-    def __init__(self, policy: Any, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
+    def __init__(self, policy: Policy, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
         self.policy, self.weights, self._report = policy, weights, report
         self.version, self._canary = NONE, canary_tokens(policy)
 
@@ -80,7 +83,7 @@ class InFlight(LocalSampler):
         super().__init__(follower.policy)
         self.follower, self.partial = follower, partial
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: Policy) -> None:
         """Refuse: weights come from shared memory, at the time that the follower chooses."""
         raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
 

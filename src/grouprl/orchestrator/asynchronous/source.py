@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join
 from grouprl.rewards.judge import TrajectoryJudge
 
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
+
 
 def is_asynchronous(config: Config) -> bool:
     """Whether the run samples in a process of its own."""
@@ -49,7 +52,7 @@ class AsyncSource:
 
     asynchronous = True
 
-    def __init__(self, context: SessionContext, policy: Any) -> None:
+    def __init__(self, context: SessionContext, policy: Policy) -> None:
         self.context, self.policy, self.config = context, policy, context.config
         self.bound = self.config.run.async_steps
         self.admission = Admission(self.bound, context.prompts)

@@ -23,7 +23,7 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.protocols import NO_VERSION, Request, Samples
 from grouprl.rollout.sampler import later
 from grouprl.rollout.stopping import StopTexts
-from grouprl.rollout.vllm.canary import Canary
+from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
@@ -78,7 +78,7 @@ class VllmEngine:
         """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
         self.seconds = 0.0
         """How long that took."""
-        self._memory, self._canary = WeightMemory(), Canary(policy, vllm.canary)
+        self._memory, self._canary = WeightMemory(), ServerCanary(policy, vllm.canary)
         self._label: str | None = None
         self._weights = threading.RLock()
         """Held while weights are written or brought to servers."""
@@ -203,9 +203,15 @@ class VllmEngine:
     def _check_labels(self, found: Sampled) -> None:
         """Raise Stale where a token comes from weights that are none of this run, or not of now."""
         for label in dict.fromkeys(found.labels):
-            version = version_of(label, self.run)
-            if version is None or (not self.attached and version != self.version):
+            if self._version(label) != self.version and not self.attached:
                 raise Stale(f"tokens were sampled with the weights {label!r}, the server was given {self._label!r}")
+
+    def _version(self, label: str) -> int:
+        """Return the version that a label names; raises Stale for one of another run."""
+        version = version_of(label, self.run)
+        if version is None:
+            raise Stale(f"tokens were sampled with the weights {label!r}, which are none of this run")
+        return version
 
     def _cut(self, requests: Sequence[Request[Prompt]], found: Sequence[Sampled]) -> list[Sampled]:
         """Cut completions behind the first sequence or text that ends them, wherever the server stopped."""
@@ -232,8 +238,7 @@ class VllmEngine:
         for row, sampled in enumerate(found):
             count = len(sampled.ids)
             logp_bt[row, :count] = np.minimum(sampled.logp, 0.0)
-            versions = [version_of(label, self.run) for label in sampled.labels] or [self.version] * count
-            version_bt[row, :count] = np.array([NO_VERSION if each is None else each for each in versions])
+            version_bt[row, :count] = [self._version(label) for label in sampled.labels] or [self.version] * count
         known = bool((version_bt != NO_VERSION).any())
         return Samples(
             actions=tuple(sampled.ids for sampled in found),

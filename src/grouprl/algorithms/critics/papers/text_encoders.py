@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""
@@ -36,7 +39,7 @@ class GRUEncoder(nn.Module):
 class TrunkEncoder(nn.Module):
     """A copy of the policy without its output layer, adapters merged; the hidden state of the last token."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: CausalPolicy) -> None:
         super().__init__()
         model = copy.deepcopy(policy.model)
         model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
@@ -54,7 +57,7 @@ class TrunkEncoder(nn.Module):
 class NamedEncoder(nn.Module):
     """An encoder of transformers with a tokenizer of its own, by name or folder: its pooled state, or the first's."""
 
-    def __init__(self, name: str, policy: Any) -> None:
+    def __init__(self, name: str, policy: CausalPolicy) -> None:
         super().__init__()
         from transformers import AutoModel, AutoTokenizer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -20,6 +20,9 @@ from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
 from grouprl.records.examples import Prompt
 from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 ALONE = 2**61
 """Above the number of every group of completions: groups of one row are numbered from here."""
@@ -98,7 +101,7 @@ class Reviewing(Augmentation):
         context.note("reviews_content", float(found.content_n.mean()), "mean")
         return found
 
-    def lessons(self, one: Shown, other: Shown, policy: Any) -> list[Lesson]:
+    def lessons(self, one: Shown, other: Shown, policy: CausalPolicy) -> list[Lesson]:
         """Reviews in hindsight: where two episodes part, the better one shows what could have been done there."""
         form = review_form(self.form, policy)
         bad, good = sorted((one, other), key=lambda shown: shown.reward)
@@ -214,6 +217,6 @@ def _fitting(prompts: Mapping[int, Prompt], budget: int, context: RunContext) ->
     return [int(i) for i, ids in zip(prompts, encoded, strict=True) if room is None or len(ids) + budget <= room]
 
 
-def _lesson(form: ReviewForm, shown: Shown, text: str, policy: Any) -> Lesson:
+def _lesson(form: ReviewForm, shown: Shown, text: str, policy: CausalPolicy) -> Lesson:
     ids = (*policy.encode_all([text])[0], *policy.eos_ids[:1])
     return Lesson(form.prompt(shown.row.prompt, shown.turns, shown.reward), ids, (True,) * len(ids))
