@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,7 +21,7 @@ help:  ## list the targets
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,envs,agents,serve,lora,gguf,data,math,search]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,envs,agents,serve,grammar,lora,gguf,data,math,search]'
 	@touch $(READY)
 
 train: $(READY)  ## train a tiny model on addition, from scratch, in two to three minutes
@@ -69,6 +69,9 @@ fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, k
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
 	$(BIN)/python scripts/kills.py
 	$(BIN)/python scripts/kills.py --catalogue --afresh
+
+culprits: $(READY)  ## play every case of the product of misbehaving episodes: exactly the culprits are lost
+	$(BIN)/python scripts/culprits.py
 
 soak: $(READY)  ## let runs suffer random faults for an hour
 	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60

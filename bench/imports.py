@@ -1,9 +1,9 @@
 """How long importing takes, beside torch's own import: each in a fresh process, in turn, the least of several.
 
-Run `python bench/imports.py`; the goal is 60 modules of ours and 0.15 of torch's time for a call of the library. Seconds
-are of the processor, so that what else the machine does counts little, and with bytecode written before, as after a
-first start. What torch's import leaves to the garbage collector is collected before the clock starts: whoever allocates
-next would pay for it.
+Run `python bench/imports.py`; the goal is 60 modules of ours and 0.15 of torch's time for a call of the library.
+Seconds are of the processor, so that what else the machine does counts little, and with bytecode written before, as
+after a first start. What torch's import leaves to the garbage collector is collected before the clock starts: whoever
+allocates next would pay for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ TORCH = "import gc, torch; gc.collect()"
 LOSS = """
 import grouprl
 ones = torch.ones(4, 2)
-batch = grouprl.Batch(mask_bt=ones.bool(), group_b=ones[:, 0].long(), reward_b=torch.tensor([1.0, 0, 0, 0]), old_bt=-ones)
+group_b, reward_b = ones[:, 0].long(), torch.tensor([1.0, 0, 0, 0])
+batch = grouprl.Batch(mask_bt=ones.bool(), group_b=group_b, reward_b=reward_b, old_bt=-ones)
 method = grouprl.method("grpo")
 method.loss(-ones, method.prepare(batch)).value
 """

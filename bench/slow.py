@@ -24,6 +24,8 @@ from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example
 from waiting import ACTION, LETTERS, Waiting, WaitingTask, log_normal, one_slow
 
+MOST_WARM = 12
+"""Rounds at most before what is measured, in which workers are started."""
 Times = list[list[list[float]]]
 """[prompt][episode][turn] seconds."""
 HEAD = ["task", "environments", "seconds", "bound", "share of the bound", "turn by turn"]
@@ -32,9 +34,10 @@ PAGE = """# Slow environments
 Measured by `bench/slow.py`: {episodes} episodes at once, in groups of {each}, an action of {action} tokens each turn.
 In `one slow prompt` every step of one of the prompts takes {slow:g} s and those of the others nothing, {turns} turns
 each; in `log-normal` each step takes a time of its own (σ = 1, median as named), {long} turns each. The bound is
-the largest of: decoding without waiting; the longest episode's own steps; all steps over the number of workers, where
-one worker does one at a time. `turn by turn` is what the slowest step of each turn adds up to, with decoding: the
-least that is possible where all wait for each other. Medians of {rounds} rounds after one that starts the workers.
+the largest of: the processor time of decoding, measured beside each row; the longest episode's own steps; all steps
+over the number of workers, where one worker does one at a time. `turn by turn` is what the slowest step of each turn
+adds up to, with decoding: the least that is possible where all wait for each other. Medians of {rounds} rounds after
+those in which workers are started, until their number stays.
 Results are those of environments that take no time, to the bit, except for `free` episodes, as asynchronous runs play
 them.
 {facts}
@@ -43,9 +46,9 @@ them.
 
 Coroutines (`async def step`) all wait in one worker. Plain classes wait one at a time in each worker; where they wait
 instead of computing there are up to {most} workers, as many as episodes if memory allows; new ones start one per core
-at a time, so the first rounds are played with fewer. The load of the machine, the processes that wanted its {cores}
-cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what decoding
-takes then.
+at a time, so the first rounds of a run are played with fewer. The load of the machine, the processes that wanted its
+{cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what
+decoding takes then.
 """
 
 
@@ -81,7 +84,6 @@ def measured(policy: Any, name: str, times: Times, rounds: int, workers: int) ->
     """Return the rows of one task."""
     nothing = [[[0.0] * len(episode) for episode in prompt] for prompt in times]
     here, count = HereStage(Waiting), sum(map(len, times))
-    decoding = min(seconds(policy, here, nothing) for _ in range(3))
     rows = []
     kinds: list[tuple[str, WorkerStage, int, bool]] = [
         ("coroutines, 1 worker", _stage(True, 1, None), count, True),
@@ -91,11 +93,30 @@ def measured(policy: Any, name: str, times: Times, rounds: int, workers: int) ->
     ]
     for kind, stage, at_once, exact in kinds:
         with closing(stage):
-            took = [seconds(policy, stage, times, reproducible=exact) for _ in range(rounds + 1)][1:]
+            started = _warmed(policy, stage, times, exact)
+            took = [seconds(policy, stage, times, reproducible=exact) for _ in range(rounds)]
+        decoding = min(_computing(policy, here, nothing) for _ in range(3))
         least, found = bound(times, decoding, at_once), statistics.median(took)
         cells = [f"{found:.2f}", f"{least:.2f}", f"{least / found:.0%}", f"{turn_by_turn(times, decoding):.2f}"]
-        rows.append([name, kind, *cells])
+        rows.append([name, f"{kind} ({started} started)" if stage.most > stage.count else kind, *cells])
     return rows
+
+
+def _warmed(policy: Any, stage: WorkerStage, times: Times, exact: bool) -> int:
+    """Play until no more workers are started; returns how many there are."""
+    for _ in range(MOST_WARM):
+        before = stage.started
+        seconds(policy, stage, times, reproducible=exact)
+        if stage.started == before:
+            break
+    return stage.started
+
+
+def _computing(policy: Any, stage: Stage, times: Times) -> float:
+    """Return the processor time of a rollout: what others compute on the machine meanwhile is not in it."""
+    begun = time.process_time()
+    seconds(policy, stage, times)
+    return time.process_time() - begun
 
 
 def _stage(asynchronous: bool, count: int, most: int | None) -> WorkerStage:

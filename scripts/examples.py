@@ -50,8 +50,8 @@ class Example:
     rows: Callable[[], list[Settings]] | None = None
     needs: str = ""
     """The package without which it cannot run."""
-    recorded: bool = True
-    """Whether it is trained to its end; otherwise it is only run small, by a test."""
+    unrecorded: str = ""
+    """Why it is not trained to its end, but run small, by a test."""
     partner: int | None = None
     """The block that says how the configuration of a second trainer differs, which runs at the same time."""
 
@@ -106,21 +106,71 @@ EXAMPLES = (
     Example("environment of thirty lines", "docs/environments.md", 0, {"nim.py": (0,)}),
     Example("Gymnasium", "docs/environments.md", 1, needs="gymnasium"),
     Example("own tool", "docs/tools.md", 1, {"my_tools.py": (0, 1)}, rows=purchases),
-    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai", recorded=False),
-    Example("utterances above tokens", "docs/agents.md", 3, recorded=False),
+    Example(
+        "agent program",
+        "docs/agents.md",
+        0,
+        {"my_agent.py": (0,)},
+        needs="openai",
+        unrecorded="its warm-up plays 12,800 episodes through the client of the program, half an hour of a core",
+    ),
+    Example(
+        "utterances above tokens",
+        "docs/agents.md",
+        3,
+        unrecorded="a critic of 20 updates a step: three seeds are in agents.md, of which one gains for sure, sampled",
+    ),
     Example("first data and reward", "docs/getting_started.md", 0, {"my_rewards.py": (0,)}, LETTERS, letters),
     Example("policy over vectors", "docs/policies.md", 0, needs="gymnasium"),
     Example("episodes that are reviewed", "docs/reviews.md", 0),
-    Example("form of reviews", "docs/reviews.md", 0, {"my_reviews.py": (0,)}, TERSE, recorded=False),
+    Example(
+        "form of reviews",
+        "docs/reviews.md",
+        0,
+        {"my_reviews.py": (0,)},
+        TERSE,
+        unrecorded="another form for the run above it, which is recorded",
+    ),
     Example("trainers for two agents", "docs/teams.md", 1, partner=2),
     Example("Gymnasium, tuned", "docs/adapters.md", 5, needs="gymnasium"),
     Example("PettingZoo", "docs/adapters.md", 6, {"meet.py": (2,)}, needs="pettingzoo"),
     Example("TextArena", "docs/adapters.md", 7, needs="textarena"),
-    Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp", recorded=False),
-    Example("TextArena, two players", "docs/adapters.md", 0, brought=ROOMY, needs="textarena", recorded=False),
-    Example("PettingZoo, turns", "docs/adapters.md", 1, brought=PLAIN, needs="pettingzoo", recorded=False),
-    Example("MCP, any prompts", "docs/adapters.md", 3, {"my_server.py": (3,)}, ROOMY, purchases, "mcp", recorded=False),
-    Example("tools, any prompts", "docs/tools.md", 0, {"my_tools.py": (0,)}, ROOMY, purchases, recorded=False),
+    Example("MCP", "docs/adapters.md", 8, {"shop.py": (3,), "expert.py": (4,)}, needs="mcp"),
+    Example(
+        "TextArena, two players",
+        "docs/adapters.md",
+        0,
+        brought=ROOMY,
+        needs="textarena",
+        unrecorded="what the setting looks like: a policy that plays itself needs far more games than a minute holds",
+    ),
+    Example(
+        "PettingZoo, turns",
+        "docs/adapters.md",
+        1,
+        brought=PLAIN,
+        needs="pettingzoo",
+        unrecorded="the same: forty steps are far too few, see adapters.md",
+    ),
+    Example(
+        "MCP, any prompts",
+        "docs/adapters.md",
+        3,
+        {"my_server.py": (3,)},
+        ROOMY,
+        purchases,
+        "mcp",
+        unrecorded="what the setting looks like, on the reader's own model and server",
+    ),
+    Example(
+        "tools, any prompts",
+        "docs/tools.md",
+        0,
+        {"my_tools.py": (0,)},
+        ROOMY,
+        purchases,
+        unrecorded="what the setting looks like, on the reader's own model and tools",
+    ),
 )
 
 
@@ -242,23 +292,33 @@ def page(records: list[Settings]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(row(example, by_name[example.name]) for example in EXAMPLES if example.name in by_name),
     ]
+    lines += [
+        "",
+        "Not recorded: each is run, small and as its page shows it, by a test, but what it learns is not shown.",
+        "",
+    ]
+    lines += ["| example | page | why not |", "| --- | --- | --- |"]
+    lines += [f"| {each.name} | {link(each)} | {each.unrecorded} |" for each in EXAMPLES if each.unrecorded]
     return "\n".join(
         [*lines, "", "Recipes are recorded [elsewhere](recipes.md), and so are [methods](learning.md).", ""]
     )
 
 
+def link(example: Example) -> str:
+    """Return a link to an example's page."""
+    return f"[{example.page}]({os.path.relpath(ROOT / example.page, PAGE.parent)})"
+
+
 def row(example: Example, found: Settings) -> str:
     """Return one example's line of the table."""
-    link = f"[{example.page}]({os.path.relpath(ROOT / example.page, PAGE.parent)})"
     measure = found["measure"]
     cells = [
         "{:.3f} [{:.3f}, {:.3f}]".format(*(found[side][f"{measure}{end}"] for end in ("", "_low", "_high")))
         for side in ("before", "after")
     ]
     yes = "yes" if learned(found) else "no"
-    return (
-        f"| {example.name} | {link} | {found['steps']} | {measure} | {' | '.join(cells)} | {yes} | {found['seconds']} |"
-    )
+    cells = [example.name, link(example), found["steps"], measure, *cells, yes, found["seconds"]]
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help="Examples; all if none is named.")] = None) -> None:
@@ -268,7 +328,7 @@ def main(names: Annotated[list[str] | None, typer.Argument(help="Examples; all i
     records = [found for found in records if current.get(found["name"]) == found["version"]]
     for example in EXAMPLES:
         if (
-            not example.recorded
+            example.unrecorded
             or (names and example.name not in names)
             or any(found["name"] == example.name for found in records)
         ):

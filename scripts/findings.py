@@ -163,21 +163,22 @@ Thresholds: `STILL`, `FAST_TINY` and `FAST` of `grouprl.config.rates`, `RATIO_FA
 
 ## What is calibrated, and what is not
 
-- `STILL`, 0.1 nats in a whole run: stands still. Held against the tables below, where the first that learns does so at 0.5.
-  Not shown: models that are not tiny.
-- `FAST_TINY`, 0.4 nats a step: moves too fast, up to a width of 128. Below, those that learned did so at 0.22 and less, and
-  those that lost most of what they knew at 0.44 and more, whatever was trained. `guess` lost a part at 0.13, unwarned.
-- `FAST`, 3 nats a step: the same for wider models. [135 million parameters](real.md), every weight trained, learn at 0.17.
-  Where such a model breaks is not shown: none was pushed so far, and the bound is a guess.
-- `RATIO_FAST`, a step of 3 % of the weights, where every weight is trained: below, learned at 0.6 %, lost at 5.6 %. The
-  steps of wider models are far smaller, 0.002 % where the 135 million learned: there it comes late, if ever. The size of
-  adapters says nothing of the weights that they change, so with them it is not asked.
-- `KL_OLD_LARGE`, 0.2 nats per token: an update left its trust region. It does not depend on size: below, learned at 0.05 and
-  less, once at 0.14, lost at 0.12 and more; 135 million learned at 0.004 and less.
+- `STILL`, 0.1 nats in a whole run: stands still. Held against the tables below, where the first that learns does so
+  at 0.5. Not shown: models that are not tiny.
+- `FAST_TINY`, 0.4 nats a step: moves too fast, up to a width of 128. Below, those that learned did so at 0.22 and
+  less, and those that lost most of what they knew at 0.44 and more, whatever was trained. `guess` lost a part at
+  0.13, unwarned.
+- `FAST`, 3 nats a step: the same for wider models. [135 million parameters](real.md), every weight trained, learn
+  at 0.17. Where such a model breaks is not shown: none was pushed so far, and the bound is a guess.
+- `RATIO_FAST`, a step of 3 % of the weights, where every weight is trained: below, learned at 0.6 %, lost at 5.6 %.
+  The steps of wider models are far smaller, 0.002 % where the 135 million learned: there it comes late, if ever.
+  The size of adapters says nothing of the weights that they change, so with them it is not asked.
+- `KL_OLD_LARGE`, 0.2 nats per token: an update left its trust region. It does not depend on size: below, learned at
+  0.05 and less, once at 0.14, lost at 0.12 and more; 135 million learned at 0.004 and less.
 
-Nats of a step are `lr × hidden × layers`, times `alpha / sqrt(3 r hidden)` with adapters: by so much a weight changes at
-first while what is trained changes by 1, about 0.6 for rank 16 on the tiny model, about 0.07 at a width of 4096. That is
-why adapters of large models take ten times the rate and those of the tiny model do not.
+Nats of a step are `lr × hidden × layers`, times `alpha / sqrt(3 r hidden)` with adapters: by so much a weight
+changes at first while what is trained changes by 1, about 0.6 for rank 16 on the tiny model, about 0.07 at a width
+of 4096. That is why adapters of large models take ten times the rate and those of the tiny model do not.
 
 ## Every weight
 
@@ -192,11 +193,11 @@ ranks learn. A folder is no `tiny` to the configuration, so the rate has to be g
 {warmed}
 ## Adapters on weights as they were initialised
 
-Each run warms up its own adapters, behind which the weights stay random. Nothing is learned, at no rank and no rate of
-the warm-up or of reinforcement, and rank 64 can be any matrix: what fails is the output layer, which no adapter changes.
-It is the embedding, whose entries have a size of 0.02, and the norm in front of it lets at most sqrt(hidden) through, so
-that logits stay within about ±1.5 and no token gets more than a fifth of the probability. The plan says so and names the
-way that works: warm up every weight, then put adapters on that run's model.
+Each run warms up its own adapters, behind which the weights stay random. Nothing is learned, at no rank and no rate
+of the warm-up or of reinforcement, and rank 64 can be any matrix: what fails is the output layer, which no adapter
+changes. It is the embedding, whose entries have a size of 0.02, and the norm in front of it lets at most
+sqrt(hidden) through, so that logits stay within about ±1.5 and no token gets more than a fifth of the probability.
+The plan says so and names the way that works: warm up every weight, then put adapters on that run's model.
 
 {fresh}"""
 

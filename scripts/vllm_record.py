@@ -17,6 +17,7 @@ import platform
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -118,13 +119,13 @@ def run(folder: Path, steps: int, **more: Any) -> dict[str, Any]:
     """A short run's rewards and seconds, step by step."""
     config = parse_config(
         {
-            "task": {"name": "reverse", "length": 3},
+            "task": {"name": "reverse", "length": 2},
             "model": {"name": str(folder)},
-            "warmup": {"steps": 250, "batch": 32},
+            "warmup": {"steps": 120, "batch": 32},
             "optim": {"lr": 1e-3},
             "steps": steps,
-            "batch": {"prompts": 16, "group_size": 8, "minibatches": 2},
-            "eval": {"every": 0, "prompts": 64, "final_prompts": 256},
+            "batch": {"prompts": 8, "group_size": 8, "minibatches": 2},
+            "eval": {"every": 0, "prompts": 64, "final_prompts": 64},
             **more,
         }
     )
@@ -160,7 +161,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server", help="the program vllm, or the address of a running server")
     parser.add_argument("--folder", type=Path, help="the model of a running server")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument(
+        "--only", choices=("throughput", "agreement", "runs"), help="measure one thing, keep the others"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         folder = given.folder or Path(tmp) / "model"
@@ -171,16 +175,21 @@ def main() -> None:
         policy = load_policy(str(folder))
         begun = time.perf_counter()
         engine = VllmEngine(policy, settings)
-        found: dict[str, Any] = {"machine": machine(), "vllm": engine.fleet.up()[0].wire.get("/version")["version"]}
-        found["seconds_to_start"] = None if running else time.perf_counter() - begun
-        for name, measure in (("throughput", throughput), ("agreement", lambda e: agreement(e, policy))):
-            found[name] = measure(engine)
-            print(name, json.dumps({k: v for k, v in found[name].items() if k != "every"}), flush=True)
-        found["runs"] = runs(folder, engine.fleet.servers[0].wire.address, given.steps)
-        for name, each in found["runs"].items():
-            print(name, each["held_out"], each["steps"][-1], flush=True)
+        found: dict[str, Any] = json.loads(RESULT.read_text()) if given.only and RESULT.is_file() else {}
+        found |= {"machine": machine(), "vllm": engine.fleet.up()[0].wire.get("/version")["version"]}
+        if not running:
+            found["seconds_to_start"] = time.perf_counter() - begun
+        address = engine.fleet.servers[0].wire.address
+        parts: dict[str, Callable[[], Any]] = {
+            "throughput": lambda: throughput(engine),
+            "agreement": lambda: agreement(engine, policy),
+            "runs": lambda: runs(folder, address, given.steps),
+        }
+        for name, measure in parts.items():
+            if given.only in (None, name):
+                found[name] = measure()
+                RESULT.write_text(json.dumps(found, indent=1) + "\n")
         engine.close()
-    RESULT.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

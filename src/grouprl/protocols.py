@@ -54,6 +54,15 @@ class EntropyScaling:
 
 
 @dataclass(frozen=True)
+class Grammar:
+    """What a completion of tokens may be, as llguidance reads it."""
+
+    lark: str
+    behind: int = 0
+    """How many tokens at the end of the prompt were sampled under it before: the grammar continues after them."""
+
+
+@dataclass(frozen=True)
 class Request(Generic[Prompt_co]):
     """One requested sample: everything its outcome depends on besides the weights.
 
@@ -91,6 +100,9 @@ class Request(Generic[Prompt_co]):
     """Within a session a request continues the one of the same name before it; None: it is on its own."""
     agent: int = 0
     """Whose policy acts, where there are several."""
+    grammar: Grammar | None = None
+    """What the sample may be. Log-probs and entropies are then those of the distribution over what the grammar allows,
+    which a trainer's are not: such samples are for serving."""
 
     def __post_init__(self) -> None:
         if self.budget < 1:

@@ -19,7 +19,7 @@ from fake_context import FakeContext
 from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote, majority
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.refill import EpisodeBand
+from grouprl.algorithms.prompts.papers.refills import EpisodeBand
 from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

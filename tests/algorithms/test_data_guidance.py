@@ -18,8 +18,10 @@ from rich.console import Console
 import grouprl
 from fake_context import END, FakeContext, Numbers
 from grouprl import InputError, RunError
-from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, Demonstrations, DemonstrationSwitch
-from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars, overlap
+from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
+from grouprl.algorithms.exploration.papers.demonstration_rows import Demonstrations, DemonstrationSwitch
+from grouprl.algorithms.exploration.papers.exemplars import SolvedExemplars, overlap
+from grouprl.algorithms.exploration.papers.hints import GroupHints, RowHint
 from grouprl.algorithms.exploration.resampling import again, further_numbers, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.config.run import parse_config

@@ -13,14 +13,11 @@ import torch
 
 import grouprl
 from fake_context import FakeContext
-from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE, KnownBaseline
+from grouprl.algorithms.advantages.papers.pretrained import ExpertReward, GuidedGAE
+from grouprl.algorithms.advantages.pretrained import KnownBaseline
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.initial_completions import (
-    InitialCompletions,
-    InitialRate,
-    ReferenceRows,
-    soft_value,
-)
+from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate, soft_value
+from grouprl.algorithms.pretraining.papers.reference_rows import ReferenceRows
 from grouprl.algorithms.pretraining.papers.second_model import GlobalValue, PreferenceModel
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining, foreseen
 from grouprl.algorithms.second_policy import second_policy

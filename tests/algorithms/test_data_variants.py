@@ -18,7 +18,8 @@ from grouprl.algorithms.advantages.papers.variants import SharedVariants
 from grouprl.algorithms.exploration.papers.extra import TemperedExtras, VerificationRows
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.prompts.papers.budget_prompts import BudgetPrompts, in_tokens
-from grouprl.algorithms.prompts.variants import CrossPairs, Variants, shares
+from grouprl.algorithms.prompts.papers.cross_pairs import CrossPairs
+from grouprl.algorithms.prompts.variants import Variants, shares
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset

@@ -13,12 +13,14 @@ from grouprl.algorithms.advantages.advantage import Given, RawReward, Relative
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
-from grouprl.algorithms.filters.selection import DropTruncated, MixedGroups
+from grouprl.algorithms.filters.papers.drop_truncated import DropTruncated
+from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.rewards.shaping import RewardClip, SoftOverlong
-from grouprl.algorithms.token_weights.weighting import OffPolicyMask, TruncatedImportance
+from grouprl.algorithms.token_weights.papers.importance import TruncatedImportance
+from grouprl.algorithms.token_weights.weighting import OffPolicyMask
 from small import f64, gradient, near, ragged, small, summed
 
 BASIC = Method(objective=PolicyGradient(), advantage=Relative(scale="none"), aggregate=TokenMean())

@@ -48,17 +48,14 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 @cache
-def needed() -> dict[str, int]:
-    """Of each module that defines parts: how many methods need its most needed one; dialects of one method are one."""
-    users: dict[type[Part], set[str]] = defaultdict(set)
+def users() -> dict[type[Part], set[str]]:
+    """Of each part: the methods that need it; dialects of one method are one."""
+    found: dict[type[Part], set[str]] = defaultdict(set)
     for name, entry in CATALOGUE.items():
         for part in parts_of(entry):
-            users[part].add(name.partition("@")[0])
-    found: dict[str, int] = {}
-    for kind in KINDS:
-        for part in PARTS[kind].values():
-            found[part.__module__] = max(found.get(part.__module__, 0), len(users[part]))
-    return {module: most for module, most in found.items() if module.startswith("grouprl.")}
+            found[part].add(name.partition("@")[0])
+    parts = (part for kind in KINDS for part in PARTS[kind].values())
+    return {part: found[part] for part in parts if part.__module__.startswith("grouprl.")}
 
 
 @cache
@@ -76,16 +73,29 @@ def of_papers(module: str) -> bool:
     return ".papers." in module
 
 
+BY_HAND = {
+    "given": "advantages that come with the batch, for loops of one's own",
+    "reject_mismatch": "leaves out completions that the sampler saw otherwise, in any method",
+    "adaptive_kl": "the regulariser of KL control, in any method; entries have it in the reward",
+    "off_policy_mask": "a mask for any objective that trains on older completions",
+}
+"""Shared parts that no entry needs: methods that are composed by hand have them."""
+
+
 def test_what_several_methods_need_is_shared() -> None:
-    assert [module for module, methods in needed().items() if methods > 1 and of_papers(module)] == []
+    assert [part.name for part, methods in users().items() if len(methods) > 1 and of_papers(part.__module__)] == []
+
+
+def test_what_one_paper_needs_stands_apart() -> None:
+    alone = [part for part, methods in users().items() if len(methods) == 1]
+    assert len(alone) > 150
+    assert [part.name for part in alone if not of_papers(part.__module__)] == []
+
+
+def test_a_shared_part_that_no_method_needs_says_why() -> None:
+    unused = {part.name for part, methods in users().items() if not methods and not of_papers(part.__module__)}
+    assert unused == set(BY_HAND)
 
 
 def test_shared_parts_need_nothing_of_one_paper() -> None:
     assert [(m, o) for m, others in imports().items() if not of_papers(m) for o in others if of_papers(o)] == []
-
-
-def test_what_one_paper_needs_stands_apart() -> None:
-    shared = [module for module in imports() if not of_papers(module)]
-    read = {other for module in shared for other in imports()[module]}
-    alone = [module for module, methods in needed().items() if methods < 2 and module not in read]
-    assert [module for module in alone if not of_papers(module)] == []

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
-from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, DynamicClip, EntropyClip, TurnClip, turn_log_ratio
-from grouprl.algorithms.objectives.covariance import ClipCov, KLCov, covariance
+from grouprl.algorithms.objectives.adaptive_clip import TurnClip, turn_log_ratio
+from grouprl.algorithms.objectives.covariance import ClipCov, covariance
 from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.papers.adaptive_clip import BalancedClip, DynamicClip, EntropyClip
+from grouprl.algorithms.objectives.papers.kl_cov import KLCov
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.core.errors import InputError

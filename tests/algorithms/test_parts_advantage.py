@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.advantage import Given, GreedyBaseline, LengthWeighted, Ones, RawReward, Relative
+from grouprl.algorithms.advantages.advantage import Given, Ones, RawReward, Relative
 from grouprl.algorithms.advantages.normalize import ValidFraction, Whiten
+from grouprl.algorithms.advantages.papers.baselines import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.core.errors import InputError
 from small import f64, near, small

@@ -6,14 +6,8 @@ import pytest
 import torch
 
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.aggregate import (
-    ConstantLength,
-    GroupMean,
-    SequenceMean,
-    SequenceSum,
-    TokenMean,
-    TokenSum,
-)
+from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, SequenceSum, TokenMean, TokenSum
+from grouprl.algorithms.reductions.papers.group_mean import GroupMean
 from grouprl.core.errors import InputError
 from small import near, small
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objectives.papers.masked_importance import MaskedImportanceObjective
 from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
-from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
+from grouprl.algorithms.objectives.stop_gradient import Capped
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, slopes

@@ -13,7 +13,8 @@ from batches import outcome, random_case, same
 from grouprl.algorithms.advantages.papers.plan_credit import PlanRelative
 from grouprl.algorithms.advantages.papers.truncation import ZeroTruncated
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.filters.difficulty import DifficultyBand, band_rows
+from grouprl.algorithms.filters.difficulty import band_rows
+from grouprl.algorithms.filters.papers.difficulty_band import DifficultyBand
 from grouprl.algorithms.filters.selection import MixedGroups, mixed_rows
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.token_weights.papers.prefix_mask import ContinuationReward, PrefixMask

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from grouprl.algorithms.advantages.advantage import Given, Relative
 from grouprl.algorithms.advantages.normalize import ValidFraction
-from grouprl.algorithms.objectives.discriminative import (
+from grouprl.algorithms.objectives.discriminative import Labels
+from grouprl.algorithms.objectives.off_policy import RegionGradient
+from grouprl.algorithms.objectives.papers.discriminative import (
     Classify,
     ImplicitNegative,
     KLConstraint,
-    Labels,
     Separate,
     SuccessWeight,
 )
-from grouprl.algorithms.objectives.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, RegionGradient, Shift
+from grouprl.algorithms.objectives.papers.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, Shift
 from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
 from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, completion_value
 from grouprl.algorithms.part import RunFacts

@@ -7,16 +7,14 @@ from math import exp
 import pytest
 import torch
 
-from grouprl.algorithms.filters.selection import DropTruncated, MixedGroups, RejectMismatch
+from grouprl.algorithms.filters.papers.drop_truncated import DropTruncated
+from grouprl.algorithms.filters.selection import MixedGroups, RejectMismatch
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.rewards.shaping import MissingEOS, RewardClip, SoftOverlong
-from grouprl.algorithms.token_weights.weighting import (
-    MaskedImportance,
-    OffPolicyMask,
-    TruncatedImportance,
-    mismatch_ratio,
-)
+from grouprl.algorithms.rewards.papers.missing_eos import MissingEOS
+from grouprl.algorithms.rewards.shaping import RewardClip, SoftOverlong
+from grouprl.algorithms.token_weights.papers.importance import MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weights.weighting import OffPolicyMask, mismatch_ratio
 from grouprl.core.errors import InputError
 from small import f64, near, small
 

@@ -11,15 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.token_weights.token_selection import (
-    TokenSubset,
-    TopTokens,
-    VarianceSubset,
-    WeightedMean,
-    hashed,
-    largest_spread,
-)
-from grouprl.algorithms.token_weights.token_weighting import EntropyGuided, ProbabilityWeight
+from grouprl.algorithms.token_weights.papers.entropy_guided import EntropyGuided
+from grouprl.algorithms.token_weights.papers.token_subsets import TokenSubset, VarianceSubset, largest_spread
+from grouprl.algorithms.token_weights.token_selection import TopTokens, WeightedMean, hashed
+from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, small
 

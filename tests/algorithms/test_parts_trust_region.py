@@ -10,15 +10,14 @@ from torch import nn
 
 from grouprl import Batch, InputError, method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.updates.trust_region import (
-    Fisher,
+from grouprl.algorithms.updates.papers.trust_region import (
     TrustRegion,
     conjugate_gradients,
-    flat,
     mean_kl,
     natural_step,
     thinned,
 )
+from grouprl.algorithms.updates.trust_region import Fisher, flat
 from grouprl.methods.compose import compose
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens

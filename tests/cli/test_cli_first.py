@@ -191,8 +191,9 @@ DATA = [
     ("laws", "RUN"),
     ("export", "RUN", "MODEL"),
 ]
-ELSEWHERE = {("train",), ("serve",), ()}
-"""Tested on their own: what trains the run of these tests, what serves until it is stopped, and the group of all."""
+ELSEWHERE = {("train",), ("launch",), ("serve",), ()}
+"""Tested on their own: what trains the run of these tests, alone or on several processes (with the same lines),
+what serves until it is stopped, and the group of all."""
 NOTHING_FOUND = 1
 """Exit code of `laws` where a run is too short for any, and of the checks where they find something."""
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import resource
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.methods.naming import entry_of
 from grouprl.plan.plan import plan
+from grouprl.rewards.judge import side_by_side
 from grouprl.tasks import jsonl, load_task
 from grouprl.train.loop import train
 from grouprl.view.sections import without_folders
@@ -139,6 +144,25 @@ def test_a_reward_that_no_statistic_can_hold_is_no_reward(work: Path, worth: str
     config = parse_config({**SMALL, "reward": {"function": "huge.py:huge", "workers": 0}})
     with pytest.raises(RunError, match=r"not a finite number between -1e\+15 and 1e\+15"):
         train(config, folder=work / "run", console=Console(file=io.StringIO()))
+
+
+def test_a_judge_that_hangs_does_not_hold_a_run_that_is_to_stop() -> None:
+    def hang(item: int) -> int:
+        time.sleep(20)
+        return item
+
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(hang, range(4), 2)
+    assert time.monotonic() - begun < 15
+
+
+def test_judging_side_by_side_keeps_the_order_and_what_is_raised() -> None:
+    assert side_by_side(lambda x: x * x, range(10), 3) == [x * x for x in range(10)]
+    assert side_by_side(str, [], 3) == []
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda x: 1 // x, [1, 0], 1)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -58,12 +58,21 @@ def test_pages_and_recipes_use_the_names_of_today() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("example", [each for each in examples.EXAMPLES if each.recorded], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "example", [each for each in examples.EXAMPLES if not each.unrecorded], ids=lambda each: each.name
+)
 def test_what_is_recorded_of_an_example_is_current_and_it_learned(example: examples.Example) -> None:
     found = next((record for record in RECORDED if record["name"] == example.name), None)
     assert found is not None, "run: python scripts/examples.py"
     assert found["version"] == examples.version(example), "run: python scripts/examples.py"
     assert examples.learned(found)
+
+
+def test_the_page_says_of_every_example_that_it_learned_or_why_that_is_not_shown() -> None:
+    page = examples.PAGE.read_text(encoding="utf-8")
+    for example in examples.EXAMPLES:
+        assert f"| {example.name} | " in page
+        assert example.unrecorded == "" or f" | {example.unrecorded} |" in page
 
 
 def test_the_page_is_made_from_the_record() -> None:

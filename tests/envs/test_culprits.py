@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
+import culprit_cases
 import culprit_envs
 from grouprl import RunError
+from grouprl.envs import Observation
 from grouprl.envs.stage_workers import ENOUGH, WorkerStage
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
@@ -82,6 +86,42 @@ def test_coroutines_lose_exactly_the_culprits(policy: CausalPolicy, way: str) ->
     assert lost(found) == bad
     well = play(policy, culprit_envs.Culprit, starts(16, 4, set(), way, "step"), **LIMITS)
     same_but(found, well, bad)
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[culprit_cases.Stages]:
+    made = culprit_cases.Stages()
+    yield made
+    made.close()
+
+
+CASES = culprit_cases.sampled(17, {"hang": 3, "exit": 11, "raise": 11})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.record().values()))
+def test_a_sample_of_the_product_loses_exactly_the_culprits(
+    case: culprit_cases.Case, stages: culprit_cases.Stages
+) -> None:
+    assert not culprit_cases.wrong(case, stages.of(case))
+
+
+class Unshown(culprit_envs.Culprit):
+    """Shows what the policy cannot read in the first place, where it misbehaves."""
+
+    def reset(self, example: Any, seed: int) -> Observation:
+        shown = super().reset(example, seed)
+        return Observation("é" * 3) if seed in example.columns["bad"] else shown
+
+
+@pytest.mark.parametrize("bad", [{0}, {5, 6}, set(range(8, 12))])
+def test_a_first_observation_that_cannot_be_shown_costs_its_episode(policy: CausalPolicy, bad: set[int]) -> None:
+    found = play(policy, Unshown, starts(16, 4, bad, "", "step"), **LIMITS)
+    assert lost(found) == bad
+    same_but(found, play(policy, Unshown, starts(16, 4, set(), "", "step"), **LIMITS), bad)
+    for outcome in found.outcomes:
+        if isinstance(outcome, Failure):
+            assert outcome.lost, "its prompt is set aside"
+            assert outcome.what.startswith("the first observation cannot be shown (prompt 'culprit/")
 
 
 def test_where_most_prompts_are_bad_the_run_ends_in_words(policy: CausalPolicy) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import grouprl
 from batches import outcome, random_case
 from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
-from grouprl.algorithms.objectives.adaptive_clip import DynamicClip
+from grouprl.algorithms.objectives.papers.adaptive_clip import DynamicClip
 from grouprl.algorithms.objectives.papers.dropout import DropoutClip
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.regularizers.papers.schedule import ConvexKL, ScheduledKL

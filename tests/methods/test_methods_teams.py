@@ -12,7 +12,8 @@ import torch
 
 from episode_runs import launch, records, run_config
 from grouprl import Batch, method
-from grouprl.algorithms.advantages.roles import CalledReward, LateAgent, OutcomeAndActions, RoleRelative
+from grouprl.algorithms.advantages.papers.roles import CalledReward, LateAgent, OutcomeAndActions
+from grouprl.algorithms.advantages.roles import RoleRelative
 from grouprl.algorithms.exploration.papers.align import AlignCalls
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config

@@ -36,8 +36,7 @@ def test_ordinary_runs_are_not_refused() -> None:
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], said: str) -> None:
-    (found,) = refusals(**changes)
-    assert said in found
+    assert any(said in each for each in refusals(**changes))
 
 
 @pytest.mark.parametrize("arguments", [["launch", "-n", "2"], ["launch", "-n", "2", "eval", "runs/x"]])

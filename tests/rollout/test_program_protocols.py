@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,35 @@ def test_a_refused_request_is_reported_as_what_it_was():
     assert "not held to a form" in last.info["refused"][0]
     environment.close()
     environment, _ = begun("sulks", timeout=0.8)
-    with pytest.raises(TimeoutError, match=r"within 0\.8 seconds; its last request was refused: response_format"):
+    late = r"within 0\.8 seconds: it was not at its end; its last request was refused: response_format"
+    with pytest.raises(TimeoutError, match=late):
         environment.step("7")
     environment.close()
+
+
+def test_what_a_function_prints_is_told_with_its_refused_request(capsys):
+    before = sys.stdout
+    with pytest.raises(
+        InputError, match=r"without asking the model: it printed: planning(?s:.*)no answer(?s:.*)refused"
+    ):
+        begun("prints_then_ends")
+    with pytest.raises(InputError, match=r"ValueError: odd(?s:.*)it printed: planning(?s:.*)no answer(?s:.*)refused"):
+        begun("prints_then_raises")
+    environment, _ = begun("prints_and_goes_on")
+    last = environment.step("7")
+    assert "not held to a form" in last.info["refused"][0]
+    assert last.info["printed"] == "aside\nplanning\nno answer"
+    environment.close()
+    environment, _ = begun("prints_and_sulks", timeout=0.8)
+    with pytest.raises(TimeoutError, match=r"not at its end; it printed: planning\nno answer; its last request was"):
+        environment.step("7")
+    environment.close()
+    print("of somebody else")
+    assert "planning" in capsys.readouterr().out, "it is printed all the same"
+    deadline = time.monotonic() + 30
+    while sys.stdout is not before and time.monotonic() < deadline:  # until the last of them has ended
+        time.sleep(0.01)
+    assert sys.stdout is before
 
 
 COMMAND = """

@@ -411,6 +411,11 @@ def test_a_server_that_dies_is_replaced(policy: Tiny, tmp_path: Path) -> None:
     assert engine.sample(REQUESTS).actions == whole.actions
     os.killpg(process.pid, signal.SIGKILL)
     assert engine.sample(REQUESTS).actions == whole.actions
+    before = process.pid
+    os.killpg(process.pid, signal.SIGKILL)
+    engine.publish(1, policy)
+    assert set(engine.sample(REQUESTS).version_bt[:, 0].tolist()) == {1}
+    assert process.pid != before
     engine.close()
     assert not process.alive
 
@@ -456,6 +461,7 @@ def test_a_plan_says_who_samples() -> None:
         ({"command": ["no-such-vllm"]}, {}, "there is no such program"),
         ({"addresses": ["http://127.0.0.1:9"]}, {}, "does not answer"),
         ({"command": [sys.executable]}, {"method": "hapo"}, "Take sampling.engine local"),
+        ({"command": [sys.executable]}, {}, "heads of 8 dimensions"),
     ],
 )
 def test_a_plan_refuses_what_cannot_work(vllm: dict[str, Any], more: dict[str, Any], words: str) -> None:

@@ -107,8 +107,18 @@ def test_a_container_that_is_gone_is_the_machines_fault(stand_in):
     runtime = ContainerRuntime("image")
     runtime.start()
     clients.invoke(["docker", "rm", "--force", runtime._place], b"", 10, 1000)
-    with pytest.raises(RuntimeLost, match="The container was lost"):
+    with pytest.raises(RuntimeLost, match="was lost: Error response from daemon: No such container"):
         runtime.run("true")
+    runtime.stop()
+
+
+@pytest.mark.parametrize("make", [lambda: ContainerRuntime("image"), lambda: SshRuntime("somewhere")])
+def test_a_command_cannot_pretend_that_its_place_is_lost(stand_in, make):
+    runtime = make()
+    runtime.start()
+    for status in (1, 125, 255):
+        assert not runtime.run(f"echo Error: no such container >&2; exit {status}").ok
+    assert runtime.run("echo on").stdout == "on\n"
     runtime.stop()
 
 

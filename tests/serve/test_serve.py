@@ -95,7 +95,7 @@ def test_the_seed_decides_and_neighbours_do_not(served):
         together = list(pool.map(lambda text: request(client, text, max_tokens=50).choices[0].message.content, texts))
     assert together == alone
     assert len(set(alone)) > 1
-    assert served[1].drawing.largest > 1  # they were sampled together
+    assert served[1].batching.largest > 1  # they were sampled together
     assert request(client, seed=2).choices[0].message.content != request(client, seed=3).choices[0].message.content
     assert request(client, seed=None).id  # a seed of the server's own
 

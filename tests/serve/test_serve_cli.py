@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -74,3 +76,19 @@ def test_a_port_that_is_taken(tmp_path):
         result = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", str(port)])
     assert result.exit_code == 3
     assert "the port may be taken" in result.stderr.replace("\n", " ")
+
+
+def test_another_engine_of_the_run_is_not_replaced_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouprl.cli import serve
+    from grouprl.train import export
+
+    (tmp_path / "config.yaml").write_text("seed: 0")
+    policy = object()
+    for engine, told in (("local", 0), ("elsewhere", 1)):
+        sampling = SimpleNamespace(engine=engine)
+        trained = SimpleNamespace(policy=policy, config=SimpleNamespace(sampling=sampling))
+        monkeypatch.setattr(export, "load_trained", lambda run, checkpoint, trained=trained: trained)
+        found, notes = serve._policy(str(tmp_path), None, "cpu")
+        assert found is policy
+        assert len(notes) == told
+    assert "the engine elsewhere; requests are completed by the decoder of this process" in notes[0]

@@ -11,6 +11,7 @@ import pytest
 from chat_families import CHAT_FAMILIES, family_policy
 from grouprl.chat.completions_api import CompletionsApi
 from grouprl.chat.request import ChatRequest, read_request
+from grouprl.core.errors import InputError
 from grouprl.serve import Service
 from grouprl.serve.sampling import ServedTurn
 
@@ -55,7 +56,7 @@ def complete(service: Service, messages: list[dict[str, Any]], *tools: Any) -> d
 @pytest.mark.parametrize("name", [name for name in CHAT_FAMILIES if name not in ("mistral nemo", "gemma 3", "phi 4")])
 def test_a_served_policy_is_told_of_tools_and_of_what_they_returned(name: str) -> None:
     service = Scripted(name)
-    form = service.recorded.between.form
+    form = service.recorded.turn_text.form
     service.texts = [form.think("hm") + form.write("add", {"a": 1}), form.answer("three")]
     messages: list[dict[str, Any]] = [{"role": "system", "content": "sys1"}, {"role": "user", "content": "use1"}]
     first = complete(service, messages, ADD)
@@ -71,6 +72,81 @@ def test_a_served_policy_is_told_of_tools_and_of_what_they_returned(name: str) -
     assert "res1" in service.asked[1][len(service.asked[0]) :]
     fresh = complete(Scripted(name, "x"), messages, ADD)
     assert fresh["message"]["content"] is not None
+    service.close()
+
+
+def conversation(name: str, history: Any, odd: bool, tools: bool) -> tuple[Service, list[dict[str, Any]], str | None]:
+    """A service after two requests of a conversation, its messages, and why the second one was refused, if it was."""
+    from grouprl.chat.refusal import Refusal
+
+    service = Scripted(name, history=history)
+    form = service.recorded.turn_text.form
+    first = form.write("add", {"a": 1}) if tools else form.answer("five")
+    service.texts = [form.think("hm") + first if odd else first, "x"]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "use1"}]
+    said = complete(service, messages, *[ADD] * tools)["message"]
+    calls = said.get("tool_calls")
+    new = {"role": "tool", "tool_call_id": calls[0]["id"], "content": "res1"} if calls else None
+    messages += [said, new or {"role": "user", "content": "use2"}]
+    try:
+        complete(service, messages, *[ADD] * tools)
+    except Refusal as error:
+        return service, messages, error.message
+    finally:
+        service.close()
+    return service, messages, None
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize("name", CHAT_FAMILIES)
+def test_history_in_a_served_row_is_what_it_is_in_training(name: str, odd: bool, tools: bool) -> None:
+    """A row goes on where the real rendering leaves it as it was; else the setting decides, as in training."""
+    refused, split, kept = (conversation(name, history, odd, tools) for history in ("refuse", "split", "append"))
+    assert kept[2] is None
+    assert len(kept[0].recorded) == 1, "the row stays as it was written"
+    assert kept[0].asked[1].startswith(kept[0].asked[0])
+    if refused[2] is None:
+        assert split[0].asked == kept[0].asked == refused[0].asked, "nothing is rewritten: one row under all three"
+        assert len(split[0].recorded) == len(refused[0].recorded) == 1
+        return
+    assert "the chat template rewrites history: what was" in refused[2]
+    assert "--history" in refused[2]
+    assert "sampling.history" not in refused[2]
+    fresh = Scripted(name, "x")
+    complete(fresh, split[1], *[ADD] * tools)
+    fresh.close()
+    assert split[0].asked[1] == fresh.asked[0], "what the template makes of the messages"
+    assert len(split[0].recorded) == 2
+
+
+def test_what_rewrites_history_is_known() -> None:
+    """Facts of the templates: who drops thinking behind the next user's message."""
+    found = {name: conversation(name, "refuse", True, False)[2] is not None for name in CHAT_FAMILIES}
+    assert found["qwen 3"]
+    assert not found["qwen 2.5"]
+    assert not conversation("qwen 3", "refuse", True, True)[2], "results of tools follow: nothing is dropped"
+
+
+def test_an_unknown_history_is_refused() -> None:
+    with pytest.raises(InputError, match="Did you mean 'split'"):
+        Scripted("qwen 3", history="splitt")
+
+
+def test_completions_of_one_request_go_on_apart() -> None:
+    """Two completions of one request are two rows; each goes on by its own text."""
+    service = Scripted("qwen 2.5", "one", "two", "x", "y")
+    asked = read_request({"messages": [{"role": "user", "content": "q"}], "n": 2})
+    asyncio.run(service.answer(asked, "me", None))
+    for word in ("two", "one"):
+        talk = [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": word},
+            {"role": "user", "content": "r"},
+        ]
+        complete(service, talk)
+        assert service.asked[-1].startswith(service.asked[0] + word)
+    assert len(service.recorded) == 2
     service.close()
 
 

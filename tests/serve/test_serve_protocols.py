@@ -382,11 +382,13 @@ def test_variables_of_the_template():
             assert said in reply["error"]["message"]
 
 
-JSON_SCHEMA = {"type": "json_schema", "name": "x", "schema": {}}
+JSON_SCHEMA = {"type": "json_schema", "name": "x"}
 REFUSED = [
-    ("chat/completions", {"response_format": {"type": "json_object"}}, "sampling is not held to a form"),
-    ("responses", {"text": {"format": JSON_SCHEMA}}, "text.format = 'json_schema': sampling is not held to a form"),
-    ("messages", {"output_config": {"format": JSON_SCHEMA}}, "output_config.format = 'json_schema'"),
+    ("chat/completions", {"response_format": {"type": "xml"}}, "response_format = 'xml' is not known"),
+    ("responses", {"text": {"format": JSON_SCHEMA}}, "text.format = json_schema has no schema"),
+    ("messages", {"output_config": {"format": JSON_SCHEMA}}, "output_config.format = json_schema has no schema"),
+    ("chat/completions", {"tool_choice": "required"}, "announces no tools"),
+    ("messages", {"tool_choice": {"type": "tool", "name": "f"}}, "which is no tool of the request"),
     ("chat/completions", {"top_logprobs": 3}, "with logprobs: true only"),
     ("chat/completions", {"top_logprobs": 21, "logprobs": True}, "top_logprobs = 21; at most 20"),
     ("responses", {"previous_response_id": "resp_1"}, "send the whole conversation as input"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sys
@@ -213,6 +214,35 @@ def sulks(prompt, base_url, api_key):
     answer_once(prompt, base_url, api_key)
     with contextlib.suppress(openai.BadRequestError):
         wants_json(prompt, base_url, api_key)
+    time.sleep(3)
+
+
+def refused_aloud(prompt, base_url, api_key):
+    """Say what it does; its request is refused."""
+    print("planning")
+    with contextlib.suppress(openai.BadRequestError):
+        wants_json(prompt, base_url, api_key)
+    print("no answer", file=sys.stderr)
+
+
+def prints_then_ends(prompt, base_url, api_key):
+    refused_aloud(prompt, base_url, api_key)
+
+
+def prints_then_raises(prompt, base_url, api_key):
+    refused_aloud(prompt, base_url, api_key)
+    raise ValueError("odd")
+
+
+async def prints_and_goes_on(prompt, base_url, api_key):
+    await asyncio.to_thread(print, "aside")
+    answer_once(prompt, base_url, api_key)
+    refused_aloud(prompt, base_url, api_key)
+
+
+def prints_and_sulks(prompt, base_url, api_key):
+    answer_once(prompt, base_url, api_key)
+    refused_aloud(prompt, base_url, api_key)
     time.sleep(3)
 
 

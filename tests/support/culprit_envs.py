@@ -20,6 +20,8 @@ def misbehave(way: str) -> None:
     if way == "busy":
         while True:
             pass
+    if way == "raise":
+        raise ValueError("it cannot be played")
     if way == "exit":
         os._exit(3)
     if way == "segfault":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -58,17 +60,47 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> di
         for steps in zip(*(learner.steps(prepared) for learner in learners), strict=True):
             mine, theirs = (learner.take(step) for learner, step in zip(learners, steps, strict=True))
             assert mine.keys() == theirs.keys()
-            apart["metrics"] = max(apart["metrics"], *(abs(mine[k] - theirs[k]) / (1 + abs(mine[k])) for k in mine))
+            found = {k: abs(mine[k] - theirs[k]) / (1 + abs(mine[k])) for k in mine}
+            worst = max(found, key=lambda k: found[k])
+            if found[worst] > 1e-9:
+                apart[f"metric {worst}"] = found[worst]
+            apart["metrics"] = max(apart["metrics"], found[worst])
     ratio = update_ratio(learners[0].optimizer)
     if ratio is not None:
         apart["update_ratio"] = abs(ratio - (ratio_of_squares(learners[1].optimizer.measured(update_squares)) or 0))
-    end, found = one.trainable_state(), sharded.trainable_state()
-    apart["weights"] = max(float((end[k] - found[k]).abs().max()) for k in end)
+    end, other = one.trainable_state(), sharded.trainable_state()
+    apart["weights"] = max(float((end[k] - other[k]).abs().max()) for k in end)
     apart["moved"] = max(float((end[k] - start[k]).abs().max()) for k in end)
     tokens = make_batch(one).inputs
     apart["logp"] = float((one.logp(tokens).logp_bt - sharded.logp(tokens).logp_bt).abs().max())
     apart["whole"] = float((one.logp(tokens).logp_bt - sharded.whole.logp(tokens).logp_bt).abs().max())
     return apart
+
+
+def resume(ranks: Ranks, folder: Path) -> dict[str, float]:
+    """Go on from a checkpoint of one process, and from the parts that ranks wrote; how far apart the next steps end."""
+    chosen, builders = method("grpo"), TinyBuilders()
+    one, sharded = builders.one(engine="transformers"), ShardedPolicy(ranks, builders)
+    make = partial(build_optimizer, Optim(), lr=1e-2, weight_decay=0.01)
+    first = Learner(one, make(one.parameters()), chosen)
+    prepared = chosen.compute_advantages(batch_of(one, chosen, 0))
+    step = next(iter(first.steps(prepared)))
+    first.take(step)
+    found: dict[str, float] = {}
+    for way in ("whole", "parts"):
+        then = Learner(sharded, ShardedOptimizer(sharded, make, "adamw"), chosen)
+        if way == "whole":
+            sharded.load_trainable_state(one.trainable_state())
+            then.optimizer.load_state_dict(first.optimizer.state_dict())
+        else:
+            sharded.load_parts(folder)
+        if way == "whole":
+            sharded.save_parts(folder)
+            first.take(step)
+        then.take(step)
+        ends = sharded.trainable_state()
+        found[way] = max(float((ends[k] - x).abs().max()) for k, x in one.trainable_state().items())
+    return found
 
 
 def main(names: list[str]) -> None:
@@ -79,6 +111,10 @@ def main(names: list[str]) -> None:
         ranks.begin(60.0)
         found = {}
         for name in names:
+            if name == "resume":
+                with tempfile.TemporaryDirectory() as folder:
+                    found[name] = resume(ranks, Path(folder) / "parts")
+                continue
             plain, _, optimiser = name.partition(":")
             plain, _, more = plain.partition("+")
             anew = PassSettings(checkpointing="on") if more == "anew" else AUTO

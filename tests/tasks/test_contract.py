@@ -108,6 +108,17 @@ def served() -> Iterator[str]:
         process.wait()
 
 
+def jobs(folder: Path) -> Path:
+    """A folder with jobs for a shell."""
+    for number in range(10):
+        told = {"prompt": f"Write {number} to a.txt", "tests": [{"file": "a.txt", "content": str(number)}]}
+        place = folder / f"job{number}"
+        (place / "files").mkdir(parents=True)
+        written(place / "files" / "b.txt", "old\n")
+        written(place / "task.yaml", json.dumps({**told, "solution": [f"echo {number} > a.txt"]}))
+    return folder
+
+
 ADAPTED: dict[str, Callable[[Path], Any]] = {
     "control": lambda folder: "control:CartPole-v1",
     "env": lambda folder: f"env:{written(folder / 'dice.py', DICE)}:Dice",
@@ -121,6 +132,7 @@ ADAPTED: dict[str, Callable[[Path], Any]] = {
     "program": lambda folder: {"name": f"program:{SUPPORT / 'agent_programs.py'}:slow", "examples": "summands"},
     "reasoning_gym": lambda folder: "reasoning_gym:leg_counting",
     "rollouts": lambda folder: f"rollouts:{sampled_run(folder)}",
+    "task_folders": lambda folder: f"task_folders:{jobs(folder)}",
     "textarena": lambda folder: "textarena:GuessTheNumber-v0",
     "tools": lambda folder: {"name": f"tools:{SUPPORT / 'tools_at_hand.py'}:add", "of": "addition"},
 }

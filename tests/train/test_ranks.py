@@ -14,8 +14,11 @@ METHODS = ("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip
 
 
 def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
-    found = json.loads(run_on_ranks(SCRIPTS / "rank_steps.py", 2, *METHODS).splitlines()[-1])
+    found = json.loads(run_on_ranks(SCRIPTS / "rank_steps.py", 2, *METHODS, "resume").splitlines()[-1])
     assert found["ranks"] == 2
+    resumed = found["found"].pop("resume")
+    assert resumed["whole"] < 1e-12
+    assert resumed["parts"] < 1e-12
     assert set(found["found"]) == set(METHODS)
     for name, apart in found["found"].items():
         assert apart["moved"] > 1e-3, name

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import threading
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -15,8 +19,10 @@ from grouprl.plan.plan import plan
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer
 from grouprl.rewards.judge_text import JudgedTrajectory
+from grouprl.rewards.verdict_store import VerdictStore
 from grouprl.train.loop import train
 from judge_server import judging, material, scores
+from killed_runs import child, evidence, finished, log_of
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}}
 
@@ -33,8 +39,8 @@ def settings(url, **more):
     }
 
 
-def trained(given, folder):
-    summary = train(parse_config(given), folder=folder, console=Console(file=io.StringIO()))
+def trained(given, folder, resume=False):
+    summary = train(parse_config(given), folder=folder, resume=resume, console=Console(file=io.StringIO()))
     return [json.loads(line) for line in (summary.folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -72,6 +78,88 @@ def test_what_an_environment_pays_is_added(tmp_path):
 def test_a_judge_that_fails_is_handled_as_set(tmp_path):
     with judging(lambda _: (400, "no judging here")) as (url, _), pytest.raises(RunError, match="no judging here"):
         trained(settings(url), tmp_path / "run")
+
+
+def fickle():
+    """A judge that says something else of what it was asked before."""
+    asked = {}
+
+    def answer(request):
+        told = json.dumps(request["messages"])
+        asked[told] = asked.get(told, 0) + 1
+        return scores(request, lambda text: (sum(map(ord, text)) % 97 + 5 * asked[told]) % 97 / 97)
+
+    return answer
+
+
+def in_a_process(given, folder, resume):
+    """A run in a process of its own, which may be killed."""
+    from multiprocessing import get_context
+
+    config = folder.with_suffix(".yaml")
+    config.write_text(json.dumps(given))  # JSON is YAML
+    process = get_context("spawn").Process(target=child, args=(config, folder, resume, log_of(folder)))
+    process.start()
+    return process
+
+
+def test_a_killed_run_is_paid_by_a_fickle_judge_as_if_it_had_not_been(tmp_path):
+    run = {"checkpoint_every": 3, "threads": 1, "keep": 100}
+    folder, killed, resumed = tmp_path / "killed", threading.Event(), threading.Event()
+    with judging(fickle()) as (url, _):
+        trained(settings(url, steps=6, run=run), tmp_path / "whole")
+    inner = fickle()
+
+    def answer(request):
+        if (folder / "rollouts" / "step-000005.parquet").exists() and not resumed.is_set():
+            if not killed.is_set():
+                killed.set()
+                os.kill(process.pid, signal.SIGKILL)
+            return "nobody hears this"
+        return inner(request)
+
+    with judging(answer) as (url, got):
+        given = settings(url, steps=6, run=run)
+        process = in_a_process(given, folder, resume=False)
+        finished(process, folder, code=-signal.SIGKILL)
+        asked = len(got)
+        resumed.set()
+        trained(given, folder, resume=True)
+        again = [json.dumps(request["messages"]) for request in got]
+        twice = len(again) - len(set(again))
+        assert twice <= 2, "only what the judge was asked when the run was killed is asked again"
+        assert len(got) > asked
+    assert evidence(folder) == evidence(tmp_path / "whole")
+
+
+def test_verdicts_are_not_kept_where_that_is_switched_off(tmp_path):
+    with judging(by_digits) as (url, _):
+        trained(settings(url, reward={"judge": {"url": url, "cache": False}}, steps=1), tmp_path / "run")
+    assert not (tmp_path / "run" / "verdicts").exists()
+
+
+def test_a_damaged_verdict_is_asked_for_again(tmp_path):
+    group = [JudgedTrajectory(({"role": "user", "content": "1+1="},), text) for text in "23"]
+    with judging(by_digits) as (url, got):
+        judge = TrajectoryJudge(JudgeClient(url, "", "", 60.0, 1), store=VerdictStore(tmp_path / "verdicts"))
+        first = judge.judge(group)
+        assert (judge.judge(group), len(got)) == (first, 1)
+        for damage in (b"", b"{", b"[]", b'{"scores": [1.0]}', b'{"scores": [1.0, 2.0]}', b'{"scores": [NaN, 0.5]}'):
+            before = len(got)
+            (file,) = (tmp_path / "verdicts").iterdir()
+            file.write_bytes(damage)
+            assert judge.judge(group) == first
+            assert len(got) == before + 1
+        other = replace(judge, rubric="Other.")
+        other.judge(group)
+        replace(judge, temperature=0.5).judge(group)
+        assert len(list((tmp_path / "verdicts").iterdir())) == 3, "another question has another verdict"
+
+
+def test_a_sampler_process_keeps_verdicts_too(tmp_path):
+    with judging(by_digits) as (url, got):
+        trained(settings(url, run={"threads": 1, "async_steps": 1}), tmp_path / "run")
+    assert len(list((tmp_path / "run" / "verdicts").iterdir())) == len(got)
 
 
 def plan_of(**more):
@@ -124,8 +212,8 @@ def test_a_policy_of_ours_may_be_the_judge():
             TrajectoryJudge(client, tokens=8, rubric="Right ones.").judge(group)
         with pytest.raises(NoAnswer, match=r"answered 400.*the model has room for 2048"):
             TrajectoryJudge(client, tokens=4096).judge(group)
-        with pytest.raises(NoAnswer, match=r"answered 400.*not held to a form"):
-            TrajectoryJudge(client, schema=True).judge(group)
+        with pytest.raises(NoAnswer, match=r"answered 400.*not held to a form|cut off; give it more"):
+            TrajectoryJudge(client, tokens=8, schema=True).judge(group)
         with pytest.raises(NoAnswer, match=r"answered 404.*There is no model 'big'"):
             TrajectoryJudge(JudgeClient(endpoint.url, "big", "", 60.0, 1)).judge(group)
     finally:

@@ -5,10 +5,22 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grouprl.chat.said import Call, Malformed, Result, Said, Spoken, Status, split_thinking, thinking_span
+from grouprl.chat.said import (
+    THOUGHTS,
+    Call,
+    Malformed,
+    Result,
+    Said,
+    Spoken,
+    Status,
+    split_thinking,
+    thinking_leads,
+    thinking_span,
+)
+from grouprl.chat.scanning import Found, after_space, closed, joined, scanned, unclosed, value_at
 
 __all__ = [
     "Call",
@@ -26,9 +38,9 @@ __all__ = [
 ]
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+TAG = re.compile(re.escape(OPEN))
 COMPACT = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)\((.*)\);?", re.DOTALL)
 ANSWER = "="
-LONGEST_WHAT = 200
 
 
 class Form(ABC):
@@ -41,7 +53,7 @@ class Form(ABC):
 
     def read(self, text: str, opened: bool = False) -> Said:
         """Return what a turn holds; never raises. `opened`: the prompt ends where thinking begins."""
-        thinking, rest = split_thinking(text, opened)
+        thinking, rest = ("", text) if self._stray(text, opened) else split_thinking(text, opened)
         calls, beside = self.read_calls(rest)
         if calls:
             return Said(tuple(calls), None, thinking, beside.strip())
@@ -49,7 +61,15 @@ class Form(ABC):
 
     def thinking_ends(self, text: str, opened: bool = False) -> int:
         """Return at which character thinking in front ends, its signs included; 0 where there is none."""
-        return thinking_span(text, opened)[1]
+        return 0 if self._stray(text, opened) else thinking_span(text, opened)[1]
+
+    def _stray(self, text: str, opened: bool) -> bool:
+        """Whether the sign that ends thinking stands inside a call of a turn that does not think."""
+        ends = [end for _, end in THOUGHTS if end in text]
+        if opened or not ends or thinking_leads(text):
+            return False
+        calls, beside = self.read_calls(text)
+        return any(isinstance(call, Call) for call in calls) and not any(end in beside for end in ends)
 
     @abstractmethod
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
@@ -91,10 +111,9 @@ class JsonForm(Form):
 
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
         """Return the calls in tags."""
-        before, *pieces = text.split(OPEN)
-        calls: list[Call | Malformed] = [Malformed(f"{CLOSE} without {OPEN}")] if CLOSE in before else []
-        calls += map(_tagged, pieces)
-        return calls, before + "".join(piece.partition(CLOSE)[2] for piece in pieces)
+        calls, beside = scanned(text, TAG, CLOSE, _tagged)
+        stray = [Malformed(f"{CLOSE} without {OPEN}")] if CLOSE in beside[0] else []
+        return [*stray, *calls], "".join(beside)
 
     def write_all(self, calls: Sequence[Call]) -> str:
         """Return calls in tags, each on one line."""
@@ -153,10 +172,10 @@ def named(call: Call) -> dict[str, Any]:
 
 def read_json(text: str) -> object | Malformed:
     """Return what a text says as JSON, or what is wrong with it."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT])
+    found, end = value_at(text, 0)
+    if not isinstance(found, Malformed) and after_space(text, end) < len(text):
+        return Malformed("the call is not JSON: something stands behind it")
+    return found
 
 
 def call_of(found: object) -> Call | Malformed:
@@ -185,27 +204,14 @@ def calls_of(found: object) -> list[Call | Malformed]:
     return [call_of(found)]
 
 
-def joined(pieces: Sequence[str]) -> str:
-    """Return the text beside calls as one."""
-    return "\n".join(piece.strip() for piece in pieces if piece.strip())
-
-
-def objects(text: str) -> Iterator[tuple[object | Malformed, int]]:
-    """Yield the JSON values that stand one after another, with where each ends; the first flaw ends it."""
-    decoder, at = json.JSONDecoder(), 0
-    while at < len(text):
-        try:
-            found, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            yield Malformed(f"the call is not JSON: {error}"[:LONGEST_WHAT]), at
-            return
-        yield found, at
-        rest = text[at:].lstrip(" \t\r\n;,")
-        at = len(text) - len(rest)
-        if not rest.startswith(("{", "[")):
-            return
-
-
-def _tagged(piece: str) -> Call | Malformed:
-    written, close, _ = piece.partition(CLOSE)
-    return call_of(read_json(written)) if close else Malformed(f"{OPEN} without {CLOSE}")
+def _tagged(text: str, at: int) -> Found:
+    """Return the call between tags, of which the first ends at `at`."""
+    value, end = value_at(text, at)
+    behind = -1 if isinstance(value, Malformed) else closed(text, end, CLOSE)
+    if behind >= 0:
+        return [call_of(value)], behind
+    if unclosed(text, at, TAG, CLOSE):
+        return [Malformed(f"{OPEN} without {CLOSE}")], at
+    return [
+        value if isinstance(value, Malformed) else Malformed("the call is not JSON: something stands behind it")
+    ], at

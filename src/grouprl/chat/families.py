@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grouprl.chat.calls import Form, call_of, calls_of, joined, named, objects, read_json
+from grouprl.chat.calls import Form, call_of, calls_of, named
 from grouprl.chat.literals import bare_object, bare_text, python_call, python_calls
 from grouprl.chat.said import Call, Malformed, Said
+from grouprl.chat.scanning import Found, after_space, closed, joined, objects, scanned, unclosed, value_at
+from grouprl.core.errors import InputError, shortened
 
 Calls = list[Call | Malformed]
+MOST_TRIES = 16
+"""Signs that may end a call, which are tried where earlier ones stand inside of its texts."""
 
 
 def _dumped(value: object) -> str:
@@ -27,16 +31,14 @@ class LlamaForm(Form):
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls: objects with a name and parameters; any other text is the answer."""
-        before, tagged, after = text.partition(self.tag)
-        found = self.begins.search(after if tagged else text)
+        found = self.begins.search(text)
+        head = text if found is None else text[: found.start()]
         if found is None:
-            return ([Malformed(f'no object with a "name" after {self.tag}')], before) if tagged else ([], text)
-        whole = after if tagged else text
-        calls, end = [], found.start()
-        for value, at in objects(whole[end:]):
-            calls.append(call_of(value))
-            last = at
-        return calls, joined([before if tagged else "", whole[:end], whole[end + last :].strip(" ;\n")])
+            flaw = Malformed(f'no object with a "name" after {self.tag}')
+            return ([flaw], text.partition(self.tag)[0]) if self.tag in text else ([], text)
+        read = list(objects(text, found.start()))
+        calls = [call_of(value) for value, _ in read]
+        return calls, joined([*head.split(self.tag), text[read[-1][1] :].strip(" ;\n")])
 
     def write_all(self, calls: Sequence[Call]) -> str:
         """Return calls as objects."""
@@ -54,18 +56,19 @@ class ListForm(Form):
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls of the lists behind the signs."""
-        before, *pieces = re.split("|".join(map(re.escape, (self.sign, *self.others))), text)
-        calls: Calls = []
-        beside = [before]
-        for piece in pieces:
-            value, end = next(objects(piece.lstrip()), (Malformed(f"nothing follows {self.sign}"), 0))
-            calls += calls_of(value)
-            beside.append(piece.lstrip()[end:].replace(self.close, "") if self.close else piece.lstrip()[end:])
-        return calls, joined(beside)
+        sign = re.compile("|".join(map(re.escape, (self.sign, *self.others))))
+        calls, beside = scanned(text, sign, self.close, self._list)
+        return calls, joined([each.replace(self.close, "") if self.close else each for each in beside])
 
     def write_all(self, calls: Sequence[Call]) -> str:
         """Return the list behind the sign."""
         return self.sign + _dumped([{"name": call.name, "arguments": named(call)} for call in calls]) + self.close
+
+    def _list(self, text: str, at: int) -> Found:
+        if after_space(text, at) == len(text):
+            return [Malformed(f"nothing follows {self.sign}")], at
+        value, end = value_at(text, at)
+        return calls_of(value), end
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,7 @@ class MistralForm(Form):
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls behind the sign."""
-        before, *pieces = text.split(self.sign)
-        calls: Calls = []
-        beside = [before]
-        for piece in map(str.strip, pieces):
-            if piece.startswith(("[", "{")):
-                value, end = next(objects(piece))
-                calls += calls_of(value)
-                beside.append(piece[end:])
-            else:
-                calls.append(self._named(piece))
+        calls, beside = scanned(text, re.compile(re.escape(self.sign)), "", self._read)
         return calls, joined(beside)
 
     def write_all(self, calls: Sequence[Call]) -> str:
@@ -102,15 +96,19 @@ class MistralForm(Form):
         """Return thinking as Magistral marks it."""
         return f"[THINK]{text}[/THINK]"
 
-    def _named(self, piece: str) -> Call | Malformed:
-        head, sign, written = piece.partition(self.arguments)
-        if not sign:
-            at = head.find("{")
-            head, written = (head[:at], head[at:]) if at >= 0 else (head, "")
-        name = head.partition("[CALL_ID]")[0].strip()
-        if not name or not written:
-            return Malformed(f"{self.sign} is followed by neither a list of calls nor name{self.arguments}{{…}}")
-        return call_of({"name": name, "arguments": written.strip()})
+    head = re.compile(r"\s*([^\s\[{]+)\s*(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)")
+
+    def _read(self, text: str, at: int) -> Found:
+        if text.startswith(("[", "{"), after_space(text, at)) and not text.startswith(
+            self.arguments, after_space(text, at)
+        ):
+            value, end = value_at(text, at)
+            return calls_of(value), end
+        head = self.head.match(text, at)
+        if head is None:
+            return [Malformed(f"{self.sign} is followed by neither a list of calls nor name{self.arguments}{{…}}")], at
+        value, end = value_at(text, head.end())
+        return [_named(head[1], value)], end
 
 
 @dataclass(frozen=True)
@@ -122,14 +120,13 @@ class DeepSeekForm(Form):
 
     opens, closes = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
     begin, parts, end = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+    sign = re.compile(re.escape(begin))
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls between the signs."""
-        before, *pieces = text.split(self.begin)
-        calls = [self._call(piece) for piece in pieces]
-        if not pieces and self.opens in before:
+        calls, beside = scanned(text, self.sign, self.end, self._read)
+        if not calls and self.opens in text:
             calls = [Malformed(f"{self.opens} without {self.begin}")]
-        beside = [before, *(piece.partition(self.end)[2] for piece in pieces)]
         return calls, joined([each.replace(self.opens, "").replace(self.closes, "") for each in beside])
 
     def write_all(self, calls: Sequence[Call]) -> str:
@@ -139,15 +136,17 @@ class DeepSeekForm(Form):
         between = "\n" if self.fenced else ""
         return self.opens + between.join(f"{self.begin}{each}{self.end}" for each in written) + self.closes
 
-    def _call(self, piece: str) -> Call | Malformed:
-        inside, closed, _ = piece.partition(self.end)
-        left, sign, right = inside.partition(self.parts)
-        if not closed or not sign:
-            return Malformed(f"{self.begin} without {self.parts if closed else self.end}")
-        name, fence, given = right.partition("```json")
-        if not fence:
-            return call_of({"name": left.strip(), "arguments": right.strip()})
-        return call_of({"name": name.strip(), "arguments": given.rpartition("```")[0].strip()})
+    def _read(self, text: str, at: int) -> Found:
+        parts, stop = text.find(self.parts, at), text.find(self.end, at)
+        if stop < 0 or not 0 <= parts < stop:
+            return [Malformed(f"{self.begin} without {self.end if stop < 0 else self.parts}")], at
+        left, behind = text[at:parts], parts + len(self.parts)
+        fence = text.find("```json", behind)
+        fenced = fence >= 0 and "{" not in text[behind:fence]
+        name = text[behind:fence] if fenced else left
+        value, end = value_at(text, fence + len("```json") if fenced else behind)
+        end = closed(text, end, "```") if fenced and not isinstance(value, Malformed) else end
+        return _ended(_named(name.strip(), value), text, end, self.end)
 
 
 @dataclass(frozen=True)
@@ -159,20 +158,20 @@ class PythonicForm(Form):
     lines: bool = False
     """Whether calls stand line by line and not in a list."""
 
-    begins = re.compile(r"\s*(?:<\|python_start\|>)?\s*\[\s*[A-Za-z_][\w.]*\s*\(")
+    begins = re.compile(r"\s*(?:<\|python_start\|>)?\s*\[\s*[A-Za-z_][\w.-]*\s*\(")
+    around = re.compile(r"\s*(?:<\|python_start\|>)?(.*?)(?:<\|python_end\|>)?\s*", re.DOTALL)
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls between the signs, or those that are the whole turn."""
         if not self.opens:
-            bare = text.replace("<|python_start|>", "").replace("<|python_end|>", "")
-            return (python_calls(bare), "") if self.begins.match(text) else ([], text)
+            bare = self.around.fullmatch(text)
+            return (python_calls(bare[1]), "") if bare and self.begins.match(text) else ([], text)
         before, sign, after = text.partition(self.opens)
         if not sign:
             return [], text
-        inside, closed, rest = after.partition(self.closes)
-        if not closed:
+        if self.closes not in after:
             return [Malformed(f"{self.opens.strip()} without {self.closes.strip()}")], before
-        return python_calls(inside), joined([before, rest])
+        return _first_sound(after, self.closes, python_calls, before)
 
     def write_all(self, calls: Sequence[Call]) -> str:
         """Return the calls between the signs."""
@@ -191,13 +190,15 @@ class GemmaForm(Form):
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls between the signs."""
-        before, *pieces = text.split(self.begin)
-        return [self._call(piece) for piece in pieces], joined(
-            [before, *(piece.partition(self.end)[2] for piece in pieces)]
-        )
+        calls, beside = scanned(text, re.compile(re.escape(self.begin)), self.end, self._read)
+        return calls, joined(beside)
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return the calls between the signs."""
+        """Return the calls between the signs.
+
+        Raises:
+            InputError: a name that cannot stand bare, or a text that holds the sign that texts stand between.
+        """
         written = (f"call:{call.name}{bare_text(named(call), self.quote)}" for call in calls)
         return "".join(f"{self.begin}{each}{self.end}" for each in written)
 
@@ -205,28 +206,40 @@ class GemmaForm(Form):
         """Return thinking as Gemma marks it."""
         return f"<|channel>thought\n{text}<channel|>"
 
-    def _call(self, piece: str) -> Call | Malformed:
-        inside, closed, _ = piece.partition(self.end)
-        found = re.match(r"\s*call:\s*([\w.-]+)\s*(\{.*\})\s*$", inside, re.DOTALL)
-        if not closed or found is None:
-            return Malformed(f"{self.begin} without {'call:name{…}' if closed else self.end}")
-        given = bare_object(found[2], self.quote)
-        return given if isinstance(given, Malformed) else call_of({"name": found[1], "arguments": given})
+    def _read(self, text: str, at: int) -> Found:
+        stop = at
+        for _ in range(MOST_TRIES):  # a sign inside of a text ends nothing
+            stop = text.find(self.end, stop)
+            if stop < 0 or text.count(self.quote, at, stop) % 2 == 0:
+                break
+            stop += len(self.end)
+        stop = text.find(self.end, at) if stop < 0 else stop
+        found = re.fullmatch(r"\s*call:\s*([\w.-]+)\s*(\{.*\})\s*", text[at:stop], re.DOTALL) if stop >= 0 else None
+        if found is None:
+            return [Malformed(f"{self.begin} without {self.end if stop < 0 else 'call:name{…}'}")], at
+        return [_named(found[1], bare_object(found[2], self.quote))], stop + len(self.end)
 
 
 class GlmForm(Form):
     """`<tool_call>name`, then `<arg_key>…</arg_key>` and `<arg_value>…</arg_value>` for each argument (GLM 4.5)."""
 
-    argument = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+    sign, close = re.compile("<tool_call>"), "</tool_call>"
+    name = re.compile(r"\s*([^\s{}<>\"]+)\s*(?=<arg_key>|</tool_call>|$)")
+    argument = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+    inside = ("<arg_value>", "</arg_value>")
+    """Signs that no argument can hold."""
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls in tags."""
-        before, *pieces = text.split("<tool_call>")
-        calls = [self._call(piece) for piece in pieces]
-        return calls, joined([before, *(piece.partition("</tool_call>")[2] for piece in pieces)])
+        calls, beside = scanned(text, self.sign, self.close, self._read)
+        return calls, joined(beside)
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return calls in tags: texts as they are, anything else as JSON."""
+        """Return calls in tags: texts as they are, anything else as JSON.
+
+        Raises:
+            InputError: an argument that holds tags of arguments.
+        """
         return "\n".join(f"<tool_call>{call.name}\n{self._arguments(named(call))}</tool_call>" for call in calls)
 
     def think(self, text: str) -> str:
@@ -235,49 +248,76 @@ class GlmForm(Form):
 
     def _arguments(self, given: Mapping[str, Any]) -> str:
         pairs = ((key, value if isinstance(value, str) else _dumped(value)) for key, value in given.items())
-        return "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in pairs)
+        return "".join(
+            f"<arg_key>{_without(key, ('<', '>'))}</arg_key>\n<arg_value>{_without(value, self.inside)}</arg_value>\n"
+            for key, value in pairs
+        )
 
-    def _call(self, piece: str) -> Call | Malformed:
-        inside, closed, _ = piece.partition("</tool_call>")
-        name, _, rest = inside.partition("<arg_key>")
-        if not closed or not name.strip() or re.search(r"[\s{}\"]", name.strip()):
-            return Malformed("<tool_call> without " + ("a name" if closed else "</tool_call>"))
-        found = self.argument.findall("<arg_key>" + rest) if rest else []
-        if len(found) != inside.count("<arg_key>") or len(found) != inside.count("<arg_value>"):
-            return Malformed(f"{name.strip()}: an <arg_key> without its <arg_value>, or the other way round")
-        return Call(name.strip(), {key.strip(): value for key, value in found}, untyped=True)
+    def _read(self, text: str, at: int) -> Found:
+        name = self.name.match(text, at)
+        if unclosed(text, at, self.sign, self.close) and self.close not in text[at:]:
+            return [Malformed("<tool_call> without </tool_call>")], at
+        if name is None:
+            return [Malformed("<tool_call> without a name")], at
+        end, given = name.end(), dict[str, str]()
+        while (found := self.argument.match(text, end)) is not None and not any(
+            sign in found[2] for sign in self.inside
+        ):
+            given[found[1].strip()], end = found[2], found.end()
+        behind = closed(text, end, self.close)
+        if behind < 0 or any("<" in key for key in given):
+            return [Malformed(f"{name[1]}: an <arg_key> without its <arg_value>, or the other way round")], at
+        return [Call(name[1], given, untyped=True)], behind
 
 
 class XmlForm(Form):
     """`<function=name>` and `<parameter=key>` inside `<tool_call>` (Qwen 3 Coder, Qwen 3.5)."""
 
-    function = re.compile(r"\s*<function=([^>\n]+)>(.*?)</function>\s*$", re.DOTALL)
-    argument = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+    sign, close = re.compile("<tool_call>"), "</tool_call>"
+    function = re.compile(r"\s*<function=([^>\n]+)>")
+    argument = re.compile(r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+    ends = re.compile(r"\s*</function>\s*</tool_call>")
+    inside = ("<parameter=", "</parameter>")
+    """Signs that no argument can hold."""
+    line = "\n"
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls in tags."""
-        before, *pieces = text.split("<tool_call>")
-        calls = [self._call(piece) for piece in pieces]
-        return calls, joined([before, *(piece.partition("</tool_call>")[2] for piece in pieces)])
+        calls, beside = scanned(text, self.sign, self.close, self._read)
+        return calls, joined(beside)
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return calls in tags: texts as they are, anything else as JSON."""
+        """Return calls in tags: texts as they are, anything else as JSON.
+
+        Raises:
+            InputError: an argument that holds tags of arguments.
+        """
         return "\n".join(self._written(call) for call in calls)
 
     def _written(self, call: Call) -> str:
         pairs = ((key, value if isinstance(value, str) else _dumped(value)) for key, value in named(call).items())
-        inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in pairs)
+        inside = "".join(
+            f"<parameter={_without(key, ('>', '<', self.line))}>\n{_without(value, self.inside)}\n</parameter>\n"
+            for key, value in pairs
+        )
         return f"<tool_call>\n<function={call.name}>\n{inside}</function>\n</tool_call>"
 
-    def _call(self, piece: str) -> Call | Malformed:
-        inside, closed, _ = piece.partition("</tool_call>")
-        found = self.function.match(inside)
-        if not closed or found is None:
-            return Malformed("<tool_call> without " + ("<function=name>…</function>" if closed else "</tool_call>"))
-        given = self.argument.findall(found[2])
-        if len(given) != found[2].count("<parameter="):
-            return Malformed(f"{found[1].strip()}: <parameter=…> without </parameter>")
-        return Call(found[1].strip(), {key.strip(): value for key, value in given}, untyped=True)
+    def _read(self, text: str, at: int) -> Found:
+        function = self.function.match(text, at)
+        if self.close not in text[at:]:
+            return [Malformed("<tool_call> without </tool_call>")], at
+        if function is None:
+            return [Malformed("<tool_call> without <function=name>…</function>")], at
+        end, given = function.end(), dict[str, str]()
+        while (found := self.argument.match(text, end)) is not None and not any(
+            sign in found[2] for sign in self.inside
+        ):
+            given[found[1].strip()], end = found[2], found.end()
+        if (ended := self.ends.match(text, end)) is not None:
+            return [Call(function[1].strip(), given, untyped=True)], ended.end()
+        if text.startswith("<parameter=", after_space(text, end)):
+            return [Malformed(f"{function[1].strip()}: <parameter=…> without </parameter>")], at
+        return [Malformed("<tool_call> without <function=name>…</function>")], at
 
 
 class KimiForm(Form):
@@ -285,12 +325,11 @@ class KimiForm(Form):
 
     opens, closes = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
     begin, parts, end = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+    sign = re.compile(re.escape(begin))
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
         """Return the calls between the signs."""
-        before, *pieces = text.split(self.begin)
-        beside = [before, *(piece.partition(self.end)[2] for piece in pieces)]
-        calls = [self._call(piece) for piece in pieces]
+        calls, beside = scanned(text, self.sign, self.end, self._read)
         return calls, joined([each.replace(self.opens, "").replace(self.closes, "") for each in beside])
 
     def write_all(self, calls: Sequence[Call]) -> str:
@@ -301,13 +340,13 @@ class KimiForm(Form):
         )
         return self.opens + "".join(written) + self.closes
 
-    def _call(self, piece: str) -> Call | Malformed:
-        inside, closed, _ = piece.partition(self.end)
-        head, sign, given = inside.partition(self.parts)
-        if not closed or not sign:
-            return Malformed(f"{self.begin} without {self.parts if closed else self.end}")
-        name = head.strip().removeprefix("functions.").rpartition(":")[0] or head.strip()
-        return call_of({"name": name, "arguments": read_json(given)})
+    def _read(self, text: str, at: int) -> Found:
+        parts, stop = text.find(self.parts, at), text.find(self.end, at)
+        if stop < 0 or not 0 <= parts < stop:
+            return [Malformed(f"{self.begin} without {self.end if stop < 0 else self.parts}")], at
+        head = text[at:parts].strip().removeprefix("functions.")
+        value, end = value_at(text, parts + len(self.parts))
+        return _ended(_named(head.rpartition(":")[0] or head, value), text, end, self.end)
 
 
 class HarmonyForm(Form):
@@ -316,6 +355,7 @@ class HarmonyForm(Form):
     start, body, ends = "<|start|>", "<|message|>", ("<|end|>", "<|call|>", "<|return|>")
     plain = False
     recipient = re.compile(r"to=(?:functions\.)?([\w.-]+)")
+    end = re.compile("|".join(map(re.escape, (start, *ends))))
 
     def read(self, text: str, opened: bool = False) -> Said:
         """Return what a turn holds, message by message."""
@@ -323,16 +363,19 @@ class HarmonyForm(Form):
             return Said((), text.strip())
         thinking, beside, final = list[str](), list[str](), list[str]()
         calls: list[Call | Malformed] = []
-        for message in text.split(self.start):
-            head, sign, said = message.partition(self.body)
-            said = re.split("|".join(map(re.escape, self.ends)), said)[0]
+        at = 0
+        while at <= len(text):
+            head, sign, begins = self._head(text, at)
             to = self.recipient.search(head)
             if to is not None:
-                calls.append(self._call(to[1], said, bool(sign)))
-            elif "analysis" in head:
-                thinking.append(said)
-            else:
-                (final if "final" in head else beside).append(said)
+                call, at = self._call(to[1], text, begins, bool(sign))
+                calls.append(call)
+                continue
+            stop = self.end.search(text, begins) if sign else None
+            said = text[begins : stop.start() if stop else len(text)] if sign else ""
+            part = thinking if "analysis" in head else final if "final" in head else beside
+            part.append(said)
+            at = self._next(text, begins)
         thought = joined(thinking)
         if calls:
             return Said(tuple(calls), None, thought, joined([*beside, *final]))
@@ -365,7 +408,73 @@ class HarmonyForm(Form):
         """Return the answer on its channel."""
         return f"<|channel|>final<|message|>{text}"
 
-    def _call(self, name: str, given: str, whole: bool) -> Call | Malformed:
+    def _head(self, text: str, at: int) -> tuple[str, str, int]:
+        """Return the head of a message, the sign behind it ('' where it has none), and where its body begins."""
+        start, body = text.find(self.start, at), text.find(self.body, at)
+        if body < 0 or 0 <= start < body:
+            stop = len(text) if start < 0 else start
+            return text[at:stop], "", stop
+        return text[at:body], self.body, body + len(self.body)
+
+    def _next(self, text: str, at: int) -> int:
+        """Return where the message behind the next `<|start|>` begins; behind the text where there is none."""
+        start = text.find(self.start, at)
+        return len(text) + 1 if start < 0 else start + len(self.start)
+
+    def _call(self, name: str, text: str, at: int, whole: bool) -> tuple[Call | Malformed, int]:
+        """Return the call whose arguments begin at a place, and where the next message begins."""
         if not whole:
-            return Malformed(f"a call to {name} without {self.body}")
-        return call_of({"name": name, "arguments": given.strip() or "{}"})
+            return Malformed(f"a call to {name} without {self.body}"), self._next(text, at)
+        begins = after_space(text, at)
+        if begins == len(text):
+            return Malformed(f"a call to {name} without arguments; none are written {{}}"), len(text) + 1
+        if text.startswith((self.start, *self.ends), begins):
+            return Call(name, {}), self._next(text, begins)
+        value, end = value_at(text, begins)
+        if (
+            not isinstance(value, Malformed)
+            and after_space(text, end) < len(text)
+            and not self.end.match(text, after_space(text, end))
+        ):
+            value = Malformed("the call is not JSON: something stands behind it")
+        return _named(name, value), self._next(text, end)
+
+
+def _named(name: str, arguments: Any) -> Call | Malformed:
+    """Return a call of a name and its arguments as they were read, or what is wrong with it."""
+    if not name:
+        return Malformed("a call without a name")
+    return arguments if isinstance(arguments, Malformed) else call_of({"name": name, "arguments": arguments})
+
+
+def _ended(call: Call | Malformed, text: str, at: int, end: str) -> Found:
+    """Return a call that has to be followed by `end`."""
+    behind = -1 if isinstance(call, Malformed) else closed(text, at, end) if at >= 0 else -1
+    if behind < 0 and isinstance(call, Call):
+        call = Malformed("the call is not JSON: something stands behind it")
+    return [call], max(behind, 0)
+
+
+def _first_sound(text: str, close: str, read: Callable[[str], Calls], before: str) -> tuple[Calls, str]:
+    """Return the calls in front of the first `close` that leaves them sound; of none, those in front of the first."""
+    stop, first = -1, text.find(close)
+    for _ in range(MOST_TRIES):
+        stop = text.find(close, stop + 1)
+        if stop < 0:
+            break
+        calls = read(text[:stop])
+        if not any(isinstance(call, Malformed) for call in calls):
+            return calls, joined([before, text[stop + len(close) :]])
+    return read(text[:first]), joined([before, text[first + len(close) :]])
+
+
+def _without(text: str, signs: Sequence[str]) -> str:
+    """Return a text, if it holds none of the signs that would end it."""
+    found = next((sign for sign in signs if sign in text), None)
+    if found is not None:
+        raise InputError(
+            f"the argument {shortened(text, 80)} cannot be written in this syntax of tool calls",
+            f"it holds {found!r}, which would end it",
+            "Set sampling.tool_calls to a syntax that writes JSON, such as hermes",
+        )
+    return text

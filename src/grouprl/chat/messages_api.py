@@ -27,7 +27,7 @@ class MessagesApi(Api):
     """Messages: blocks of content, and named events."""
 
     path = "/v1/messages"
-    names: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences"}
+    names: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
     def request(self, given: dict[str, Any]) -> ChatRequest:
         """Return the request that a body's object is."""

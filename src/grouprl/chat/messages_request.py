@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grouprl.chat.refusal import Refusal
-from grouprl.chat.request import check_format, refuse_unknown
+from grouprl.chat.request import refuse_unknown
 from grouprl.core.errors import shortened
 
 SHARED = (
@@ -45,6 +45,8 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
     found = {name: wanted[name] for name in SHARED if name in wanted}
     if "stop_sequences" in wanted:
         found["stop"] = wanted["stop_sequences"]
+    written = wanted.get("output_config")
+    found["response_format"] = written.get("format") if isinstance(written, dict) else None
     found["tools"] = list(_tools(wanted.get("tools", [])))
     system = _text(wanted.get("system", ""), "system")
     found["messages"] = [*([{"role": "system", "content": system}] if system else []), *_messages(wanted)]
@@ -57,10 +59,8 @@ def _check_form(wanted: Mapping[str, object]) -> None:
     if kind not in (None, "disabled", "adaptive"):
         remedy = "A policy thinks as its chat template lets it; see chat_template_kwargs"
         raise Refusal(f"thinking = {shortened(kind, 40)} is not supported. {remedy}", "thinking")
-    try:
-        check_format(config.get("format") if isinstance(config, dict) else config)
-    except Refusal as error:
-        raise error.renamed({"response_format": "output_config.format"}) from None
+    if not isinstance(config, dict):
+        raise Refusal(f"output_config = {shortened(config)}; it is an object with a format", "output_config")
 
 
 def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:

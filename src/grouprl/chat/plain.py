@@ -24,7 +24,7 @@ def read_json(body: bytes) -> object:
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_MARKS:
         raise Refusal(f"The body holds too many values; at most {MOST_VALUES}")
     try:
-        value = json.loads(body, parse_constant=_refuse_constant)
+        value = json.loads(body, parse_constant=refuse_constant)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
@@ -61,9 +61,10 @@ def _check_text(text: str) -> None:
         raise Refusal(f"A text holds half a character ({half}), which no tokenizer can read") from None
 
 
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and the infinities, which Python writes and JSON does not know."""
+    raise ValueError(f"{name} is not a value of JSON")
+
+
 def _too_deep() -> Refusal:
     return Refusal(f"The body is nested too deeply; at most {DEEPEST} levels")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a value of JSON")

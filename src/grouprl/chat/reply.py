@@ -49,7 +49,8 @@ class Completion:
 def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """Return an answer as the message that a client gets, and sends back with its next request."""
     found = said_in(choice.text)
-    calls = protocol_calls(found, choice.text, request.told) if request.tools else []
+    callable_ = request.tools and request.tool_choice.kind != "none"
+    calls = protocol_calls(found, choice.text, request.told, request.tools) if callable_ else []
     same = found.calls or (not found.thinking and found.answer == choice.text.strip())
     content = (found.beside or None) if calls else str(choice.text) if same else found.answer
     message: dict[str, Any] = {"role": "assistant", "content": content}

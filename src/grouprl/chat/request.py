@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic
 from pydantic import Field
 
+from grouprl.chat.answer_form import ToolChoice, read_choice, read_format
 from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
@@ -44,7 +45,7 @@ IGNORED = (
 )
 """Settings that change nothing here."""
 WISHES = ("parallel_tool_calls", "tool_choice")
-"""Settings that request a kind of answer. They are accepted and not enforced: a policy writes what it writes."""
+"""Settings that become one: whether tools are to be called."""
 
 
 class StreamOptions(pydantic.BaseModel):
@@ -74,6 +75,10 @@ class ChatRequest(pydantic.BaseModel):
     """Whether the ids of the prompt's tokens and of those sampled are told."""
     chat_template_kwargs: dict[str, object] = Field(default_factory=dict, max_length=64)
     """Variables of the chat template, such as `enable_thinking`."""
+    response_format: dict[str, Any] | None = None
+    """The JSON schema that the answer is to follow; None: any text."""
+    tool_choice: ToolChoice = ToolChoice()
+    """Whether tools are to be called."""
     stream: bool = Field(False, strict=True)
     stream_options: StreamOptions = StreamOptions()
 
@@ -103,7 +108,7 @@ def read_request(given: Mapping[str, object]) -> ChatRequest:
         value = wanted.pop(name, neutral)
         if value != neutral:
             raise Refusal(f"{name} = {json.dumps(value)[:200]} is not supported; leave it out", name)
-    check_format(wanted.pop("response_format", None))
+    wanted["response_format"] = read_format(wanted.pop("response_format", None))
     if "max_completion_tokens" in wanted:
         wanted["max_tokens"] = wanted.pop("max_completion_tokens")
     if isinstance(wanted.get("stop"), str):
@@ -121,16 +126,21 @@ def read_request(given: Mapping[str, object]) -> ChatRequest:
         raise Refusal("top_logprobs are returned with logprobs: true only", "top_logprobs")
     for tool in request.tools:
         _check_tool(tool)
-    return request.model_copy(update={"messages": tuple(normal(message) for message in request.messages)})
+    choice = read_choice(given.get("tool_choice"), given.get("parallel_tool_calls"), request.tools)
+    messages = tuple(normal(message) for message in request.messages)
+    return request.model_copy(update={"messages": messages, "tool_choice": choice})
 
 
-def check_format(given: object) -> None:
-    """Raise Refusal for a form of answer other than text: nothing here holds a policy to a grammar while it writes."""
-    kind = given.get("type") if isinstance(given, dict) else given
-    if kind not in (None, "text"):
+def not_held(request: ChatRequest, why: str) -> Refusal | None:
+    """Return the refusal of a request that wants a form of its answer where nothing holds a policy to one."""
+    if request.response_format is not None:
         remedy = "Describe the form in the messages and check the reply, or announce a tool whose arguments have it"
-        what = shortened(kind, 40)
-        raise Refusal(f"response_format = {what}: sampling is not held to a form. {remedy}", "response_format")
+        what = f"response_format = {shortened(request.response_format, 40)}"
+        return Refusal(f"{what}: sampling is not held to a form {why}. {remedy}", "response_format")
+    if request.tool_choice.kind == "required":
+        what = f"tool_choice = {request.tool_choice.name or 'required'}"
+        return Refusal(f"{what}: sampling is not held to a form {why}. Leave it out, or take auto", "tool_choice")
+    return None
 
 
 def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:

@@ -21,7 +21,11 @@ class ResponsesApi(Api):
     """Responses: items of output instead of messages, and named events."""
 
     path = "/v1/responses"
-    names: ClassVar[Mapping[str, str]] = {"messages": "input", "max_tokens": "max_output_tokens"}
+    names: ClassVar[Mapping[str, str]] = {
+        "messages": "input",
+        "max_tokens": "max_output_tokens",
+        "response_format": "text.format",
+    }
 
     def request(self, given: dict[str, Any]) -> ChatRequest:
         """Return the request that a body's object is."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grouprl.chat.refusal import Refusal
-from grouprl.chat.request import MOST_MESSAGES, check_format, refuse_unknown
+from grouprl.chat.request import MOST_MESSAGES, refuse_unknown
 from grouprl.core.errors import shortened
 
 UNSTORED = "nothing is stored here; send the whole conversation as input"
@@ -60,12 +60,16 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
     refuse_unknown(wanted, (*SHARED, *IGNORED, *OWN))
     _check_form(wanted)
     found = {name: wanted[name] for name in SHARED if name in wanted}
+    if given.get("parallel_tool_calls") is False:
+        found["parallel_tool_calls"] = False
     if "max_output_tokens" in wanted:
         found["max_tokens"] = wanted["max_output_tokens"]
     include = wanted.get("include", [])
     if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
         raise Refusal(f"include = {shortened(include)}; it is a list of names", "include")
     found["logprobs"] = LOGPROBS in include or bool(found.get("top_logprobs"))
+    written = wanted.get("text")
+    found["response_format"] = written.get("format") if isinstance(written, dict) else None
     found["tools"] = _tools(wanted.get("tools", []))
     found["messages"] = [*_instructions(wanted), *_messages(wanted.get("input"))]
     return found
@@ -78,10 +82,6 @@ def _check_form(wanted: Mapping[str, object]) -> None:
         raise Refusal(f"truncation = {shortened(truncation, 40)} is not supported: {rule}", "truncation")
     if not isinstance(text, dict):
         raise Refusal(f"text = {shortened(text)}; it is an object with a format", "text")
-    try:
-        check_format(text.get("format"))
-    except Refusal as error:
-        raise error.renamed({"response_format": "text.format"}) from None
 
 
 def _instructions(wanted: Mapping[str, object]) -> list[dict[str, Any]]:

@@ -71,14 +71,11 @@ def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
 
     Thinking that is never closed is all there is; `opened`: the prompt ends with the sign that begins it.
     """
-    for begin, end in THOUGHTS:
-        before, closed, after = text.partition(end)
-        head, began, inside = before.partition(begin)
-        if closed and (not began or not head.strip()):
-            return (inside if began else head).strip(), after.lstrip("\n")
-        if began and not closed and not head.strip():
-            return inside.strip(), ""
-    return (text.strip(), "") if opened else ("", text)
+    found = _thought(text, opened)
+    if found is None:
+        return "", text
+    _, begin, end, behind = found
+    return text[begin:end].strip(), text[behind:].lstrip("\n")
 
 
 def told_apart(text: str) -> tuple[str, str]:
@@ -101,11 +98,32 @@ def told_apart(text: str) -> tuple[str, str]:
 
 def thinking_span(text: str, opened: bool = False) -> tuple[int, int]:
     """Return where thinking begins and ends in a turn, its signs included; equal numbers where there is none."""
+    found = _thought(text, opened)
+    return (0, 0) if found is None else (found[0], found[3])
+
+
+def thinking_leads(text: str) -> bool:
+    """Whether a turn begins with a sign that begins thinking."""
+    return text.lstrip().startswith(tuple(begin for begin, _ in THOUGHTS))
+
+
+def _thought(text: str, opened: bool) -> tuple[int, int, int, int] | None:
+    """Return where thinking in front begins, without and with its signs, and where it ends likewise.
+
+    The sign that begins a turn says which one ends its thinking; only where none does, any one may.
+    """
+    lead = text.lstrip()
+    at = len(text) - len(lead)
     for begin, end in THOUGHTS:
-        at, stop = text.find(begin), text.find(end)
-        leads = at >= 0 and not text[:at].strip()
-        if stop >= 0 and (leads or at < 0 or at > stop):
-            return (at if leads else 0), stop + len(end)
-        if leads:
-            return at, len(text)
-    return (0, len(text)) if opened else (0, 0)
+        if lead.startswith(begin):
+            stop = text.find(end, at + len(begin))
+            return (
+                (at, at + len(begin), len(text), len(text))
+                if stop < 0
+                else (at, at + len(begin), stop, stop + len(end))
+            )
+    closing = [(text.find(end), begin, end) for begin, end in THOUGHTS if end in text]
+    for stop, begin, end in sorted(closing):
+        if begin not in text[:stop]:
+            return 0, 0, stop, stop + len(end)
+    return (0, 0, len(text), len(text)) if opened else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grouprl.chat.said import Call, Malformed, Said
+from grouprl.chat.scanning import after_space, value_at
 from grouprl.chat.syntaxes import JSON
 
 MOST_CALLS = 64
@@ -18,11 +20,13 @@ def said_in(text: str) -> Said:
     return getattr(text, "said", None) or JSON.read(text)
 
 
-def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, object]]:
+def protocol_calls(found: Said, text: str, about: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return the calls of a turn for the protocol; none where one of them cannot be read, or they are too many.
 
-    Ids are determined by `about` and the text.
+    Ids are determined by `about` and the text. Arguments that a syntax writes as text have the types that the schemas
+    of `tools` name.
     """
+    schemas = {each["function"]["name"]: each["function"].get("parameters") or {} for each in tools}
     if len(found.calls) > MOST_CALLS:
         return []
     calls: list[dict[str, Any]] = []
@@ -30,12 +34,18 @@ def protocol_calls(found: Said, text: str, about: str) -> list[dict[str, object]
         if isinstance(call, Malformed):
             return []
         mark = hashlib.blake2b(f"{about}\0{text}\0{number}".encode(), digest_size=9).hexdigest()
-        function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+        given = typed(call, schemas[call.name].get("properties", {})) if _to_type(call, schemas) else call.arguments
+        function = {"name": call.name, "arguments": json.dumps(given, ensure_ascii=False)}
         calls.append({"id": f"call_{mark}", "type": "function", "function": function})
     return calls
 
 
-def split_calls(text: str, about: str) -> tuple[str, list[dict[str, object]]]:
+def _to_type(call: Call, schemas: Mapping[str, Any]) -> bool:
+    schema = schemas.get(call.name)
+    return call.untyped and isinstance(schema, Mapping) and isinstance(schema.get("properties"), Mapping)
+
+
+def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the text beside the calls, and the calls as the protocol has them.
 
     A call that cannot be read makes the whole text plain content: the agent sees what was written and no call. So do
@@ -55,10 +65,8 @@ def typed(call: Call, properties: dict[str, object]) -> dict[str, object]:
 def _typed(value: object, schema: object) -> object:
     if not isinstance(value, str) or _takes_text(schema):
         return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
+    found, end = value_at(value, 0)
+    return value if isinstance(found, Malformed) or after_space(value, end) < len(value) else found
 
 
 def _takes_text(schema: object) -> bool:

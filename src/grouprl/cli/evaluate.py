@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.options import CheckpointStep, ModelDevice, RunOrModel
+from grouprl.cli.options import AsJson, CheckpointStep, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -51,7 +51,6 @@ EvalSeed = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Of the completions (default: the run's, else 0).")
 ]
 CompletionsToPrint = Annotated[int, typer.Option(min=0, metavar="N", help="Completions to print.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 def eval_command(

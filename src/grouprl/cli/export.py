@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli.options import AsJson
 from grouprl.core.terminal import Terminal
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
 def export_command(
@@ -20,7 +20,7 @@ def export_command(
     checkpoint: Annotated[
         int | None, typer.Option(metavar="STEP", help="The checkpoint after STEP steps instead of the final model.")
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a trained policy as an ordinary Hugging Face folder.
 
@@ -43,7 +43,7 @@ def export_command(
         telling().print(f"Wrote {when} of {run} to {dest}")
 
 
-def report_command(run: RunArgument, as_json: Json = False) -> None:
+def report_command(run: RunArgument, as_json: AsJson = False) -> None:
     """Rewrite the report of a run: curves, completions before and after, health, on one self-contained page.
 
     Training does this at its end; this command is for runs that are still

@@ -10,10 +10,10 @@ from rich.console import Group
 from rich.text import Text
 
 from grouprl.cli.listing import catalogue, names, selected
+from grouprl.cli.options import AsJson
 from grouprl.core.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Name = Annotated[
     str, typer.Argument(help="A method's name, or yours: FILE.py:FUNCTION, MODULE:FUNCTION.", autocompletion=names)
 ]
@@ -25,7 +25,7 @@ def list_methods(
     family: Annotated[str, typer.Option(help="Only one family, such as 'group' or 'dialects'.")] = "",
     search: Annotated[str, typer.Option(help="Only methods whose name, title or summary holds this text.")] = "",
     only_names: Annotated[bool, typer.Option("--names", help="Print the names alone, one per line.")] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """The catalogue of methods: list them, read a card, compare two.
 
@@ -53,7 +53,7 @@ def list_methods(
 
 
 @app.command("show")
-def show(name: Name, as_json: Json = False) -> None:
+def show(name: Name, as_json: AsJson = False) -> None:
     """Show a method's card: formula, parts, settings with their sources, what is checked.
 
     [bold]Examples[/]
@@ -76,7 +76,7 @@ def show(name: Name, as_json: Json = False) -> None:
 
 
 @app.command("diff")
-def diff(a: Name, b: Name, as_json: Json = False) -> None:
+def diff(a: Name, b: Name, as_json: AsJson = False) -> None:
     """Show in what two methods differ: parts, settings, and numbers on the same completions.
 
     [bold]Examples[/]
@@ -93,7 +93,7 @@ def diff(a: Name, b: Name, as_json: Json = False) -> None:
 
 
 @app.command("check")
-def check(name: Name, as_json: Json = False) -> None:
+def check(name: Name, as_json: AsJson = False) -> None:
     """Hold a method against the rules that the trainer relies on, without training: for methods of your own.
 
     Its parts act on small known batches: shapes, finite numbers, declared

@@ -11,3 +11,4 @@ RunOrModel = Annotated[
 ]
 CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")]
 ModelDevice = Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]

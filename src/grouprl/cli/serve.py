@@ -46,6 +46,15 @@ CallSyntaxName = Annotated[
     typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
 ]
 
+HistoryRule = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Where the chat template rewrites earlier turns: append (the row stays as it was written), split "
+        "(begin a row with what the template makes of the messages) or refuse.",
+    ),
+]
+
 
 def serve_command(
     source: RunOrModel,
@@ -64,6 +73,7 @@ def serve_command(
     keep_minutes: KeepMinutes = 60.0,
     keep_mb: KeepSize = 256.0,
     tool_calls: CallSyntaxName = None,
+    history: HistoryRule = "append",
     device: ModelDevice = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
@@ -96,8 +106,9 @@ def serve_command(
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
+    policy, notes = _policy(source, checkpoint, device)
     service = Service(
-        _policy(source, checkpoint, device),
+        policy,
         name or Path(source).name,
         max_tokens=max_tokens,
         at_once=at_once,
@@ -106,8 +117,9 @@ def serve_command(
         keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
+        history=history,  # type: ignore[arg-type]  # checked by the service
     )
-    for note in service.notes:
+    for note in [*notes, *service.notes]:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
     limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
@@ -128,13 +140,17 @@ def serve_command(
         service.close()
 
 
-def _policy(source: str, checkpoint: int | None, device: str) -> Any:
-    """Return the policy of a run or of a model."""
+def _policy(source: str, checkpoint: int | None, device: str) -> tuple[Any, list[str]]:
+    """Return the policy of a run or of a model, and what is to be said of how it samples."""
     from grouprl.policy import load_policy
+    from grouprl.rollout.engines import LOCAL
     from grouprl.train.export import load_trained
 
     if (Path(source) / "config.yaml").is_file():
-        return load_trained(Path(source), checkpoint).policy
+        trained = load_trained(Path(source), checkpoint)
+        engine = trained.config.sampling.engine
+        elsewhere = f"the run samples with the engine {engine}; requests are completed by the decoder of this process"
+        return trained.policy, [elsewhere] if engine != LOCAL else []
     if checkpoint is not None:
         raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
-    return load_policy(source, device=device)
+    return load_policy(source, device=device), []

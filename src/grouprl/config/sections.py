@@ -342,6 +342,9 @@ class Judge(Section):
     """Characters of a trajectory; a longer one is shown without its middle."""
     seed: Seed = 0
     """Of the order in which trajectories are shown, and of the judge's sampling."""
+    cache: bool = True
+    """Whether verdicts are kept in the run's folder, so that equal groups score alike and a resumed run pays what it
+    paid before; false: the judge is asked again."""
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grouprl.core.errors import InputError, raised
+from grouprl.envs.overheard import PrintedText, overheard
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -34,9 +35,11 @@ class Finished:
 
 @dataclass(frozen=True)
 class Crashed:
-    """The program has ended, with an error."""
+    """The program has ended, with an error; or was given up while it went on."""
 
     what: str
+    printed: str = ""
+    """What it said last, where that is known and no part of `what`."""
 
 
 Ending = Finished | Crashed
@@ -66,15 +69,19 @@ class FunctionLaunch:
         where = {"base_url": url, "anthropic_base_url": without_version(url), "api_key": key}
         given = {**example.columns, **where}
 
+        printed: list[PrintedText] = []
+
         def run() -> None:
-            try:
-                found = self.function(example.prompt, **accepted(self.function, given))
-                told(Finished(asyncio.run(found) if inspect.iscoroutine(found) else found))
-            except (Exception, SystemExit) as error:
-                told(Crashed(raised(error)[:LONGEST_COMPLAINT]))
+            with overheard() as heard:
+                printed.append(heard)
+                try:
+                    found = self.function(example.prompt, **accepted(self.function, given))
+                    told(Finished(asyncio.run(found) if inspect.iscoroutine(found) else found, heard.text))
+                except (Exception, SystemExit) as error:
+                    told(Crashed(raised(error)[:LONGEST_COMPLAINT], heard.text))
 
         threading.Thread(target=run, name="program", daemon=True).start()
-        return _nothing
+        return lambda: told(Crashed("it was not at its end", printed[0].text if printed else ""))
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,3 @@ def accepted(function: Callable[..., object], given: Mapping[str, object]) -> di
 def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _nothing() -> None:
-    """Stop nothing: a thread ends by itself."""

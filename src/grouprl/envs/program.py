@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from grouprl.chat.limits import ChatLimits
 from grouprl.chat.reply import Choice, Completion
-from grouprl.chat.request import ChatRequest, Refusal
+from grouprl.chat.request import ChatRequest, Refusal, not_held
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.core.errors import InputError
 from grouprl.envs.conversation import Conversations
@@ -107,7 +107,9 @@ class ProgramEnvironment:
             raise RuntimeError(self._account("the program failed"))
         over = Observation("", agent=self._conversations.acting)
         refused = tuple(error.message for error in self._refused)
-        info = {"refused": refused} if refused and shown is None else {}
+        info: dict[str, Any] = {"refused": refused} if refused and shown is None else {}
+        if info and self._end is not None and self._end.printed:
+            info["printed"] = self._end.printed
         return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed), info=info)
 
     def begin_call(self, method: str, *arguments: Any) -> None:
@@ -172,7 +174,7 @@ class ProgramEnvironment:
         """Return what happened, with how the program ended, what it said, and its last request that was refused."""
         end, told = self._end, what
         if isinstance(end, Crashed):
-            told += f": {end.what}"
+            told += f": {end.what}" + (f"; it printed: {end.printed}" if end.printed else "")
         elif end is not None and (end.printed or end.result):
             told += f": it printed: {end.printed or str(end.result)[-LONGEST_COMPLAINT:]}"
         last = self._refused[-1].message if self._refused else ""
@@ -269,6 +271,8 @@ class ProcessEndpoint:
         for name in ("logprobs", "return_token_ids"):
             if getattr(request, name):
                 raise Refusal(f"{name} are the trainer's while the policy is trained", name)
+        if refused := not_held(request, "while the policy is trained"):
+            raise refused
         reply: Future[str] = Future()
         session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not

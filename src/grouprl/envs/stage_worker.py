@@ -19,6 +19,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -108,7 +109,7 @@ class _Together:
         while (call := await inbox.get()) is not None:
             episode = call[2]
             task = latest[episode] = loop.create_task(self._in_turn(latest.get(episode), *call))
-            task.add_done_callback(lambda ended, of=episode: latest.pop(of) if latest.get(of) is ended else None)
+            task.add_done_callback(partial(_forget, latest, episode))
 
     async def _in_turn(self, before: asyncio.Task[None] | None, *call: Any) -> None:
         """Answer a call when the one before it of the same episode is answered: replayed calls come all at once."""
@@ -177,6 +178,12 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     return await found
+
+
+def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.Task[None]) -> None:
+    """Take a call that has ended off the list, unless a later one of its episode stands there."""
+    if latest.get(episode) is ended:
+        del latest[episode]
 
 
 def _overdue(method: str, seconds: float) -> Any:

@@ -81,6 +81,8 @@ class WorkerStage(AnsweringStage):
         """How many episodes of each prompt have answered each method."""
         self._lost: Counter[str] = Counter()
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
+        self._looked = 0.0
+        """When all workers were looked after."""
         self._end = weakref.finalize(self, end, self._slots)
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
@@ -103,6 +105,11 @@ class WorkerStage(AnsweringStage):
                 self._ask(each)
         for slot in self._slots.values():
             self._feed(slot)
+
+    @property
+    def started(self) -> int:
+        """Worker processes that there are."""
+        return len(self._slots)
 
     def clear(self) -> None:
         """Close every environment that is left; what is still to be answered is not waited for."""
@@ -183,8 +190,8 @@ class WorkerStage(AnsweringStage):
         before = len(self._answers)
         try:
             while self._open:
-                self._wait(LONGEST_WAIT if until is None else min(LONGEST_WAIT, until - time.monotonic()))
-                for slot in list(self._slots.values()):
+                heard = self._wait(LONGEST_WAIT if until is None else min(LONGEST_WAIT, until - time.monotonic()))
+                for slot in heard:
                     if self._slots.get(slot.key) is slot:
                         self._attend(slot)
                 self._balance()
@@ -194,16 +201,26 @@ class WorkerStage(AnsweringStage):
             self.close()
             raise
 
-    def _wait(self, longest: float) -> None:
-        """Sleep until a worker has something to say, can take more, or must be given up."""
-        poll = select.poll()
+    def _wait(self, longest: float) -> list[Slot]:
+        """Sleep until a worker has something to say, can take more, or must be given up; returns such workers.
+
+        All of them from time to time: a process may have ended whose children hold its pipes.
+        """
+        poll, owners = select.poll(), dict[int, Slot]()
         for slot in self._slots.values():
-            poll.register(slot.process.replies, select.POLLIN)
-            poll.register(slot.process.output, select.POLLIN)
+            streams = [(slot.process.replies, select.POLLIN), (slot.process.output, select.POLLIN)]
             if slot.process.sending:
-                poll.register(slot.process.requests, select.POLLOUT)
+                streams.append((slot.process.requests, select.POLLOUT))
+            for stream, event in streams:
+                poll.register(stream, event)
+                owners[stream.fileno()] = slot
         left = min(slot.deadline for slot in self._slots.values()) - time.monotonic()
-        poll.poll(1000 * max(0.0, min(left, longest)))
+        spoke = {owners[number].key for number, _ in poll.poll(1000 * max(0.0, min(left, longest)))}
+        now = time.monotonic()
+        if now - self._looked >= LONGEST_WAIT:
+            self._looked = now
+            return list(self._slots.values())
+        return [slot for slot in self._slots.values() if slot.key in spoke or now > slot.deadline]
 
     def _attend(self, slot: Slot) -> None:
         """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""

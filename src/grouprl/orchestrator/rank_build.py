@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.methods.compose import compose
+from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
+from grouprl.core.plugins import load_plugins
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
@@ -31,10 +32,11 @@ MASTERS = ("auto", "float32", "float64")
 
 @dataclass(frozen=True)
 class RunBuilders:
-    """Builds a rank's policies from the run's configuration and the arguments of `load_policy`."""
+    """Builds a rank's policies from the arguments of `load_policy`."""
 
-    config: Mapping[str, Any]
-    """As plain data: each rank imports the run's plugins and method for itself."""
+    plugins: tuple[str, ...]
+    sources: Mapping[str, Source]
+    """Modules that rank 0 imported from files, by name: what it sends may be defined there."""
     name: str
     options: Mapping[str, Any]
     threads: int
@@ -71,8 +73,10 @@ class RunBuilders:
     def _prepare(self) -> None:
         torch.set_num_threads(self.threads)
         keep_freed_memory()
-        config = parse_config(self.config)
-        compose(config.method)  # its code is imported, so that what rank 0 sends of it is known here
+        load_plugins(self.plugins)
+        for name, source in self.sources.items():
+            import_from_beside(Path(source.path))
+            module_from_source(name, source)
 
 
 def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, Any]) -> ShardedPolicy:
@@ -85,7 +89,8 @@ def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, Any]) -
         raise InputError(refusal)
     ranks.begin(config.run.rank_timeout)
     builders = RunBuilders(
-        config.model_dump(mode="json"),
+        config.plugins,
+        dict(SOURCES),
         config.model.name,
         options,
         torch.get_num_threads(),

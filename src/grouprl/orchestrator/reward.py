@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 from grouprl.config.sections import Judge, Reward
@@ -16,22 +18,27 @@ from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient
 from grouprl.rewards.judge_text import RUBRIC
 from grouprl.rewards.validation import plain_rewards
+from grouprl.rewards.verdict_store import VerdictStore
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
 
 
-def open_reward(settings: Reward, task: Task, reward: Any = None) -> tuple[object, list[str]]:
+def open_reward(
+    settings: Reward, task: Task, reward: Any = None, verdicts: Path | None = None
+) -> tuple[Any, list[str]]:
     """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
-    `reward` is the chosen one where it has been looked up already.
+    `reward` is the chosen one where it has been looked up already; `verdicts` is the folder in which a judge keeps
+    them, None where there is none.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
     """
     reward = chosen_reward(settings, task) if reward is None else reward
     if isinstance(reward, TrajectoryJudge):  # it waits for others, in threads, and sees whole groups
-        return reward, []
+        cached = settings.judge is not None and settings.judge.cache and verdicts is not None
+        return replace(reward, store=VerdictStore(verdicts) if cached and verdicts else None), []
     scorer, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     if settings.self_test:
         examples = None if settings.function else task.reward_examples() or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 
 from grouprl.algorithms.data_part import DataPart, data_parts
 from grouprl.algorithms.method import Method
@@ -118,8 +118,13 @@ def _absent(name: str) -> str:
 def _fillers(name: str) -> list[str]:
     """Return the data parts that fill a batch field."""
     classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
-    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]
-    return [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
+    return [f"{part.kind}: {part.name}" for part in map(_as_it_is, classes) if part and name in part.supplies()]
+
+
+def _as_it_is(kind: type[DataPart]) -> DataPart | None:
+    """Return a part with its defaults; None for one that has settings without."""
+    settings: tuple[Field[object], ...] = fields(kind) if is_dataclass(kind) else ()
+    return None if any(each.default is MISSING for each in settings) else kind()
 
 
 def _task_refusals(config: Config, task: Task) -> Iterator[str]:

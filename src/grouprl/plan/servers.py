@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grouprl.config.sections import Model
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
+from grouprl.policy.load import resolve_device
 from grouprl.rollout.engines import VLLM
 from grouprl.rollout.vllm.exchange import way_of
 from grouprl.rollout.vllm.process import port_taken, program
@@ -16,6 +18,8 @@ from grouprl.rollout.vllm.wire import Refused, ServerError, Wire
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with."""
+HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Dimensions of heads for which its CPU build has an attention."""
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by its weight transfer",
     "disk": "from a folder that it reads again",
@@ -78,9 +82,20 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
         program(settings.command)
     except InputError as error:
         yield str(error)
+    yield from _heads(config.model)
     if settings.port is not None:
         taken = [port for port in range(settings.port, settings.port + settings.servers) if port_taken(port)]
         yield from (f"sampling.vllm.port: the port {port} is taken. Leave it out for a free one" for port in taken)
+
+
+def _heads(model: Model) -> Iterator[str]:
+    """Say where the attention of the CPU build knows no heads of this size; only of the model that is made here."""
+    size = model.tiny.hidden // model.tiny.heads
+    if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
+        yield (
+            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it "
+            f"has {', '.join(map(str, HEADS))}"
+        )
 
 
 def server_idle(run: ResolvedRun) -> Iterator[str]:

@@ -47,7 +47,7 @@ class PieceOptimizer:
         """Return what is remembered: distributed as its parameter where it has a parameter's shape."""
         found: dict[StateKey, Tensor] = {}
         for number, (whole, piece) in enumerate(zip(self.wholes, self.pieces, strict=True)):
-            for name, value in self.optimizer.state.get(piece, {}).items():
+            for name, value in sorted(self.optimizer.state.get(piece, {}).items()):  # in whatever order it was loaded
                 if isinstance(value, Tensor):
                     found[number, name] = self._wrapped(whole, value) if value.shape == piece.shape else value
         return found

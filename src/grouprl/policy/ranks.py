@@ -120,10 +120,12 @@ class Ranks:
             rank, text = next(iter(said.items()))
             return RunError(f"rank {rank} of {self.count} failed: {text}. {safe}")
         missing = [str(r) for r in others if _note(self._store, f"done/{r}") != str(self._calls)]
-        who = f"rank {', '.join(missing)} of {self.count} is" if missing else "the other ranks are"
+        who = f"rank {', '.join(missing)} of {self.count} is" if missing else "one of the other ranks is"
+        if any(word in str(error).lower() for word in GONE):
+            return RunError(f"{who} gone: its process was ended from outside. {safe}")
         return RunError(
-            f"{who} gone, or did not answer within run.rank_timeout = {self.timeout:g} seconds ({first_line(error)}). "
-            f"{safe}"
+            f"{who} silent: it did not answer within run.rank_timeout = {self.timeout:g} seconds "
+            f"({first_line(error)}). {safe}"
         )
 
 
@@ -236,6 +238,10 @@ def _note(store: dist.Store, key: str) -> str:
 
 NETWORK = ("gloo", "nccl", "connection", "closed by peer", "timed out", "timeout", "socket")
 """Words of the errors of exchanges between processes, which are plain RuntimeErrors."""
+
+
+GONE = ("closed", "reset by peer", "refused", "broken pipe")
+"""Words of those that tell of a process that has ended."""
 
 
 def _of_network(error: BaseException) -> bool:

@@ -8,16 +8,20 @@ equal trajectories are shown once and score alike.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import Any, TypeVar
 
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer, check_url
 from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, read_scores, shown
 from grouprl.rewards.validation import Verdict, VerdictReward
+from grouprl.rewards.verdict_store import VerdictStore
 
+T = TypeVar("T")
+R = TypeVar("R")
 PLACE = "judged"
 """The column in which a judge is told where a completion belongs."""
 
@@ -47,6 +51,7 @@ class TrajectoryJudge(VerdictReward):
         at_once: groups judged at the same time.
         longest: characters of a trajectory; a longer one loses its middle.
         seed: of the order in which trajectories are shown.
+        store: where verdicts are kept by what was asked; None: equal groups are judged anew.
 
     Raises:
         InputError: an address that is none.
@@ -60,6 +65,7 @@ class TrajectoryJudge(VerdictReward):
     at_once: int = 4
     longest: int = 20_000
     seed: int = 0
+    store: VerdictStore | None = None
 
     def __post_init__(self) -> None:
         check_url(self.client.url)
@@ -89,8 +95,7 @@ class TrajectoryJudge(VerdictReward):
             ]
             for group in groups
         ]
-        with ThreadPoolExecutor(self.at_once) as pool:
-            scores = list(pool.map(lambda group: self._scores(group, correct_at), trajectories))
+        scores = side_by_side(lambda group: self._scores(group, correct_at), trajectories, self.at_once)
         found: dict[int, Verdict] = {}
         for group, judged in zip(groups, scores, strict=True):
             for rows, verdict in zip(group, judged, strict=True):
@@ -99,6 +104,8 @@ class TrajectoryJudge(VerdictReward):
 
     def judge(self, group: Sequence[JudgedTrajectory]) -> tuple[float, ...]:
         """Return the scores of a group's trajectories, by one request (and further ones where it fails).
+
+        A group that was judged before scores as it did then, where verdicts are kept; a failure is no verdict.
 
         Raises:
             NoAnswer: where no try gave a usable reply.
@@ -112,7 +119,13 @@ class TrajectoryJudge(VerdictReward):
             more = [{"role": "user", "content": again}] if complaint.startswith("the judge's reply") else []
             return read_scores(self.client.complete([*told.messages, *more], self._settings), told.names)
 
-        scores = dict(zip(distinct, self.client.tried(attempt), strict=True))
+        asked = [self.client.url, self.client.model, self._settings, *told.messages]
+        found = None if self.store is None else self.store.find(asked, len(distinct))
+        if found is None:
+            found = self.client.tried(attempt)
+            if self.store is not None:
+                self.store.keep(asked, found)
+        scores = dict(zip(distinct, found, strict=True))
         return tuple(scores[each.text, repr(each.prompt)] for each in group)
 
     def _scores(self, group: Sequence[JudgedTrajectory], correct_at: float) -> list[Verdict]:
@@ -139,3 +152,36 @@ def placed(reward: Reward, columns: Sequence[Columns], places: Sequence[GroupPla
     if not isinstance(reward, TrajectoryJudge):
         return list(columns)
     return [{**given, PLACE: place} for given, place in zip(columns, places, strict=True)]
+
+
+def side_by_side(function: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]:
+    """Return `function` of each item, so many at a time, in threads that nobody waits for when the run is to stop."""
+    waiting: SimpleQueue[tuple[int, T]] = SimpleQueue()
+    done: SimpleQueue[tuple[int, R | None, BaseException | None]] = SimpleQueue()
+    over = Event()
+    for each in enumerate(items):
+        waiting.put(each)
+
+    def work() -> None:
+        while not over.is_set():
+            try:
+                place, item = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                done.put((place, function(item), None))
+            except BaseException as error:
+                done.put((place, None, error))
+
+    for _ in range(min(at_once, len(items))):
+        Thread(target=work, name="judging", daemon=True).start()
+    found: dict[int, Any] = {}
+    try:
+        while len(found) < len(items):
+            place, result, error = done.get()
+            if error is not None:
+                raise error
+            found[place] = result
+    finally:
+        over.set()
+    return [found[place] for place in range(len(items))]

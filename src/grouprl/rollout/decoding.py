@@ -20,6 +20,7 @@ from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import EntropyScaling, Request
 from grouprl.rollout.branches import Branches
 from grouprl.rollout.decoder import Giving
+from grouprl.rollout.grammars import Constraints
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.stopping import StopTexts
 from grouprl.rollout.token_sampling import keep_top_k, keep_top_p, sample, uniforms
@@ -133,6 +134,8 @@ class _Writer:
         self.eos = torch.tensor(policy.eos_ids, device=device)
         texts = self.settings.stop_texts
         self.stop_texts = StopTexts(policy, texts) if texts else None
+        held = any(request.grammar is not None for request in requests)
+        self.constraints = Constraints(policy, requests) if held else None
         self.leaving: list[Leaving] | None = None
         """What rows leave behind in the decoder; None where it is not needed."""
 
@@ -190,15 +193,20 @@ class _Writer:
     def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
         """Choose each row's token and store it."""
         s = self.settings
+        if self.constraints is not None:
+            logits_rv = self.constraints.mask(logits_rv, row_r)
         logp_rv = self._log_softmax(logits_rv, row_r, None)
         p_rv = logp_rv.exp()
-        entropy_r = (p_rv * logp_rv).sum(-1).neg_()
+        surprise_rv = logp_rv if self.constraints is None else logp_rv.clamp_min(torch.finfo(logp_rv.dtype).min)
+        entropy_r = (p_rv * surprise_rv).sum(-1).neg_()
         if s.entropy_scaling is not None:
             logp_rv = self._log_softmax(logits_rv, row_r, factors(entropy_r, s.entropy_scaling))
             p_rv = logp_rv.exp()
         if s.top_k or s.top_p < 1:
             p_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p).exp()
         token_r = logp_rv.argmax(-1) if s.greedy else sample(p_rv, uniform_r)
+        if self.constraints is not None:
+            self.constraints.take(token_r, row_r)
         self.token_tb[t].index_copy_(0, row_r, token_r)
         self.logp_tb[t].index_copy_(0, row_r, logp_rv.gather(1, token_r[:, None])[:, 0])
         self.entropy_tb[t].index_copy_(0, row_r, entropy_r)

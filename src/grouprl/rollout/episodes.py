@@ -78,7 +78,7 @@ class Episodes:
     @property
     def first_rows(self) -> list[int]:
         """The row with which each episode began."""
-        return np.unique(self.episode_b, return_index=True)[1].tolist()  # type: ignore[no-any-return]
+        return np.unique(self.episode_b, return_index=True)[1].tolist()
 
     @property
     def failures(self) -> list[Failure]:

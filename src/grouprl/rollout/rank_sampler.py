@@ -24,7 +24,7 @@ Prompt = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Share:
+class RankRequests:
     """One rank's requests, of the session of this number (None: of none), and the version of the weights."""
 
     requests: Sequence[Request[Prompt]]
@@ -67,7 +67,7 @@ class RankSampler:
 
     def _sample(self, requests: Sequence[Request[Prompt]], session: int | None, dealt: list[list[int]]) -> Samples[int]:
         self.policy.refresh()
-        shares = [Share([requests[i] for i in own], session, self.version) for own in dealt]
+        shares = [RankRequests([requests[i] for i in own], session, self.version) for own in dealt]
         found = self.policy.ranks.call(_sample, shares)
         return _merged(
             [(own, part) for own, part in zip(dealt, found, strict=True) if part is not None], len(requests), self.exact
@@ -101,7 +101,7 @@ def _dealt(requests: Sequence[Request[Prompt]], ranks: int) -> list[list[int]]:
     return split_over_ranks(prompts, list(map(len, prompts)), [request.budget for request in requests], ranks)
 
 
-def _sample(station: Station, share: Share) -> Samples[int] | None:
+def _sample(station: Station, share: RankRequests) -> Samples[int] | None:
     if not share.requests:
         return None
     sampler = _sampler(station)

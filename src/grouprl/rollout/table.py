@@ -13,6 +13,9 @@ from grouprl.records.rollout import Rollout
 from grouprl.rollout.episode import Context, Episode
 from grouprl.rollout.turn_text import History, Onward, TurnText
 
+_Beginning = tuple[Episode, str | tuple[Message, ...], Context | None]
+"""An episode, the prompt of the row that it begins, and the row that this one continues."""
+
 
 @dataclass(frozen=True)
 class EpisodeLimits:
@@ -98,7 +101,7 @@ class EpisodeTable:
         return False
 
     def _place(self, episodes: Sequence[Episode]) -> None:
-        begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
+        begun: list[_Beginning] = []
         grown: list[tuple[Episode, Context, Onward]] = []
         for episode in [each for each in episodes if each.alive]:
             context, shown = episode.addressed, episode.shown
@@ -115,10 +118,31 @@ class EpisodeTable:
                 grown.append((episode, context, onward))
             else:
                 episode.fail(onward.refused, who="the episode cannot be continued")
-        prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
+        begun, prompts = self._prompts(begun)
         later = self.turn_text.encode([context for _, context, _ in grown], [onward.text or "" for *_, onward in grown])
         for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
             episode.begin(prompt, list(ids), before)
         for (episode, context, onward), ids in zip(grown, later, strict=True):
             onward.keep(context)
             episode.go_on(context, ids)
+
+    def _prompts(self, begun: list[_Beginning]) -> tuple[list[_Beginning], list[Sequence[int]]]:
+        """Return the rows that begin, with the tokens of their prompts.
+
+        An episode whose first observation cannot be shown has failed, and its prompt is set aside; others go on.
+
+        Raises:
+            InputError: a later observation that cannot be shown.
+        """
+        try:
+            return begun, self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
+        except InputError:
+            found: list[tuple[_Beginning, Sequence[int]]] = []
+            for beginning in begun:
+                try:
+                    found.append((beginning, self.policy.encode_prompts([beginning[1]])[0]))
+                except InputError as error:
+                    if beginning[0].turns:
+                        raise
+                    beginning[0].fail(str(error), who="the first observation cannot be shown", lost=True)
+            return [each for each, _ in found], [ids for _, ids in found]

@@ -43,8 +43,8 @@ MOST_KB = 64 << 10
 """KiB of a packed folder."""
 GRACE = 5.0
 """Seconds that a client has beyond those of a command, which is stopped at its place first."""
-LATE = 124
-"""Exit status of `timeout` for what it stopped; 137 where that took a kill."""
+LATE = (124, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+"""Exit status of `timeout` for what it stopped: coreutils', busybox's, and where that took a kill."""
 
 
 class ClientRuntime(ABC):
@@ -95,12 +95,13 @@ class ClientRuntime(ABC):
         words = words_of(command, SHELL)
         self._held()
         limited = ["timeout", "-k", "1", f"{seconds:g}", *words]
-        script = f'cd {shlex.quote(self.folder)} && exec "$@"'
+        script = f'cd {shlex.quote(self.folder)} && "$@"; exit $?'  # a shell that stays tells how a signal ended it
         argv = self.client(["sh", "-c", script, "sh", *limited])
+        began = time.monotonic()
         code, out, err, stopped = invoke(argv, as_bytes(stdin), seconds + GRACE, output_kb << 10)
         self._check(code, err)
-        if code in (LATE, 128 + signal.SIGKILL) and not stopped:
-            stopped = "timeout" if code == LATE else "killed"
+        if code in LATE and time.monotonic() - began >= seconds:
+            stopped = "timeout"
         ended = not stopped and code is not None and 0 <= code < 128
         told = (out.decode(errors="replace"), err.decode(errors="replace"))
         return CommandOutcome(code if ended else None, *told, stopped if stopped or ended else "killed")
@@ -149,9 +150,18 @@ class ClientRuntime(ABC):
         if not self._place:
             raise InputError("The runtime is not started", "start() comes first, stop() last")
 
-    @abstractmethod
     def _check(self, code: int | None, err: bytes) -> None:
-        """Raise RuntimeLost where the client failed, and not what it ran."""
+        """Raise RuntimeLost where the client failed, not what it ran: that may look alike, so the place is asked."""
+        if not self.looks_lost(code, err.decode(errors="replace")):
+            return
+        alive, _, said, _ = invoke(self.client(["true"]), b"", OWN_SECONDS, OUTPUT_KB << 10)
+        if alive != 0:
+            last = (said.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+            raise RuntimeLost(f"{self._place} was lost: {last}")
+
+    @abstractmethod
+    def looks_lost(self, code: int | None, said: str) -> bool:
+        """Whether an exit status and errors may be the client's own."""
 
 
 class ContainerRuntime(ClientRuntime):
@@ -214,11 +224,9 @@ class ContainerRuntime(ClientRuntime):
         """Remove the container with all that runs in it."""
         invoke([self.engine, "rm", "--force", place], b"", OWN_SECONDS, OUTPUT_KB << 10)
 
-    def _check(self, code: int | None, err: bytes) -> None:
-        said = err.decode(errors="replace")
-        gone = ("No such container", "no such container", "is not running", "Cannot connect to the Docker daemon")
-        if code in (1, 125) and any(said.lstrip().startswith(("Error", "Cannot")) and each in said for each in gone):
-            raise RuntimeLost(f"The container was lost: {said.strip().splitlines()[-1]}")
+    def looks_lost(self, code: int | None, said: str) -> bool:
+        """The engine fails with 1 or 125 to 127, and says so."""
+        return code in (1, 125, 126, 127) and said.lstrip().startswith(("Error", "Cannot"))
 
 
 class SshRuntime(ClientRuntime):
@@ -273,9 +281,9 @@ class SshRuntime(ClientRuntime):
         script = 'chmod -R u+rwx "$1" 2>/dev/null; rm -rf -- "$1"'
         invoke(self.client(["sh", "-c", script, "sh", place]), b"", OWN_SECONDS, OUTPUT_KB << 10)
 
-    def _check(self, code: int | None, err: bytes) -> None:
-        if code == 255:
-            raise RuntimeLost(f"ssh lost '{self.host}': {err.decode(errors='replace').strip()[-300:]}")
+    def looks_lost(self, code: int | None, said: str) -> bool:
+        """OpenSSH's client fails with 255."""
+        return code == 255
 
 
 @dataclass

@@ -7,16 +7,19 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from grouprl.chat.request import continues
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation
 from grouprl.policy.call_syntax import opens_thinking
 from grouprl.policy.text import render_chat
 from grouprl.records.examples import Example
-from grouprl.rollout.turn_text import TurnText
+from grouprl.records.turns import Turn
+from grouprl.rollout.episode import Context, shown_messages
+from grouprl.rollout.turn_text import History, TurnText
 from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import ServedTurn
 
@@ -43,6 +46,8 @@ class Row:
     cost: int = 0
     """Bytes that keeping it takes, about."""
     variables: Variables = field(default_factory=dict)
+    talk: Context | None = None
+    """The conversation as the chat template sees it, by which it is judged whether the template rewrites it."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -67,6 +72,8 @@ class Requested:
     seen: list[int]
     opened: bool = False
     """Whether the completion begins inside of thinking."""
+    talk: Context | None = None
+    """The conversation as the chat template sees it, up to the completion."""
 
 
 class ServedRows:
@@ -74,15 +81,26 @@ class ServedRows:
 
     A request whose messages begin with all that a row holds, the last completion included, continues that row: the
     tokens sampled before stay as they were sampled, and only what is new is encoded. Any other request begins a row.
-    With several completions to one request, each is a row. What is kept is bounded (`Retention`); a record on disk has
-    everything.
+    Where the chat template rewrites what was said in earlier turns (it drops thinking, trims, moves tools), `history`
+    decides as `sampling.history` does in training: append keeps the row as it was written, split begins a row with what
+    the template makes of the messages, refuse refuses the request. With several completions to one request, each is a
+    row. What is kept is bounded (`Retention`); a record on disk has everything.
     """
 
     def __init__(
-        self, policy: Any, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
+        self,
+        policy: Any,
+        record: Path | None = None,
+        keeping: Retention | None = None,
+        secret: bool = False,
+        history: History = "append",
     ) -> None:
-        """Begin without rows; `secret` keys are written into the record as digests."""
-        self.policy, self.turn_text, self.secret = policy, TurnText(policy, "append"), secret
+        """Begin without rows; `secret` keys are written into the record as digests.
+
+        Raises:
+            InputError: an unknown `history`.
+        """
+        self.policy, self.turn_text, self.secret = policy, TurnText(policy, history), secret
         self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
@@ -107,21 +125,43 @@ class ServedRows:
         """Return the row that these messages continue, and the tokens that the policy is to complete.
 
         Raises:
-            InputError: for texts that the tokenizer cannot encode.
+            InputError: for texts that the tokenizer cannot encode, and for history that the template rewrites where
+                that is to be refused.
         """
         with self._lock:
             row = self._going_on(key, messages, tools, variables)
-            turns, said = (0, ()) if row is None else (row.turns, row.said)
-            before = [] if row is None else [*row.prompt_ids, *row.ids]
+            going = None if row is None else Requested(row, row.turns, [*row.prompt_ids, *row.ids], [])
+            new = messages if row is None else messages[len(row.said) :]
+            talk = None if row is None or row.talk is None else _branch(row.talk)
         with self._encoding:
-            if row is None:
-                prompt = self.turn_text.first(NOBODY, shown(messages, tools, variables))
-                opened = self.turn_text.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
-                return Requested(None, 0, self.policy.encode_prompt(prompt), [], opened)
-            ended = before[-1] if before[-1] in self.policy.eos_ids else None
-            text = self.turn_text.later(shown(messages[len(said) :], (), variables), ended, said[-1] if said else None)
-            seen = self.policy.encode(text)
-            return Requested(row, turns, [*before, *seen], seen, self.turn_text.chat and opens_thinking(text))
+            if going is not None and talk is not None:
+                going = self._continued(going, talk, shown(new, (), variables))
+            return going or self._begun(shown(messages, tools, variables))
+
+    def _begun(self, observation: Observation) -> Requested:
+        """Return the request that begins a row."""
+        prompt = self.turn_text.first(NOBODY, observation)
+        ids = self.policy.encode_prompt(prompt)
+        opened = self.turn_text.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
+        return Requested(None, 0, ids, [], opened, Context("", 0, -1, prompt, []))
+
+    def _continued(self, going: Requested, talk: Context, new: Observation) -> Requested | None:
+        """Return the request that continues a row; None where it begins one, as the template rewrites the past.
+
+        Raises:
+            InputError: the same, where that is to be refused.
+        """
+        onward = self.turn_text.onward(talk, new)
+        if onward.refused:
+            what = onward.refused.partition(". Set sampling.history")[0]
+            raise InputError(what, "a row holds what was sampled", "Serve with --history append (keep it) or split")
+        if onward.text is None:
+            return None
+        seen = self.turn_text.encode([talk], [onward.text])[0]
+        onward.keep(talk)
+        talk.talk.append(shown_messages(new))
+        opened = self.turn_text.chat and opens_thinking(onward.row or onward.text)
+        return replace(going, context=[*going.context, *seen], seen=seen, opened=opened, talk=talk)
 
     def add(
         self,
@@ -143,6 +183,7 @@ class ServedRows:
             row.mask += [False] * len(seen) + [True] * len(sampled.ids)
             row.logp += [0.0] * len(seen) + list(sampled.logp)
             row.said, row.turns, row.used = tuple(said), row.turns + 1, time.monotonic()
+            row.talk = self._spoken(requested.talk, sampled)
             row.cost = _cost(row)
             if key:
                 self._shelves.put(key, _marks(row.said, tools, variables)[-1], row)
@@ -153,6 +194,16 @@ class ServedRows:
         """Close the record."""
         if self._file is not None:
             self._file.close()
+
+    def _spoken(self, talk: Context | None, sampled: ServedTurn) -> Context | None:
+        """Return a conversation with the completion behind it; of its tokens the last one is kept."""
+        if talk is None:
+            return None
+        branch = _branch(talk)
+        turn = Turn(0, "", self.policy.decode(list(sampled.ids)))
+        branch.append_action(turn, [], [], [], own=True, versions=[])
+        branch.turns, branch.ids = [turn], list(sampled.ids[-1:])
+        return branch
 
     def _going_on(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Row | None:
         """Return the row of which these messages are the longest continuation."""
@@ -199,7 +250,12 @@ def _cost(row: Row) -> int:
     """Return about how many bytes a row takes: an id, a mark and a log-prob per token, and its texts."""
     text = sum(len(message["content"]) + len(str(message.get("tool_calls", ""))) for message in row.said)
     tools = sum(len(str(tool)) for tool in row.tools) + len(str(row.variables))
+    text += 0 if row.talk is None else len(row.talk.text) + sum(len(turn.action) for turn in row.talk.turns)
     return 80 * (len(row.prompt_ids) + len(row.ids)) + 2 * (text + tools) + 500 * len(row.said) + 1000
+
+
+def _branch(talk: Context) -> Context:
+    return talk.branch({id(turn): turn for turn in talk.turns})
 
 
 def shown(messages: Messages, tools: Messages, variables: Variables) -> Observation:

@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
-from grouprl.protocols import Request, Sampler
+from grouprl.protocols import Grammar, Request, Sampler
 from grouprl.rollout.sampler import LocalSampler
 
 STRETCH = 32
@@ -36,6 +36,8 @@ class SampleJob:
     """0: the most probable token each time; log-probs are then those at temperature 1."""
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
+    grammar: str = ""
+    """What the completion may be; '': anything."""
     told: Callable[[str], None] | None = None
     """Called with more of the text, as soon as no stop text can begin in it."""
 
@@ -138,6 +140,7 @@ class BatchedSampling:
                     each.line.temperature or 1.0,
                     greedy=greedy,
                     top_p=top_p,
+                    grammar=Grammar(each.line.grammar, len(each.ids)) if each.line.grammar else None,
                 )
                 for each in group
             ]

@@ -22,7 +22,9 @@ from grouprl.core.errors import InputError
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives
+from grouprl.serve.answer_grammar import answer_grammar
 from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
 from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
@@ -49,9 +51,11 @@ class Service:
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: completions that may wait to be sampled; more are refused.
         tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
+        history: what becomes of a row whose past the chat template rewrites (`sampling.history`).
 
     Raises:
-        InputError: an unknown syntax of tool calls, or a chat template that cannot render a user's message.
+        InputError: an unknown `history`, an unknown syntax of tool calls, or a chat template that cannot render a
+            user's message.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Service:
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
         tool_calls: str = AUTO,
+        history: History = "append",
     ) -> None:
         self.notes = _template_notes(policy, tool_calls)
         """What the chat template does not show, and how that is carried in prompts."""
@@ -74,7 +79,7 @@ class Service:
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = prompt_chars or fitting
-        self.recorded = ServedRows(policy, record, keeping, secret_keys)
+        self.recorded = ServedRows(policy, record, keeping, secret_keys, history)
         self.batching = BatchedSampling(policy, at_once)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
@@ -102,6 +107,7 @@ class Service:
             if getattr(request, name) and not self.recorded.turn_text.chat:
                 raise Refusal(f"The model has no chat template, which {name} are for", name)
         requested = await self._off(self._find_row, key, request)
+        grammar = await self._off(answer_grammar, self.policy, self.recorded.turn_text.form, request, requested.opened)
         budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context, form = tuple(requested.context), self.recorded.turn_text.form
@@ -114,6 +120,7 @@ class Service:
                 request.temperature,
                 request.top_p,
                 request.stop,
+                grammar,
                 told if told is None else partial(told, index),
             )
             for index in range(request.n)
@@ -125,12 +132,17 @@ class Service:
         choices = await self._off(self._completed, key, request, requested, sampled)
         if request.top_logprobs:
             loop = asyncio.get_running_loop()
-            choices = await loop.run_in_executor(self._scoring, self._with_alternatives, request, context, choices)
+            choices = await loop.run_in_executor(
+                self._scoring, self._with_alternatives, request, context, choices, grammar
+            )
         return Completion(choices, context)
 
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
-            return await asyncio.wrap_future(self.batching.sample(line))
+            try:
+                return await asyncio.wrap_future(self.batching.sample(line))
+            except InputError as error:  # only a grammar can turn out to be impossible as late as this
+                raise Refusal(f"response_format = a form that this model cannot write: {error}") from error
 
     async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in the thread in which texts become tokens and tokens texts."""
@@ -194,13 +206,13 @@ class Service:
         return Choice(text, "stop" if sampled.ended else "length", tokens, stop)
 
     def _with_alternatives(
-        self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...]
+        self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...], grammar: str
     ) -> tuple[Choice, ...]:
         """Return choices whose tokens know the likeliest ones in their place."""
         made = []
         for choice in choices:
             ids = [token.id for token in choice.tokens]
-            found = alternatives(self.policy, context, ids, request.temperature or 1.0, request.top_logprobs)
+            found = alternatives(self.policy, context, ids, request.temperature or 1.0, request.top_logprobs, grammar)
             tops = [zip(self._texts([i for i, _ in top]), [logp for _, logp in top], strict=True) for top in found]
             tokens = (replace(token, top=tuple(top)) for token, top in zip(choice.tokens, tops, strict=True))
             made.append(replace(choice, tokens=tuple(tokens)))

@@ -86,6 +86,7 @@ class RunFolder:
         self.code = path / "code.json"
         self.rollouts = path / "rollouts"
         self.checkpoints = path / "checkpoints"
+        self.verdicts = path / "verdicts"
         self.reference = path / "reference.safetensors"
         self.before = path / "before.json"
         self.samples = path / "samples.json"
@@ -188,7 +189,7 @@ class RunFolder:
         with in_words(self.path):
             if self.metrics.exists():
                 os.truncate(self.metrics, metrics_size)
-            for folder in (self.path, self.rollouts):
+            for folder in (self.path, self.rollouts, self.verdicts):
                 settle(folder)
             for path in self.rollouts.glob("step-*.parquet"):
                 if int(path.stem.removeprefix("step-")) > step:

@@ -47,6 +47,7 @@ from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Task
+from grouprl.tasks.task_folders import TaskFolders
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.terminal import TerminalTask
 from grouprl.tasks.textarena import TextArena
@@ -123,6 +124,7 @@ __all__ = [
     "Table",
     "Task",
     "TaskDescription",
+    "TaskFolders",
     "TeamTask",
     "TerminalTask",
     "TextArena",

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from grouprl.envs.terminal import PROMPT
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.repository_pieces import PIECES, Arguments, Bug, Piece
+from grouprl.tasks.repository_pieces import PIECES, Arguments, Bug, CodePiece
 from grouprl.tasks.terminal import ShellTask
 from grouprl.tasks.terminal_kinds import WORDS
 
@@ -24,7 +24,7 @@ INPUT_SETS = 3
 class Placed:
     """A function with its name and its place in a package."""
 
-    piece: Piece
+    piece: CodePiece
     name: str
     module: str
     used: str = ""
@@ -166,7 +166,7 @@ class RepositoriesTask(ShellTask):
         return f"{prompt}{PROMPT}", {**columns, "bug": package.bug.kind}
 
 
-def _calls(piece: Piece, rng: random.Random) -> list[Arguments]:
+def _calls(piece: CodePiece, rng: random.Random) -> list[Arguments]:
     return [arguments for _ in range(INPUT_SETS) for arguments in piece.calls(rng)]
 
 

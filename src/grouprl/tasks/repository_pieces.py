@@ -22,7 +22,7 @@ class Bug:
 
 
 @dataclass(frozen=True)
-class Piece:
+class CodePiece:
     """A function; `{f}` stands for its name in the source, `{g}` for that of the function it uses."""
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ def _text(rng: random.Random, words: int) -> str:
 
 
 PIECES = (
-    Piece(
+    CodePiece(
         ("clamp", "limit", "bounded"),
         '''
 def {f}(value, low, high):
@@ -60,7 +60,7 @@ def {f}(value, low, high):
         ],
         (Bug("operator", "value < low", "value > low"), Bug("swapped", "        return high", "        return low")),
     ),
-    Piece(
+    CodePiece(
         ("mean", "average", "middle"),
         '''
 def {f}(values):
@@ -76,7 +76,7 @@ def {f}(values):
             Bug("operator", "sum(values) //", "sum(values) %"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("window_sums", "rolling_sums", "moving_sums"),
         '''
 def {f}(values, size=2):
@@ -91,7 +91,7 @@ def {f}(values, size=2):
             Bug("off by one", "values[i:i + size]", "values[i:i + size - 1]"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("count_word", "occurrences", "times_said"),
         '''
 def {f}(text, word):
@@ -109,7 +109,7 @@ def {f}(text, word):
             Bug("operator", "each == word.lower()", "word.lower() in each"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("join_names", "listed", "enumerated"),
         '''
 def {f}(names, comma=", ", last=" and "):
@@ -126,7 +126,7 @@ def {f}(names, comma=", ", last=" and "):
             Bug("swapped", "+ last + names[-1]", "+ names[-1] + last"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("chunks", "pages", "slices"),
         '''
 def {f}(values, size=3):
@@ -141,7 +141,7 @@ def {f}(values, size=3):
             Bug("off by one", "start:start + size", "start:start + size + 1"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("is_leap", "leap_year", "has_leap_day"),
         '''
 def {f}(year):
@@ -161,7 +161,7 @@ def {f}(year):
             Bug("constant", "year % 100 == 0", "year % 10 == 0"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("to_seconds", "seconds_of", "duration"),
         '''
 def {f}(hours, minutes, seconds=0):
@@ -177,7 +177,7 @@ def {f}(hours, minutes, seconds=0):
             Bug("constant", "hours * 60", "hours * 24"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("discount", "reduced", "sale_price"),
         '''
 def {f}(price, percent=10):
@@ -191,7 +191,7 @@ def {f}(price, percent=10):
             Bug("constant", "// 100", "// 10"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("rotate", "turned", "shifted"),
         '''
 def {f}(values, steps=1):
@@ -211,7 +211,7 @@ def {f}(values, steps=1):
             Bug("edge case", "steps % len(values)", "steps"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("second_largest", "runner_up", "next_best"),
         '''
 def {f}(values):
@@ -229,7 +229,7 @@ def {f}(values):
             Bug("off by one", "len(ordered) < 2", "len(ordered) < 3"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("padded", "fill_left", "aligned"),
         '''
 def {f}(number, width=4, mark="0"):
@@ -247,7 +247,7 @@ def {f}(number, width=4, mark="0"):
             Bug("off by one", "width - len(text)", "width - len(text) + 1"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("running_max", "records", "highest_so_far"),
         '''
 def {f}(values):
@@ -263,7 +263,7 @@ def {f}(values):
             Bug("off by one", "found[-1]", "found[0]"),
         ),
     ),
-    Piece(
+    CodePiece(
         ("order_total", "bill", "checkout"),
         '''
 def {f}(prices, percent):
@@ -277,7 +277,7 @@ def {f}(prices, percent):
         ),
         uses="discount",
     ),
-    Piece(
+    CodePiece(
         ("clock", "as_time", "spelled_time"),
         '''
 def {f}(hours, minutes):
@@ -291,7 +291,7 @@ def {f}(hours, minutes):
         ),
         uses="padded",
     ),
-    Piece(
+    CodePiece(
         ("page_means", "mean_by_page", "means"),
         '''
 def {f}(values, size):

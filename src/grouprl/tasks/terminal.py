@@ -3,93 +3,37 @@
 from __future__ import annotations
 
 import random
-import string
-from typing import Any, Literal, Self
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
 
-from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.core.errors import suggest
-from grouprl.envs.terminal import PROMPT, SYSTEM, Shell, solved_task
+from grouprl.envs.terminal import PROMPT, Shell, solved_task
 from grouprl.records.examples import Example, Message
 from grouprl.rewards import KnownExample
-from grouprl.runtimes import Runtime, runtime_named
-from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask
-from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
+from grouprl.tasks.shell_options import ShellOptions
 from grouprl.tasks.terminal_kinds import KINDS
 from grouprl.tools.shell import ShellTools
 
 EASY = ("count", "match", "select", "permission", "column", "replace")
 
 
-class ShellTask(EnvironmentTask):
+class ShellTask(ShellOptions, EnvironmentTask):
     """A generated task whose prompts are jobs for a shell.
 
     A subclass writes `generate`, with the columns of `grouprl.envs.Shell`: `files`, `tests`, `solution`, `slips`.
     """
 
-    turns: int = Field(3, ge=1, description="most turns; 'done' is one, too")
-    tokens: int = Field(72, ge=1, description="token budget of a command, its end included")
-    shown: int = Field(600, ge=40, description="characters of what a command printed that are shown")
-    actions: Literal["commands", "tools"] = Field(
-        "commands", description="a command a turn, or calls of the tools shell, write_file and read_file"
-    )
-    form: str = Field("auto", description="how calls of tools are written; see the task 'tools'")
-    system: str = Field(SYSTEM, description="what a policy with a chat template is told first")
-    noise: float = Field(0.3, ge=0, le=1, description=POOR)
-    runtime: str = Field(
-        "sandbox", description="where commands run: sandbox, docker:<image>, podman:<image> or ssh:<host>"
-    )
-    sandbox: SandboxSettings = Field(
-        SandboxSettings(seconds=5), description="limits of a command, and the lowest level that will do"
-    )
-
-    @field_validator("runtime")
-    @classmethod
-    def _known_runtime(cls, runtime: str) -> str:
-        runtime_named(runtime, SandboxSettings())
-        return runtime
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
-    def alphabet(self) -> str:
-        """What can be typed, and the newline."""
-        return "".join(char for char in string.printable if char not in "\r\x0b\x0c")
-
-    @property
-    def needs_clock(self) -> bool:
-        """Whether commands run elsewhere: then episodes wait in workers, side by side."""
-        return self.runtime != "sandbox"
-
     def environment(self) -> Shell | ShellTools:
         """Return a fresh episode."""
-        settings: dict[str, Any] = {"seconds": self.sandbox.seconds, "shown": self.shown, "noise": self.noise}
-        if self.actions == "tools":
-            return ShellTools(self._runtime, self.turns, form=self.form, **settings)
-        return Shell(self._runtime, self.turns, system=self.system, before=self.shown_first(), **settings)
-
-    def shown_first(self) -> tuple[Message, ...]:
-        """Return messages that a policy with a chat template is shown before the prompt."""
-        return ()
+        return self.episode()
 
     def solve(self, example: Example) -> str:
         """Return the commands, or the calls, one per line, and 'done'."""
-        commands = example.columns["solution"]
-        if self.actions == "tools":
-            form = JSON if self.form == AUTO else form_named(self.form)
-            commands = [form.write("shell", {"command": command}) for command in commands]
-        return "\n".join([*commands, "done"][: self.turns])
+        return "\n".join([*self.written(example.columns["solution"]), "done"][: self.turns])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return the solutions of a few prompts, and having done nothing."""
@@ -103,9 +47,6 @@ class ShellTask(EnvironmentTask):
                 KnownExample("", each.columns, False),
             )
         )
-
-    def _runtime(self) -> Runtime:
-        return runtime_named(self.runtime, self.sandbox)()
 
 
 @register_task("terminal")

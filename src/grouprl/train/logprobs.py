@@ -27,7 +27,7 @@ def with_scores(
     unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
     out = policy.logp(inputs, values=critic, entropy=True) if unknown else policy.logp(inputs, values=critic)
     batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
-    if out.entropy_bt is not None:  # the sampler does not know it
+    if out.entropy_bt is not None and batch.entropy_bt is not None:  # the sampler does not know it
         batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, out.entropy_bt.cpu(), batch.entropy_bt))
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]

@@ -196,7 +196,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     policy = build_policy(resolved)
     resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
     config = resolved.config
-    reward, notes = open_reward(config.reward, task, resolved.reward)
+    reward, notes = open_reward(config.reward, task, resolved.reward, RunFolder(folder).verdicts)
     run = RunFolder.create(folder)
     lock, ours = FolderLock(run), False
     try:
@@ -292,7 +292,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         )
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
-    reward, notes = open_reward(config.reward, task, resolved.reward)
+    reward, notes = open_reward(config.reward, task, resolved.reward, run.verdicts)
     notes += said(before, config)
     try:
         session = assemble(resolved, run, build_policy(resolved), reward, engine)

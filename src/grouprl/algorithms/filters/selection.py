@@ -91,31 +91,6 @@ class MixedGroups(Selection):
 
 
 @part("filter")
-class DropTruncated(Selection):
-    """Leave completions that hit the length limit out of the loss (DAPO's overlong filtering).
-
-    They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
-    `mask_truncated` keeps the denominators. `in_statistics`: whether their rewards still count in the group's mean and
-    spread.
-    """
-
-    in_statistics: bool = True
-    reads = ("truncated_b",)
-
-    def __call__(self, batch: Batch) -> Batch:
-        """Drop truncated rows."""
-        return drop(batch, batch.need("truncated_b", self.name), from_statistics=not self.in_statistics)
-
-    @override
-    def words(self) -> str:
-        still = "still count" if self.in_statistics else "do not count either"
-        return (
-            "leave completions that were cut off out of the loss and its denominators; in group statistics "
-            f"they {still}"
-        )
-
-
-@part("filter")
 class MaskTruncated(Selection):
     """Completions that hit the length limit have no loss; their rewards and advantages count as ever.
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from grouprl.algorithms.data_part import Curriculum, DataPart, Pretraining, Replay, RunContext
+from grouprl.algorithms.data_part import Curriculum, DataPart, Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
 from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, subset
-from grouprl.records.serialize import Packed, pack, unpack
+from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.serialize import pack
 
 ENDLESS = "needs a finite set of prompts. Set data.prompts to a number"
 
@@ -160,46 +160,3 @@ def next_of(size: int, count: int, part: DataPart, context: RunContext) -> list[
             store["left"] = context.rng(part).permutation(size).tolist()
         taken.append(store["left"].pop(0))
     return taken
-
-
-@part("buffer")
-class ReferenceRows(Replay):
-    """Completions of the initial policy to prompts it solved join each step (D_pef of DPH-RL, arXiv:2509.07430).
-
-    Each step takes `share` such completions for each new prompt (rounded), in shuffled passes, from prompts whose
-    initial share of correct completions is at least `solved`. Their log-probs are the initial policy's. Needs
-    `initial_completions` among the preludes.
-    """
-
-    share: NonNegative = 1.0
-    solved: Share = 1.0
-
-    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
-        """Return the new rows and the initial policy's."""
-        rows = self.among(context)
-        taken = next_of(len(rows), min(round(self.share * context.prompts), len(rows)), self, context)
-        old = [unpack(rows[i], context.task).with_source("reference") for i in taken]
-        mixed = [*([] if samples is None else [samples]), *old]
-        context.note("reference_rows", len(old))
-        return join(mixed) if mixed else None
-
-    def among(self, context: RunContext) -> list[Packed]:
-        """Return the stored completions to prompts that were solved well enough."""
-        store = context.state_of(InitialCompletions())
-        return [row for row in store["right"] if float(store["rate"][int(row["index_b"][0])]) >= self.solved]
-
-    @override
-    def words(self) -> str:
-        solved = "always" if self.solved == 1 else f"at least {self.solved:.0%} of the time"
-        return (
-            f"{self.share:g} correct completions of the initial policy join for each new prompt, from prompts that it "
-            f"solved {solved}"
-        )
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """None joins."""
-        return ["reference_rows has no effect: its share is 0"] if round(self.share * run.prompts) == 0 else []
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """An endless task has no pool."""
-        return [f"{self.name} {ENDLESS}"] if run.examples is None else []

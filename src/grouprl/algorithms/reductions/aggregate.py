@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.filters.selection import UNCOUNTED
-from grouprl.algorithms.part import Part, RunFacts, part
-from grouprl.core import levels
+from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
@@ -29,7 +27,7 @@ class Aggregate(Part):
         raise NotImplementedError
 
 
-def _active(batch: Batch) -> Tensor:
+def counted(batch: Batch) -> Tensor:
     """[B,T] 1 for each token that counts."""
     if UNCOUNTED in batch.marks:
         return (batch.active_bt & ~batch.marks[UNCOUNTED]).to(batch.dtype)
@@ -50,7 +48,7 @@ class TokenMean(Aggregate):
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / Σ|y|."""
-        active_bt = _active(batch)
+        active_bt = counted(batch)
         return active_bt / active_bt.sum().clamp(min=1)
 
 
@@ -63,7 +61,7 @@ class SequenceMean(Aggregate):
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / (B |y|)."""
-        active_bt = _active(batch)
+        active_bt = counted(batch)
         return active_bt / active_bt.sum(1, keepdim=True).clamp(min=1) / _rows(batch)
 
 
@@ -76,7 +74,7 @@ class SequenceSum(Aggregate):
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / B."""
-        return _active(batch) / _rows(batch)
+        return counted(batch) / _rows(batch)
 
 
 @part("aggregate")
@@ -88,7 +86,7 @@ class TokenSum(Aggregate):
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1."""
-        return _active(batch)
+        return counted(batch)
 
 
 @part("aggregate")
@@ -111,7 +109,7 @@ class ConstantLength(Aggregate):
                 "Set constant_length's length or the batch's max_length",
             )
         rows = _rows(batch) if self.sequences == "mean" else 1
-        return _active(batch) / (rows * length)
+        return counted(batch) / (rows * length)
 
     @override
     def needs(self) -> tuple[str, ...]:
@@ -126,24 +124,3 @@ class ConstantLength(Aggregate):
     def formula(self) -> str:
         length = self.length or "Lmax"
         return f"1/(B·{length}) · Σ_i Σ_t" if self.sequences == "mean" else f"1/{length} · Σ_i Σ_t"
-
-
-@part("aggregate")
-class GroupMean(Aggregate):
-    """Mean over the tokens of each group, then mean over groups: every prompt weighs the same (ScaleRL)."""
-
-    says = "mean over the tokens of each prompt's completions, then mean over prompts"
-    equation = "1/#g · Σ_g 1/Σ_{{i∈g}}|y_i| · Σ_{{i∈g}} Σ_t"
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
-        active_bt = _active(batch)
-        tokens_b = levels.total(active_bt.sum(1), batch.group_b)
-        groups = len(torch.unique(batch.group_b[batch.active_bt.any(1)]))
-        return active_bt / tokens_b.clamp(min=1)[:, None] / max(groups, 1)
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Groups of one are sequences."""
-        if run.group_size == 1:
-            return ["group_mean is the same as sequence_mean: every group holds one completion"]
-        return []

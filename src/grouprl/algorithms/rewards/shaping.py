@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
@@ -158,22 +157,3 @@ class RewardClip(RewardTransform):
 
     def _interval(self) -> str:
         return f"±{self.limit:g}" if self.floor == -self.limit else f"[{self.floor:g}, {self.limit:g}]"
-
-
-@part("reward_transform", name="missing_eos")
-class MissingEOS(RewardTransform):
-    """Subtract a penalty from the reward of completions that hit the limit instead of ending (TRL's PPO trainer)."""
-
-    penalty: NonNegative = 1.0
-    says = "subtract {penalty:g} from the reward of completions that were cut off"
-    equation = "R ← R - {penalty:g}·[truncated]"
-    reads = ("truncated_b",)
-
-    def __call__(self, batch: Batch) -> Batch:
-        """R = R - penalty·[truncated]."""
-        truncated_b: Tensor = batch.need("truncated_b", self.name)
-        return batch.replace(reward_b=batch.reward_b - self.penalty * truncated_b.to(batch.dtype))
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """No penalty."""
-        return ["the missing-EOS penalty has no effect: it is 0"] if self.penalty == 0 else []

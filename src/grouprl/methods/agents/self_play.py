@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.roles import AgentEntropy, LateAgent, RoleRelative
+from grouprl.algorithms.advantages.papers.roles import AgentEntropy, LateAgent
+from grouprl.algorithms.advantages.roles import RoleRelative
 from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.refill import EpisodeBand
+from grouprl.algorithms.prompts.papers.refills import EpisodeBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.regularize import KLLoss

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grouprl.algorithms.advantages.roles import RoleRelative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.components import AgentsInTurn, WeightedComponents
+from grouprl.algorithms.rewards.components import WeightedComponents
+from grouprl.algorithms.rewards.papers.agents_in_turn import AgentsInTurn
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.roles import CalledReward, OutcomeAndActions, RoleRelative
+from grouprl.algorithms.advantages.papers.roles import CalledReward, OutcomeAndActions
+from grouprl.algorithms.advantages.roles import RoleRelative
 from grouprl.algorithms.exploration.papers.align import AlignCalls
 from grouprl.algorithms.method import Method
 from grouprl.core.levels import Alone, Scale

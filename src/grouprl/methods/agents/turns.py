@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.turn_credit import TurnAndOutcome, TurnRelative
+from grouprl.algorithms.advantages.papers.turn_and_outcome import TurnAndOutcome
+from grouprl.algorithms.advantages.turn_credit import TurnRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Scale

@@ -14,7 +14,7 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
-from grouprl.algorithms.rewards.shaping import MissingEOS
+from grouprl.algorithms.rewards.papers.missing_eos import MissingEOS
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry

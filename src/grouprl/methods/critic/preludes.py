@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE
+from grouprl.algorithms.advantages.papers.pretrained import ExpertReward, GuidedGAE
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.pretraining.papers.second_model import Chosen, GlobalValue, PreferenceModel
 from grouprl.algorithms.rewards.shaping import RewardClip

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.advantages.papers.baselines import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
 from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.filters.selection import DropTruncated, MixedGroups
+from grouprl.algorithms.filters.papers.drop_truncated import DropTruncated
+from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.refill import DynamicSampling

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.papers.variants import SharedVariants
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.variants import CrossPairs, Variants
+from grouprl.algorithms.prompts.papers.cross_pairs import CrossPairs
+from grouprl.algorithms.prompts.variants import Variants
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,7 +6,8 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.off_policy import AdvantageTilt, BalanceNegatives, Region, RegionGradient, Shift
+from grouprl.algorithms.objectives.off_policy import Region, RegionGradient
+from grouprl.algorithms.objectives.papers.off_policy import AdvantageTilt, BalanceNegatives, Shift
 from grouprl.algorithms.objectives.regression import SoftBaseline
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss

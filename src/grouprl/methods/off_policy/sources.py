@@ -9,17 +9,14 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.buffers.papers.replay import PolicyReplay
-from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, DemonstrationSwitch
+from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
+from grouprl.algorithms.exploration.papers.demonstration_rows import DemonstrationSwitch
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.papers.shifted_clip import ShiftedClip
-from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate, ReferenceRows
-from grouprl.algorithms.reductions.by_source import (
-    BySource,
-    FixedAdvantage,
-    HybridGradient,
-    SourceApart,
-    WithoutPolicyLoss,
-)
+from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate
+from grouprl.algorithms.pretraining.papers.reference_rows import ReferenceRows
+from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
+from grouprl.algorithms.reductions.papers.hybrid import HybridGradient
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.papers.coverage import Coverage, Divergence
 from grouprl.algorithms.regularizers.papers.schedule import ConvexKL

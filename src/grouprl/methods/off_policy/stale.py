@@ -11,7 +11,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.papers.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
-from grouprl.algorithms.token_weights.weighting import MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weights.papers.importance import MaskedImportance, TruncatedImportance
 from grouprl.algorithms.updates.trust_region import Importance
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeighted, Relative
+from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.normalize import ValidFraction
+from grouprl.algorithms.advantages.papers.baselines import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import TokenMean

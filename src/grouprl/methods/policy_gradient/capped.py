@@ -9,8 +9,10 @@ from pydantic import Field
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
-from grouprl.algorithms.reductions.aggregate import GroupMean, SequenceSum, TokenMean
+from grouprl.algorithms.objectives.papers.masked_importance import MaskedImportanceObjective
+from grouprl.algorithms.objectives.stop_gradient import Capped
+from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
+from grouprl.algorithms.reductions.papers.group_mean import GroupMean
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Ones
-from grouprl.algorithms.exploration.demonstrations import Demonstrations
+from grouprl.algorithms.exploration.papers.demonstration_rows import Demonstrations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.papers.one_token import OneToken
 from grouprl.algorithms.reductions.aggregate import TokenMean

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.discriminative import (
+from grouprl.algorithms.objectives.discriminative import Labels
+from grouprl.algorithms.objectives.papers.discriminative import (
     Classify,
     ImplicitNegative,
     KLConstraint,
-    Labels,
     Separate,
     SuccessWeight,
 )

@@ -9,13 +9,13 @@ from pydantic import Field
 from grouprl.algorithms.advantages.papers.truncation import ZeroTruncated
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
 from grouprl.algorithms.buffers.papers.replay import RolloutReplay, SampleBuffer
-from grouprl.algorithms.filters.difficulty import DifficultyBand
+from grouprl.algorithms.filters.papers.difficulty_band import DifficultyBand
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.papers.allocation import GreedyFilter
 from grouprl.algorithms.prompts.papers.curriculum import HistoryResampling
 from grouprl.algorithms.prompts.papers.difficulty import DifficultyTargeted
-from grouprl.algorithms.prompts.refill import RefillDifficultyBand as RefillBand
+from grouprl.algorithms.prompts.papers.refills import RefillDifficultyBand as RefillBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.papers.novelty import NoveltyBonus
 from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
-from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars
+from grouprl.algorithms.exploration.papers.exemplars import SolvedExemplars
+from grouprl.algorithms.exploration.papers.hints import GroupHints, RowHint
 from grouprl.algorithms.exploration.papers.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.papers.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward

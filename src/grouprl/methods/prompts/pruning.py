@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance
+from grouprl.algorithms.filters.papers.pruned import ByAdvantage, MaxVariance
 from grouprl.algorithms.method import Method
 from grouprl.core.numbers import NonNegative, ShareBelowOne
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.token_weights.token_selection import TokenSubset, TopTokens, VarianceSubset, WeightedMean
+from grouprl.algorithms.token_weights.papers.token_subsets import TokenSubset, VarianceSubset
+from grouprl.algorithms.token_weights.token_selection import TopTokens, WeightedMean
 from grouprl.core.numbers import PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

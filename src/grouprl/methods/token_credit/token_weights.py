@@ -8,7 +8,8 @@ from pydantic import Field
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.token_weighting import EntropyGuided, ProbabilityWeight
+from grouprl.algorithms.token_weights.papers.entropy_guided import EntropyGuided
+from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

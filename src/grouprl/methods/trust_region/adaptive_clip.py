@@ -10,7 +10,8 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
 from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, Dual, DynamicClip, EntropyClip
+from grouprl.algorithms.objectives.adaptive_clip import Dual
+from grouprl.algorithms.objectives.papers.adaptive_clip import BalancedClip, DynamicClip, EntropyClip
 from grouprl.algorithms.prompts.papers.budget import EntropyTemperature
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.levels import Alone

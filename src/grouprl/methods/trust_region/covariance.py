@@ -8,8 +8,9 @@ from pydantic import Field
 
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.covariance import ClipCov, KLCov
+from grouprl.algorithms.objectives.covariance import ClipCov
 from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.objectives.papers.kl_cov import KLCov
 from grouprl.algorithms.prompts.refill import DynamicSampling
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare

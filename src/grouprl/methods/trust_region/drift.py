@@ -11,7 +11,8 @@ from grouprl.algorithms.advantages.normalize import ValidFraction, Whiten
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.off_policy import PolicyDrift, RegionGradient
+from grouprl.algorithms.objectives.off_policy import RegionGradient
+from grouprl.algorithms.objectives.papers.off_policy import PolicyDrift
 from grouprl.algorithms.objectives.stop_gradient import Capped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss

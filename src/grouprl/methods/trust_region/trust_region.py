@@ -7,7 +7,8 @@ from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.trust_region import Importance, TrustRegion
+from grouprl.algorithms.updates.papers.trust_region import TrustRegion
+from grouprl.algorithms.updates.trust_region import Importance
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.critic import GAE_PAPER

@@ -61,7 +61,10 @@ class _Open:
         """What remains to be sampled."""
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
-        return replace(self.request, prompt=prompt, budget=budget, sampled=self.request.sampled + count)
+        grammar = self.request.grammar
+        grammar = None if grammar is None else replace(grammar, behind=grammar.behind + count)
+        sampled = self.request.sampled + count
+        return replace(self.request, prompt=prompt, budget=budget, sampled=sampled, grammar=grammar)
 
 
 class InFlight(LocalSampler):

@@ -32,6 +32,7 @@ from grouprl.orchestrator.synchronous import Round, choose
 from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join
+from grouprl.rewards.judge import TrajectoryJudge
 
 
 def is_asynchronous(config: Config) -> bool:
@@ -75,8 +76,14 @@ class AsyncSource:
         self._sync = SharedMemorySync(self.policy, remembered=self.bound + 2)
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
         self._publish(self._sync)
-        settings = {"config": self.config.model_dump(mode="json"), "threads": torch.get_num_threads()}
-        settings["servers"] = getattr(self.context.collector.sampler, "attachment", None)
+        reward = self.context.collector.reward
+        store = reward.store if isinstance(reward, TrajectoryJudge) else None
+        settings = {
+            "config": self.config.model_dump(mode="json"),
+            "threads": torch.get_num_threads(),
+            "verdicts": None if store is None else store.folder,
+            "servers": getattr(self.context.collector.sampler, "attachment", None),
+        }
         self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
         if self._lost:
             self.say(f"{len(self._lost)} prompts were under way when the run was interrupted: sampled anew")

@@ -62,7 +62,8 @@ class WorkerSampler:
         run = resolve(config)
         self.greedy_baseline = run.method.greedy_baseline
         policy = build_policy(run)
-        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), run.task)
+        untested = config.reward.model_copy(update={"self_test": False})
+        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"])
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
         local = run.engine.name == LOCAL
         servers = hello["servers"]

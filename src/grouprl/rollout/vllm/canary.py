@@ -19,7 +19,7 @@ REMEMBERED = 4
 """Versions whose log-probs are remembered: what a server with old weights would say."""
 
 
-class Canary:
+class ServerCanary:
     """Compares servers with the policy; `limit` None takes the bound that fits the policy's type of weights."""
 
     def __init__(self, policy: Any, limit: float | None) -> None:

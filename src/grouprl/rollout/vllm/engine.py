@@ -23,13 +23,13 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.protocols import NO_VERSION, Request, Samples
 from grouprl.rollout.sampler import later
 from grouprl.rollout.stopping import StopTexts
-from grouprl.rollout.vllm.canary import Canary
+from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
-from grouprl.rollout.vllm.wire import Dropped, Refused, ServerError, Stale, Wire
+from grouprl.rollout.vllm.wire import Dropped, Gone, Refused, ServerError, Stale, Wire
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024
@@ -78,7 +78,7 @@ class VllmEngine:
         """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
         self.seconds = 0.0
         """How long that took."""
-        self._memory, self._canary = WeightMemory(), Canary(policy, vllm.canary)
+        self._memory, self._canary = WeightMemory(), ServerCanary(policy, vllm.canary)
         self._label: str | None = None
         self._weights = threading.RLock()
         """Held while weights are written or brought to servers."""
@@ -203,9 +203,15 @@ class VllmEngine:
     def _check_labels(self, found: Sampled) -> None:
         """Raise Stale where a token comes from weights that are none of this run, or not of now."""
         for label in dict.fromkeys(found.labels):
-            version = version_of(label, self.run)
-            if version is None or (not self.attached and version != self.version):
+            if self._version(label) != self.version and not self.attached:
                 raise Stale(f"tokens were sampled with the weights {label!r}, the server was given {self._label!r}")
+
+    def _version(self, label: str) -> int:
+        """Return the version that a label names; raises Stale for one of another run."""
+        version = version_of(label, self.run)
+        if version is None:
+            raise Stale(f"tokens were sampled with the weights {label!r}, which are none of this run")
+        return version
 
     def _cut(self, requests: Sequence[Request[Prompt]], found: Sequence[Sampled]) -> list[Sampled]:
         """Cut completions behind the first sequence or text that ends them, wherever the server stopped."""
@@ -232,8 +238,7 @@ class VllmEngine:
         for row, sampled in enumerate(found):
             count = len(sampled.ids)
             logp_bt[row, :count] = np.minimum(sampled.logp, 0.0)
-            versions = [version_of(label, self.run) for label in sampled.labels] or [self.version] * count
-            version_bt[row, :count] = versions
+            version_bt[row, :count] = [self._version(label) for label in sampled.labels] or [self.version] * count
         known = bool((version_bt != NO_VERSION).any())
         return Samples(
             actions=tuple(sampled.ids for sampled in found),
@@ -274,9 +279,12 @@ class VllmEngine:
                 policy.save(self._disk())
             self._canary.expect(policy)
             self._label, self.version = label_of(self.run, version), version
-            futures = [self._pool.submit(self._give, server) for server in servers]
+            futures = [self._pool.submit(self._given, server) for server in servers]
             gaps = [future.result() for future in futures]
-        self.gap, self.seconds = max(gaps), time.perf_counter() - begun
+        if None in gaps:
+            self.fleet.up()  # who is replaced gets these weights as it comes up
+        self.gap = max((gap for gap in gaps if gap is not None), default=self.gap)
+        self.seconds = time.perf_counter() - begun
 
     def _bring(self, server: Server) -> None:
         """Give a server that has come up the weights of now."""
@@ -286,6 +294,16 @@ class VllmEngine:
         with self._weights:
             if self._label is not None:
                 self._give(server)
+
+    def _given(self, server: Server) -> float | None:
+        """Exchange the weights of a server; None where it is one of the run's own that has died, and is replaced."""
+        try:
+            return self._give(server)
+        except RunError as error:
+            if server.own is None or server.own.alive:
+                raise
+            self.fleet.failed(server, Gone(str(error)))
+            return None
 
     def _give(self, server: Server) -> float:
         """Exchange the weights of one server, and compare what it says then; once more where that fails."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm.process import INSIDE, TRANSFER
-from grouprl.rollout.vllm.weights import Written
+from grouprl.rollout.vllm.weights import WrittenWeights
 from grouprl.rollout.vllm.wire import Gone, Refused, Wire
 
 UNFINISHED = "unfinished"
@@ -57,7 +57,14 @@ def way_of(wire: Wire, asked: str) -> Way:
 
 
 def exchange(
-    wire: Wire, label: str, *, run: str, in_flight: str, seconds: float, memory: Written | None, folder: str | None
+    wire: Wire,
+    label: str,
+    *,
+    run: str,
+    in_flight: str,
+    seconds: float,
+    memory: WrittenWeights | None,
+    folder: str | None,
 ) -> None:
     """Give a server the weights in `memory`, or else those in `folder`, under the name `label`.
 

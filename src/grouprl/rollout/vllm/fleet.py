@@ -64,6 +64,8 @@ class Fleet:
             if server.own is not None:
                 server.own.start()
             self._thread(self._come_up, server)
+        if any(server.own is not None for server in self.servers):
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def up(self) -> list[Server]:
         """Return the servers that can be used, as soon as none is starting.
@@ -137,6 +139,14 @@ class Fleet:
             server.wire.close()
             if server.own is not None:
                 server.own.end()
+
+    def _watch(self) -> None:
+        """Notice own servers that end while another process uses them."""
+        while not self._closed:
+            for server in self.servers:
+                if server.own is not None and server.state == "up" and not server.own.alive:
+                    self.failed(server, Gone(server.own.how_it_ended()))
+            time.sleep(LOOK_SECONDS)
 
     def _replace(self, server: Server, error: ServerError) -> None:
         address = server.wire.address

@@ -61,7 +61,7 @@ def _own(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenWeights:
     """All weights of one version, as a server is told of them."""
 
     path: str
@@ -84,10 +84,10 @@ class WeightMemory:
     def __init__(self) -> None:
         self._fd = os.memfd_create("grouprl-weights") if hasattr(os, "memfd_create") else _unnamed()
         self._map: mmap.mmap | None = None
-        self.written: Written | None = None
+        self.written: WrittenWeights | None = None
         """What it holds; None before the first version."""
 
-    def write(self, policy: Any) -> Written:
+    def write(self, policy: Any) -> WrittenWeights:
         """Write the weights of a policy in the place of those before."""
         with torch.no_grad():
             tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]
@@ -101,7 +101,7 @@ class WeightMemory:
                 held[start : start + size] = _bytes(tensor)
         with memoryview(held) as view:
             checksum = zlib.crc32(view[: places[-1][3] + places[-1][4]])
-        self.written = Written(f"/proc/{os.getpid()}/fd/{self._fd}", places, checksum)
+        self.written = WrittenWeights(f"/proc/{os.getpid()}/fd/{self._fd}", places, checksum)
         return self.written
 
     def close(self) -> None:

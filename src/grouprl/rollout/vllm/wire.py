@@ -136,8 +136,7 @@ class Wire:
     ) -> tuple[int, bytes]:
         connection.timeout = seconds
         if connection.sock is None:
-            connection.connect()
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _open(connection)
         connection.sock.settimeout(seconds)
         sent = b"" if body is None else json.dumps(body).encode()
         connection.request(method, self._path + path, sent, {"Content-Type": "application/json"})
@@ -153,6 +152,12 @@ class Wire:
             return json.loads(content) if content else None
         except ValueError:
             raise Garbled(f"{self.address}{path} answers with what is no JSON: {shortened(content)}") from None
+
+
+def _open(connection: http.client.HTTPConnection) -> None:
+    """Connect, and have small requests sent at once."""
+    connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _words(content: bytes) -> str:

@@ -35,7 +35,7 @@ class Init(WeightTransferInitInfo):
 
 
 @dataclass
-class Update(WeightTransferUpdateInfo):
+class WeightUpdate(WeightTransferUpdateInfo):
     """Where all weights of one version lie."""
 
     path: str
@@ -46,11 +46,11 @@ class Update(WeightTransferUpdateInfo):
     """CRC-32 of all bytes."""
 
 
-class SharedMemoryEngine(WeightTransferEngine[Init, Update]):
+class SharedMemoryEngine(WeightTransferEngine[Init, WeightUpdate]):
     """Loads a version that lies whole in memory; one that differs from its checksum is refused unloaded."""
 
     init_info_cls = Init
-    update_info_cls = Update
+    update_info_cls = WeightUpdate
 
     def init_transfer_engine(self, init_info: Init) -> None:
         """There is nobody to meet."""
@@ -61,7 +61,7 @@ class SharedMemoryEngine(WeightTransferEngine[Init, Update]):
 
         initialize_layerwise_reload(self.model)
 
-    def receive_weights(self, update_info: Update) -> None:
+    def receive_weights(self, update_info: WeightUpdate) -> None:
         """Load every tensor; raises ValueError where they are not those that were written."""
         file = os.open(update_info.path, os.O_RDONLY)
         try:

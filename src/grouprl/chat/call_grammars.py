@@ -1,0 +1,234 @@
+"""The call syntaxes as grammars: what a turn of calls may be, with the tools' JSON schemas in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.chat.calls import Form, JsonForm
+from grouprl.chat.families import (
+    DeepSeekForm,
+    GlmForm,
+    HarmonyForm,
+    KimiForm,
+    ListForm,
+    LlamaForm,
+    MistralForm,
+    PythonicForm,
+    XmlForm,
+)
+from grouprl.chat.lark import GrammarPart, JsonValue, Many, Maybe, OneOf, Pattern, Until
+from grouprl.chat.literals import BARE_NAME
+
+Schema = Mapping[str, Any]
+LARGEST = 10**15
+"""Bound of a number whose schema sets none: one without end is no number any more."""
+ANY = {"type": "object"}
+TEXT_KEYS = {"type", "title", "description", "default", "examples"}
+"""Keys of a schema under which any text will do."""
+
+
+class NoGrammar(Exception):
+    """A syntax, or a tool in it, for which there is no grammar."""
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """How the calls of a turn stand: what is in front, what between two of them, what behind."""
+
+    call: Callable[[str, Schema], GrammarPart]
+    """(name, schema of the arguments) -> a call."""
+    head: str = ""
+    between: str = ""
+    tail: str = ""
+    many: bool = True
+
+
+def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bool) -> GrammarPart:
+    """Return what a turn of one call or, with `several`, more may be.
+
+    Raises:
+        NoGrammar: where the syntax, or a tool's schema in it, cannot be expressed.
+    """
+    shape = _shape(form)
+    functions = [tool["function"] for tool in tools]
+    call = OneOf(tuple(shape.call(each["name"], _bounded(each.get("parameters") or ANY)) for each in functions))
+    return (shape.head, Many(call, shape.between) if several and shape.many else call, shape.tail)
+
+
+def _shape(form: Form) -> CallShape:
+    if isinstance(form, JsonForm):
+        return CallShape(_object("<tool_call>\n", "arguments", "\n</tool_call>"), between="\n")
+    if isinstance(form, LlamaForm):
+        return CallShape(_object("", "parameters", ""), between="; ")
+    if isinstance(form, ListForm):
+        return CallShape(_object("", "arguments", ""), f"{form.sign}[", ", ", f"]{form.close}")
+    if isinstance(form, MistralForm) and form.named:
+        return CallShape(lambda name, schema: (f"{form.sign}{name}{form.arguments}", JsonValue(schema)))
+    if isinstance(form, MistralForm):
+        return CallShape(_object("", "arguments", ""), f"{form.sign} [", ", ", "]")
+    if isinstance(form, DeepSeekForm):
+        return _deepseek(form)
+    if isinstance(form, KimiForm):
+        return CallShape(
+            lambda name, schema: (
+                f"{form.begin}functions.{name}:",
+                Pattern("[0-9]{1,2}"),
+                form.parts,
+                JsonValue(schema),
+                form.end,
+            ),
+            form.opens,
+            "",
+            form.closes,
+        )
+    if isinstance(form, HarmonyForm):
+        head = " to=functions.{}<|channel|>commentary json<|message|>"
+        return CallShape(lambda name, schema: (head.format(name), JsonValue(schema)), many=False)
+    if isinstance(form, XmlForm):
+        return CallShape(
+            _tagged(
+                form.inside,
+                "<tool_call>\n<function={}>\n",
+                "<parameter={}>\n",
+                "\n</parameter>\n",
+                "</function>\n</tool_call>",
+            ),
+            between="\n",
+        )
+    if isinstance(form, GlmForm):
+        return CallShape(
+            _tagged(
+                form.inside, "<tool_call>{}\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "</tool_call>"
+            ),
+            between="\n",
+        )
+    if isinstance(form, PythonicForm):
+        inside = ("", "\n", "") if form.lines else ("[", ", ", "]")
+        return CallShape(_python, form.opens + inside[0], inside[1], inside[2] + form.closes)
+    raise NoGrammar(f"calls in the syntax {type(form).__name__} have no grammar")
+
+
+def _object(before: str, key: str, behind: str) -> Callable[[str, Schema], GrammarPart]:
+    def call(name: str, schema: Schema) -> GrammarPart:
+        return (f'{before}{{"name": {json.dumps(name)}, "{key}": ', JsonValue(schema), "}" + behind)
+
+    return call
+
+
+def _deepseek(form: DeepSeekForm) -> CallShape:
+    def call(name: str, schema: Schema) -> GrammarPart:
+        if form.fenced:
+            return (f"{form.begin}function{form.parts}{name}\n```json\n", JsonValue(schema), f"\n```{form.end}")
+        return (f"{form.begin}{name}{form.parts}", JsonValue(schema), form.end)
+
+    return CallShape(call, form.opens, "\n" if form.fenced else "", form.closes)
+
+
+def _tagged(
+    inside: Sequence[str], opens: str, before: str, behind: str, closes: str
+) -> Callable[[str, Schema], GrammarPart]:
+    """Return calls whose arguments stand in tags: texts as they are, anything else as JSON."""
+
+    def call(name: str, schema: Schema) -> GrammarPart:
+        given = []
+        for key, own, required in _arguments(name, schema):
+            if any(sign in key for sign in ("<", ">", "\n")):
+                raise NoGrammar(f"the argument {key!r} of {name} cannot stand in tags")
+            part = (before.format(key), *_value_in_tags(name, key, own, behind, inside))
+            given.append(part if required else Maybe(part))
+        return (opens.format(name), *given, closes)
+
+    return call
+
+
+def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Sequence[str]) -> tuple[GrammarPart, ...]:
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
+    if choices is not None and all(isinstance(each, str) for each in choices):
+        if any(sign in each for each in choices for sign in inside):
+            raise NoGrammar(f"a choice of the argument {key!r} of {name} holds tags of arguments")
+        return (OneOf(tuple(choices)), behind)
+    if schema.get("type") == "string":
+        if set(schema) > TEXT_KEYS or not set(schema) <= TEXT_KEYS:
+            raise NoGrammar(f"the text {key!r} of {name} stands without quotes, and its schema bounds it")
+        return (Until(behind),)
+    if _takes_text(schema):
+        raise NoGrammar(f"the argument {key!r} of {name} may be a text or something else, which tags do not tell")
+    return (JsonValue(schema), behind)
+
+
+def _takes_text(schema: Any) -> bool:
+    kinds = schema.get("type") if isinstance(schema, Mapping) else None
+    plain = {"object", "array", "number", "integer", "boolean", "null"}
+    return kinds is None or not set([kinds] if isinstance(kinds, str) else kinds) <= plain
+
+
+def _python(name: str, schema: Schema) -> GrammarPart:
+    """Return a call as Python writes it; JSON's values are read there, too. Optional arguments stand behind others."""
+    if not BARE_NAME.fullmatch(name):
+        raise NoGrammar(f"the tool {name!r} cannot be called by its name in Python")
+    parts: list[GrammarPart] = []
+    for number, (key, own, required) in enumerate(sorted(_arguments(name, schema), key=lambda each: not each[2])):
+        if not BARE_NAME.fullmatch(key):
+            raise NoGrammar(f"the argument {key!r} of {name} cannot be given by its name in Python")
+        first = number == 0
+        if not required and not parts:
+            return (f"{name}(", Maybe(_optional(name, schema)), ")")
+        part: GrammarPart = (("" if first else ", ") + f"{key}=", JsonValue(own))
+        parts.append(part if required else Maybe(part))
+    return (f"{name}(", *parts, ")")
+
+
+def _optional(name: str, schema: Schema) -> GrammarPart:
+    """Return arguments of which none has to be given, in their order, at least one."""
+    given = [(f"{key}=", JsonValue(own)) for key, own, _ in _arguments(name, schema)]
+    for key, _, _ in _arguments(name, schema):
+        if not BARE_NAME.fullmatch(key):
+            raise NoGrammar(f"the argument {key!r} of {name} cannot be given by its name in Python")
+    return OneOf(tuple((given[i], *(Maybe((", ", later)) for later in given[i + 1 :])) for i in range(len(given))))
+
+
+def _arguments(name: str, schema: Schema) -> list[tuple[str, dict[str, Any], bool]]:
+    """Return (key, schema, whether it must be given) of each argument. Raises NoGrammar for schemas of other kinds."""
+    known = {"type", "properties", "required", "additionalProperties", "$defs", "definitions", *TEXT_KEYS, "$schema"}
+    properties = schema.get("properties", {})
+    if not set(schema) <= known or not isinstance(properties, Mapping):
+        raise NoGrammar(f"the arguments of {name} are not listed as properties alone")
+    beside = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    required = schema.get("required", ())
+    return [
+        (key, {**(own if isinstance(own, Mapping) else {}), **beside}, key in required)
+        for key, own in properties.items()
+    ]
+
+
+def _bounded(schema: Any) -> Any:
+    """Return a schema whose numbers have bounds, so that each of them can be read as one."""
+    if isinstance(schema, list):
+        return [_bounded(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {
+        key: value if key in ("enum", "const", "default", "examples") else _bounded(value)
+        for key, value in schema.items()
+    }
+    if found.get("type") in ("number", "integer"):
+        if not {"minimum", "exclusiveMinimum"} & set(found):
+            found["minimum"] = -LARGEST
+        if not {"maximum", "exclusiveMaximum"} & set(found):
+            found["maximum"] = LARGEST
+    return found
+
+
+def thinking_signs(form: Form) -> tuple[str, str]:
+    """Return what thinking in front of a turn stands between in a syntax."""
+    begin, _, end = form.think("\0").partition("\0")
+    return begin, end
+
+
+def answer_signs(form: Form) -> tuple[str, str]:
+    """Return what a final answer stands between in a syntax."""
+    before, _, behind = form.answer("\0").partition("\0")
+    return before, behind

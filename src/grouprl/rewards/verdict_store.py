@@ -1,0 +1,43 @@
+"""Verdicts of a judge, kept in the folder of a run: a run that is resumed pays what it paid before it was killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grouprl.storage.run_folder import replacing
+
+
+@dataclass(frozen=True)
+class VerdictStore:
+    """Scores by what was asked, each in a file of its own that is whole or absent; for any number of processes."""
+
+    folder: Path
+
+    def find(self, asked: Any, count: int) -> tuple[float, ...] | None:
+        """Return the `count` scores that the judge gave when it was asked this; None where that is not known."""
+        try:
+            found = json.loads(self._file(asked).read_bytes())["scores"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # a damaged file is one that is not there: the judge is asked again
+        usable = isinstance(found, list) and len(found) == count and all(map(_is_score, found))
+        return tuple(map(float, found)) if usable else None
+
+    def keep(self, asked: Any, scores: Sequence[float]) -> None:
+        """Write down what the judge said. Raises RunError for a full disk or a folder that cannot be written to."""
+        with replacing(self._file(asked)) as temporary:
+            temporary.write_text(json.dumps({"scores": list(scores)}), encoding="utf-8")
+
+    def _file(self, asked: Any) -> Path:
+        mark = json.dumps(asked, sort_keys=True).encode()
+        return self.folder / f"{hashlib.blake2b(mark, digest_size=20).hexdigest()}.json"
+
+
+def _is_score(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and 0 <= value <= 1

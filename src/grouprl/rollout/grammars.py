@@ -1,0 +1,175 @@
+"""Completions that are held to a grammar while they are sampled: before each token, what it may not be is masked.
+
+What is left is renormalised: log-probs and entropies are those of the distribution that was sampled from. The grammars
+are llguidance's (the extra `grammar`), which is loaded when the first one is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.protocols import Grammar, Request
+
+MOST_KEPT = 64
+"""Grammars whose compiled form is kept for each tokenizer."""
+_KNOWN: WeakKeyDictionary[Any, dict[int, _Vocabulary]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def can_constrain() -> bool:
+    """Whether the extra is installed."""
+    return importlib.util.find_spec("llguidance") is not None
+
+
+def grammar_error(policy: Any, lark: str) -> str:
+    """Return why a grammar cannot be used with a policy; '' where it can. Raises MissingExtra."""
+    vocabulary = _vocabulary(policy, len(policy.tokenizer))
+    return str(vocabulary.guidance.LLMatcher.validate_grammar(lark, vocabulary.tokens)).strip()
+
+
+def single_tokens(tokenizer: Any) -> dict[str, int]:
+    """Return the signs that only one token can write, which text cannot spell, with its id."""
+    special = set(tokenizer.all_special_ids)
+    return {sign: i for sign, i in tokenizer.get_added_vocab().items() if i in special}
+
+
+class Constraints:
+    """The grammars of the rows that have one, by row; each goes along with what is sampled for it.
+
+    Raises:
+        MissingExtra: llguidance is not installed.
+        InputError: a grammar that cannot be used, or tokens behind it that it does not allow.
+    """
+
+    def __init__(self, policy: Any, requests: Sequence[Request[tuple[int, ...]]]) -> None:
+        self._policy = policy
+        self._open = {row: request for row, request in enumerate(requests) if request.grammar is not None}
+        self._matchers: dict[int, Any] = {}
+
+    def mask(self, logits_rv: torch.Tensor, row_r: torch.Tensor) -> torch.Tensor:
+        """Return the logits [R,V] of rows, -inf for the tokens that their grammars do not allow now."""
+        places = [(place, row) for place, row in enumerate(row_r.tolist()) if row in self._open]
+        if not places:
+            return logits_rv
+        width = logits_rv.shape[1]
+        allowed_nv = np.stack([self._allowed(row, width) for _, row in places])
+        index_n = torch.tensor([place for place, _ in places], device=logits_rv.device)
+        forbidden_nv = torch.from_numpy(~allowed_nv).to(logits_rv.device)
+        return logits_rv.index_copy(0, index_n, logits_rv[index_n].masked_fill(forbidden_nv, -torch.inf))
+
+    def take(self, token_r: torch.Tensor, row_r: torch.Tensor) -> None:
+        """Go on behind the tokens [R] that were sampled for rows; a row that ended is held to nothing any more."""
+        for token, row in zip(token_r.tolist(), row_r.tolist(), strict=True):
+            if row not in self._open:
+                continue
+            if token in self._policy.eos_ids:
+                del self._open[row]
+            elif not self._matchers[row].consume_token(token):
+                raise InputError(f"the grammar does not go on: {self._matchers[row].get_error()[:200]}")
+
+    def _allowed(self, row: int, width: int) -> np.ndarray:
+        """[V] bool: which tokens may come next."""
+        vocabulary = _vocabulary(self._policy, width)
+        if row not in self._matchers:
+            self._matchers[row] = vocabulary.matcher(self._open[row])
+        found = vocabulary.allowed(self._matchers[row])
+        if not found.any():
+            raise InputError(f"the grammar allows no token: {self._matchers[row].get_error()[:200]}")
+        return found
+
+
+class _Vocabulary:
+    """The tokens of a policy as llguidance knows them, and the grammars compiled for them."""
+
+    def __init__(self, policy: Any, width: int) -> None:
+        try:
+            import llguidance
+            import llguidance.numpy as bits
+        except ImportError as error:
+            raise MissingExtra("llguidance", "grammar", "Holding completions to a grammar") from error
+        self.guidance: Any = llguidance
+        self._bits: Any = bits
+        self.width = width
+        self.tokens = _tokens(llguidance, policy, width)
+        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def matcher(self, request: Request[tuple[int, ...]]) -> Any:
+        """Return the state of a request's grammar, behind what was sampled under it before."""
+        assert request.grammar is not None
+        found = self._fresh(request.grammar)
+        behind = request.grammar.behind
+        for token in request.prompt[len(request.prompt) - behind :]:
+            if not found.consume_token(token):
+                raise InputError(f"the grammar does not go on: {found.get_error()[:200]}")
+        return found
+
+    def allowed(self, matcher: Any) -> np.ndarray:
+        """[V] bool: which tokens may come next."""
+        mask = self._bits.allocate_token_bitmask(1, self.width)
+        self._bits.fill_next_token_bitmask(matcher, mask, 0)
+        return np.unpackbits(mask.view(np.uint8)[0], bitorder="little")[: self.width].astype(bool)
+
+    def _fresh(self, grammar: Grammar) -> Any:
+        with self._lock:
+            if grammar.lark not in self._compiled:
+                made = self.guidance.LLMatcher(self.tokens, grammar.lark, log_level=0)
+                if made.is_error():
+                    raise InputError(f"the grammar cannot be used: {made.get_error()[:400]}")
+                self._compiled[grammar.lark] = made
+            self._compiled.move_to_end(grammar.lark)
+            while len(self._compiled) > MOST_KEPT:
+                self._compiled.popitem(last=False)
+            return self._compiled[grammar.lark].deep_copy()
+
+
+def _vocabulary(policy: Any, width: int) -> _Vocabulary:
+    with _lock:
+        known = _KNOWN.setdefault(policy.tokenizer, {})
+        if width not in known:
+            known[width] = _Vocabulary(policy, width)
+        return known[width]
+
+
+def _tokens(guidance: Any, policy: Any, width: int) -> Any:
+    """Return a tokenizer as llguidance reads it, `width` tokens; of one that it does not know, each token by itself."""
+    from llguidance.hf import from_tokenizer
+
+    ends = list(policy.eos_ids)
+    if not ends:
+        raise InputError("the tokenizer has no end token", "a grammar ends a completion with one")
+    try:
+        return from_tokenizer(policy.tokenizer, n_vocab=width, eos_token=ends)
+    except ValueError:
+        return guidance.LLTokenizer(guidance.TokenizerWrapper(_Plain(policy)), n_vocab=width, eos_token=ends)
+
+
+class _Plain:
+    """Tokens whose texts stand by themselves, as those of a vocabulary of characters or words."""
+
+    def __init__(self, policy: Any) -> None:
+        tokenizer = policy.tokenizer
+        self.eos_token_id, self.bos_token_id = policy.eos_ids[0], tokenizer.bos_token_id
+        self.special_token_ids = sorted(tokenizer.all_special_ids)
+        self.tokens = [str(text).encode() for text in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+        self._known = {text: i for i, text in enumerate(self.tokens) if text}
+        self._longest = max(map(len, self._known))
+
+    def __call__(self, text: bytes) -> list[int]:
+        """Return the tokens of a text, the longest first; bytes that no token writes are left out."""
+        found, at = list[int](), 0
+        while at < len(text):
+            lengths = range(min(self._longest, len(text) - at), 0, -1)
+            size = next((size for size in lengths if text[at : at + size] in self._known), 0)
+            found += [self._known[text[at : at + size]]] if size else []
+            at += size or 1
+        return found

@@ -1,0 +1,62 @@
+"""The grammar that a request's answer is held to: JSON under its schema, or calls of its tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grouprl.chat.call_grammars import NoGrammar, answer_signs, calls_grammar, thinking_signs
+from grouprl.chat.calls import Form
+from grouprl.chat.lark import GrammarPart, JsonValue, Maybe, OneOf, Pattern, Until, lark_of
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.request import ChatRequest, not_held
+from grouprl.rollout.grammars import can_constrain, grammar_error, single_tokens
+
+ABSENT = "without the package llguidance (pip install 'grouprl[grammar]')"
+
+
+def answer_grammar(policy: Any, form: Form, request: ChatRequest, opened: bool) -> str:
+    """Return the grammar of an answer in the policy's syntax; '' where any text will do.
+
+    `opened`: the prompt ends where thinking begins. Thinking in front of the answer is held to nothing but its end.
+
+    Raises:
+        Refusal: the extra is not installed, the syntax of calls has no grammar, or the schema is beyond llguidance.
+    """
+    if request.response_format is None and request.tool_choice.kind != "required":
+        return ""
+    if not can_constrain():
+        refused = not_held(request, ABSENT)
+        assert refused is not None
+        raise refused
+    about = "response_format" if request.response_format is not None else "tool_choice"
+    try:
+        turn = (*_thinking(policy, form, opened), _turn(form, request))
+    except NoGrammar as error:
+        raise Refusal(f"{about} = {request.tool_choice.name or 'a form'}: {error}", about) from None
+    lark = lark_of(turn, single_tokens(policy.tokenizer))
+    if wrong := grammar_error(policy, lark):
+        what = wrong.partition("\n")[0].partition("): ")[2] or wrong
+        raise Refusal(f"{about} = a schema that cannot be held to: {what[:300]}", about)
+    return lark
+
+
+def _turn(form: Form, request: ChatRequest) -> GrammarPart:
+    """Return what stands behind thinking: a call, JSON, or one of both where the policy may choose."""
+    choice, schema = request.tool_choice, request.response_format
+    tools = [tool for tool in request.tools if choice.name in ("", tool["function"]["name"])]
+    calls = () if not tools or choice.kind == "none" else (calls_grammar(form, tools, several=choice.several),)
+    if choice.kind == "required" or schema is None:
+        return calls
+    before, behind = answer_signs(form)
+    answer = (before, JsonValue(schema), behind)
+    return OneOf((answer, *calls))
+
+
+def _thinking(policy: Any, form: Form, opened: bool) -> tuple[GrammarPart, ...]:
+    """Return thinking in front of a turn: there must be an end of it where it was begun, there may be some else."""
+    begin, end = thinking_signs(form)
+    template = str(getattr(policy.tokenizer, "chat_template", None) or "")
+    rest = (Until(end.strip()), Pattern("[ \\n]{0,3}")) if end.strip() else ()
+    if opened:
+        return rest
+    return (Maybe((begin.strip(), *rest)),) if rest and begin.strip() and begin.strip() in template else ()
