@@ -45,7 +45,7 @@ class Played:
     """The library's state of the rollout, where a group of them is scored together."""
 
 
-class LoadedEnvironment(Protocol):
+class VerifiersRollouts(Protocol):
     """An environment of `verifiers` that is loaded in this process."""
 
     async def play(self, row: Mapping[str, Any], url: str, key: str) -> Played:
@@ -86,7 +86,7 @@ class VerifiersEnvironment:
     is not scored: it has earned nothing.
     """
 
-    def __init__(self, load: Callable[[], LoadedEnvironment], *, timeout: float) -> None:
+    def __init__(self, load: Callable[[], VerifiersRollouts], *, timeout: float) -> None:
         """Prepare a rollout.
 
         Args:
@@ -158,13 +158,13 @@ class VerifiersEnvironment:
         self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSING_SECONDS)
 
-    async def _run(self, game: LoadedEnvironment, row: Mapping[str, Any], url: str) -> None:
+    async def _run(self, game: VerifiersRollouts, row: Mapping[str, Any], url: str) -> None:
         try:
             self._inbox.put(_Finished(await game.play(row, url, self._key)))
         except (Exception, SystemExit) as error:
             self._inbox.put(_Failed(raised(error)[:LONGEST_COMPLAINT]))
 
-    async def _next(self, game: LoadedEnvironment) -> Observation | Played:
+    async def _next(self, game: VerifiersRollouts) -> Observation | Played:
         """Return the next request as an observation, or how the rollout ended."""
         try:
             event = await asyncio.wait_for(self._inbox.events.get(), self._timeout)
@@ -189,7 +189,7 @@ class VerifiersEnvironment:
 class DemonstratedVerifiers(VerifiersEnvironment):
     """The same with an expert, which answers the waiting request: (messages, random generator, columns) -> answer."""
 
-    def __init__(self, expert: Callable[..., str], load: Callable[[], LoadedEnvironment], *, timeout: float) -> None:
+    def __init__(self, expert: Callable[..., str], load: Callable[[], VerifiersRollouts], *, timeout: float) -> None:
         super().__init__(load, timeout=timeout)
         self._expert = expert
 
