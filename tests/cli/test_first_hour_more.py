@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import resource
-import signal
-import threading
 import time
 from pathlib import Path
 
@@ -24,6 +21,7 @@ from grouprl.rewards.judge import side_by_side
 from grouprl.tasks import jsonl, load_task
 from grouprl.train.loop import train
 from grouprl.view.sections import without_folders
+from interrupts import interrupted
 
 MODEL = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
 SMALL = {
@@ -151,9 +149,8 @@ def test_a_judge_that_hangs_does_not_hold_a_run_that_is_to_stop() -> None:
         time.sleep(20)
         return item
 
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted(0.3):
         side_by_side(hang, range(4), 2)
     assert time.monotonic() - begun < 15
 

@@ -50,7 +50,7 @@ def test_these_run_ahead(method: Any) -> None:
         ("trpo", "trpo is only correct when every completion comes from the current policy, but run.async_steps is 2"),
         ("palu", "sampling: length_budget samples by the results of the step before"),
         ("skywork_r1v2", "buffer: sample_buffer brings in rows of earlier steps"),
-        ("self", "allocation: greedy_filter chooses by the results of the step before, or samples to choose"),
+        ("self", "allocation: greedy_filter chooses by the results of the step before, or samples in order to choose"),
     ],
 )
 def test_these_are_refused(method: str, words: str) -> None:
@@ -71,7 +71,7 @@ def test_no_method_that_explores_or_replays_runs_ahead() -> None:
 def test_the_plan_explains_what_running_ahead_means() -> None:
     notes = planned(steps=2).notes
     assert any("up to 2 steps ahead" in n and "at most 96 prompts are under way" in n for n in notes)
-    assert any("go on with new weights; each token keeps the version" in n for n in notes)
+    assert any("completions under way continue with new weights; each token keeps the version" in n for n in notes)
     assert any("nothing corrects for it: take decoupled_ppo" in n for n in notes)
     corrected = planned("decoupled_ppo").notes
     assert any("the method corrects for what sampled them" in n for n in corrected)

@@ -163,12 +163,13 @@ def test_an_object_that_cannot_be_looked_at_is_a_bad_value():
 
 
 def test_a_sum_that_overflows_is_a_bad_value():
-    huge = {"a": 1e308, "b": 1e308}
-    both = combine([("a", lambda completion: 1e308, 1.0), ("b", lambda completion: 1e308, 1.0)])
-    for reward in (lambda completion: huge, both):
+    huge = {"a": 9e14, "b": 9e14}
+    both = combine([("a", lambda completion: 9e14, 1.0), ("b", lambda completion: 9e14, 1.0)])
+    weighted = combine([("a", lambda completion: 9e14, 1e300)])
+    for reward, total in ((lambda completion: huge, 1.8e15), (both, 1.8e15), (weighted, math.inf)):
         scores = run(reward, ["a"])
         assert scores.status_b.tolist() == ["bad_value"]
-        assert "sum of the reward's components is inf" in scores.problems[0].what
+        assert f"sum of the reward's components is {total}, not a finite number" in scores.problems[0].what
 
 
 def test_messages_and_tracebacks_have_an_end():

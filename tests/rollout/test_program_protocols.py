@@ -89,9 +89,8 @@ def test_a_refused_request_is_reported_as_what_it_was():
 
 def test_what_a_function_prints_is_told_with_its_refused_request(capsys):
     before = sys.stdout
-    with pytest.raises(
-        InputError, match=r"without asking the model: it printed: planning(?s:.*)no answer(?s:.*)refused"
-    ):
+    said = r"without a request to the model: it printed: planning(?s:.*)no answer(?s:.*)refused"
+    with pytest.raises(InputError, match=said):
         begun("prints_then_ends")
     with pytest.raises(InputError, match=r"ValueError: odd(?s:.*)it printed: planning(?s:.*)no answer(?s:.*)refused"):
         begun("prints_then_raises")

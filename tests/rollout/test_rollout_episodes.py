@@ -301,11 +301,16 @@ def test_what_the_policy_cannot_read_is_left_out_and_makes_the_turn_invalid(poli
     assert not odd.failures
 
 
-def test_a_first_observation_that_cannot_be_read_is_refused(policy):
+def test_a_first_observation_that_cannot_be_read_costs_its_prompt(policy):
     class OddFirst(Counting):
         def reset(self, example, seed):
-            super().reset(example, seed)
-            return Observation("é")
+            shown = super().reset(example, seed)
+            return Observation("é") if example.id == "q1" else shown
 
-    with pytest.raises(InputError, match="alphabet"):
-        go(policy, OddFirst)
+    odd, plain = go(policy, OddFirst), go(policy)
+    assert odd.ended == (plain.ended[0], "error", plain.ended[2])
+    for row in (0, 2):
+        assert odd.rollout.response_ids[row] == plain.rollout.response_ids[row]
+    (failure,) = odd.failures
+    assert failure.lost, "its prompt is set aside"
+    assert re.match(r"the first observation cannot be shown \(prompt 'q1', seed 0, turn 0\): .*alphabet", failure.what)

@@ -9,7 +9,6 @@ import mmap
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,6 +30,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.testing import check_sampler, check_sync
+from interrupts import interrupted
 from vllm_stand_in import GENERATE, StandIn, standing_in
 
 SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
@@ -326,9 +326,8 @@ def test_work_is_given_up_when_the_run_is_interrupted(stand: Any) -> None:
     engine, (server,), _ = stand()
     whole = engine.sample(REQUESTS)
     server.fault = lambda path, body, answer: time.sleep(6.0) or answer
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted(0.3):
         engine.sample(REQUESTS)
     assert time.monotonic() - begun < 5.0, "the answers are not waited for"
     server.fault = None

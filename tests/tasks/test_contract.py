@@ -6,6 +6,8 @@ An adapter needs something to adapt: `ADAPTED` makes it, and a test fails until 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -33,8 +35,10 @@ from grouprl.testing import check_task
 SUPPORT = Path(__file__).parents[1] / "support"
 ROWS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(20)]
 PAIRS = [{"prompt": f"{n}:", "chosen": "a", "rejected": "b"} for n in range(20)]
-PLAIN = [name for name in task_names() if ":" not in name]
-KINDS = {name.partition(":")[0] for name in task_names() if ":" in name}
+WORLDS = {"alfworld": "alfworld", "webshop": "web_agent_site"}
+"""Adapters that take no argument: the packages they need, which do not hold their data."""
+PLAIN = [name for name in task_names() if ":" not in name and name not in WORLDS]
+KINDS = {name.partition(":")[0] for name in task_names() if ":" in name} | set(WORLDS)
 DICE = '''
 import random
 
@@ -119,7 +123,31 @@ def jobs(folder: Path) -> Path:
     return folder
 
 
+def chores(folder: Path) -> dict[str, Any]:
+    """ALFWorld's task on a few small games in the format of its data."""
+    pytest.importorskip("alfworld", reason="alfworld is not installed: pip install 'grouprl[alfworld]'")
+    from alfworld_games import write_games
+
+    counts = {"train": 4, "valid_seen": 4, "valid_unseen": 4}
+    return {"name": "alfworld", "data": str(write_games(folder, counts)), "turns": 12}
+
+
+def shop(folder: Path) -> str:
+    """WebShop's task; the package is not on the index, and comes with its data."""
+    pytest.importorskip("web_agent_site", reason="WebShop is not installed: its repository is to be set up")
+    return "webshop"
+
+
+def letters(folder: Path) -> dict[str, Any]:
+    """An environment of `verifiers`, written as its installed version wants it."""
+    pytest.importorskip("verifiers", reason="verifiers is not installed: pip install 'grouprl[verifiers]'")
+    if tuple(map(int, importlib.metadata.version("verifiers").split(".")[:2])) >= (0, 4):
+        return {"name": "verifiers:verifiers-letters"}
+    return {"name": "verifiers:vf-letters", "args": {"kind": "single"}, "tokens": 6}
+
+
 ADAPTED: dict[str, Callable[[Path], Any]] = {
+    "alfworld": chores,
     "control": lambda folder: "control:CartPole-v1",
     "env": lambda folder: f"env:{written(folder / 'dice.py', DICE)}:Dice",
     "gym": lambda folder: "gym:FrozenLake-v1",
@@ -134,7 +162,10 @@ ADAPTED: dict[str, Callable[[Path], Any]] = {
     "rollouts": lambda folder: f"rollouts:{sampled_run(folder)}",
     "task_folders": lambda folder: f"task_folders:{jobs(folder)}",
     "textarena": lambda folder: "textarena:GuessTheNumber-v0",
+    "textworld": lambda folder: {"name": "textworld:generated", "folder": str(folder), "quest_length": 1, "games": 2},
     "tools": lambda folder: {"name": f"tools:{SUPPORT / 'tools_at_hand.py'}:add", "of": "addition"},
+    "verifiers": letters,
+    "webshop": shop,
 }
 
 
@@ -249,13 +280,13 @@ def played(task: Task, example: Example, actions: list[str]) -> tuple[float, flo
     return total + worth(components), components.get("correct", 0.0)
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_plan_says_what_a_run_on_it_does(name: str) -> None:
+@pytest.mark.parametrize("name", [*PLAIN, *WORLDS])
+def test_a_plan_says_what_a_run_on_it_does(name: str, specs: Callable[[str], Any]) -> None:
     """Nothing but a sentence may rule a run out: whatever a task is, planning it ends."""
     tiny = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 4096}}
     settings = {"model": tiny, "batch": {"prompts": 2, "group_size": 2}, "steps": 1, "reward": {"self_test": False}}
     try:
-        found = plan(parse_config({"task": name, **settings}))
+        found = plan(parse_config({"task": specs(name), **settings}))
     except MissingExtra as error:
         pytest.skip(str(error))
     assert found.task == name
@@ -271,13 +302,14 @@ from grouprl.tasks import load_task
 for name in json.loads(sys.argv[1]):
     task = load_task(name, seed=3)
     found = [repr(task.example(split, index)) for split in ("train", "eval") for index in range(3)]
-    print(name, hashlib.sha256("\\n".join(found).encode()).hexdigest())
+    print(task.name, hashlib.sha256("\\n".join(found).encode()).hexdigest())
 """
 
 
-def test_prompts_do_not_depend_on_the_process() -> None:
+def test_prompts_do_not_depend_on_the_process(specs: Callable[[str], Any]) -> None:
     """Two processes whose sets and dicts hash differently have the same prompts."""
-    command = [sys.executable, "-c", FIRST, json.dumps(PLAIN)]
+    asked = [*PLAIN, *(specs(name) for name, package in WORLDS.items() if importlib.util.find_spec(package))]
+    command = [sys.executable, "-c", FIRST, json.dumps(asked)]
     said = [
         subprocess.run(
             command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
@@ -285,4 +317,4 @@ def test_prompts_do_not_depend_on_the_process() -> None:
         for seed in ("1", "2")
     ]
     assert said[0] == said[1]
-    assert len(said[0].splitlines()) == len(PLAIN)
+    assert len(said[0].splitlines()) == len(asked)

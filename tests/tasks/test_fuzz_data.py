@@ -101,7 +101,7 @@ def test_good_rows_come_out_as_they_are(folder: Path, table: list[dict[str, str]
         ('{"prompt": "a", "answer": {"x": 1, "x": 2}}', "holds 'x' twice"),
         ('{"prompt": "a", "answer": NaN}', "NaN is not a JSON"),
         ('{"prompt": "a", "answer": -Infinity}', "-Infinity is not a JSON"),
-        ('{"prompt": "a", "answer": "\\ud83d"}', "surrogates not allowed"),
+        ('{"prompt": "a", "answer": "\\ud83d"}', "holds half a character"),
         ('{"prompt": "a", "answer": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
         ('{"prompt": "a", "answer": 1e999}', "too large"),
     ],

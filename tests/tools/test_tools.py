@@ -550,7 +550,7 @@ def test_the_page_about_tools_is_true(tmp_path):
     task = load_task(spec)
     environment = task.environment()
     environment.reset(task.example("train", 0), 0)
-    call = page.partition("thought:\n\n```\n")[2].partition("\n```")[0]
+    call = page.partition("thinking:\n\n```\n")[2].partition("\n```")[0]
     assert environment.step(call).observation.text == "\n<tool_response>\n8\n</tool_response>\n"
     failed = environment.step(JSON.write("price", {"item": "plum"}))
     assert failed.observation.messages[0]["content"] == "error: there is no plum"

@@ -16,7 +16,6 @@ from grouprl.cli.quiet import Telling
 from grouprl.cli.wording import in_one_line
 from grouprl.core.errors import GrouprlError, RunError
 from grouprl.core.terminal import Terminal
-from grouprl.policy.autograd import Ctx
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""
@@ -36,7 +35,7 @@ EPILOG = (
 class Commands(TyperGroup):
     """A command group that turns this package's errors into one line and an exit code."""
 
-    def parse_args(self, ctx: Ctx, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take `--debug` and `-q` from anywhere on the line, so that they can be appended to a command."""
         ctx.meta["debug"], ctx.meta["json"] = "--debug" in args, "--json" in args
         Telling.quiet = any(arg in args for arg in QUIET)
@@ -65,11 +64,11 @@ class Commands(TyperGroup):
             sys.exit(getattr(error, "exit_code", BAD_INPUT))
         sys.exit(code if isinstance(code, int) else 0)
 
-    def list_commands(self, ctx: Ctx) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """List commands in the order in which a new user needs them."""
         return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
-    def invoke(self, ctx: Ctx) -> object:
+    def invoke(self, ctx: Any) -> object:
         """Run the command; print an error of this package in one red line."""
         try:
             return super().invoke(ctx)

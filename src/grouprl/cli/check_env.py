@@ -117,6 +117,7 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
     from grouprl.plan.checks import PromptEncoder
     from grouprl.plan.memory import read_model
     from grouprl.rollout.episodes import Start, demonstrate
+    from grouprl.rollout.table import UNSHOWN
     from grouprl.rollout.template_check import check_template
 
     run = resolve(load_config(path))
@@ -129,7 +130,8 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
     begun = demonstrate(encoder, task.environment, starts, max_turns=0, max_new_tokens=1, agents=task.agents)
     found = check_template(encoder, begun.prompts, sampling.history, turns=True, calls=sampling.tool_calls)
     rule = "what an episode shows reaches the policy, and what the policy says stays as it said it"
-    said = [*((True, what) for what in found.refusals), *((False, what) for what in found.notes)]
+    unshown = [each.what for each in begun.failures if each.what.startswith(UNSHOWN)]
+    said = [*((True, what) for what in (*unshown, *found.refusals)), *((False, what) for what in found.notes)]
     return [
         EnvironmentFinding(
             "chat template", serious, what[:1].upper() + what[1:], rule, "See docs/chat_templates.md.", ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
@@ -158,7 +158,7 @@ def _trust() -> str:
 
 def _data(
     work: Workload, cluster: Cluster, found: Sequence[Placement], simulated: Simulated, price: float | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     import dataclasses
 
     best = found[0]

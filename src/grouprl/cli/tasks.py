@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -17,6 +17,8 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from grouprl.cli.listing import ListedTask
     from grouprl.tasks import Task
 
@@ -97,7 +99,7 @@ def task_data(name: str) -> JsonObject:
 
 
 def _options(made: type[Task]) -> list[JsonObject]:
-    fields: dict[str, Any] = getattr(made, "model_fields", {})
+    fields: dict[str, FieldInfo] = getattr(made, "model_fields", {})
     return [
         {
             "option": field.alias or key,
@@ -170,7 +172,7 @@ def _show_examples(task: Task, console: Console) -> None:
 
 
 def _show_options(made: type[Task], console: Console) -> None:
-    fields: dict[str, Any] = getattr(made, "model_fields", {})
+    fields: dict[str, FieldInfo] = getattr(made, "model_fields", {})
     if not fields:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

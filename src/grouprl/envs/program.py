@@ -272,8 +272,8 @@ class ProcessEndpoint:
         for name in ("logprobs", "return_token_ids"):
             if getattr(request, name):
                 raise Refusal(f"{name} are the trainer's while the policy is trained", name)
-        if refused := not_held(request, "while the policy is trained"):
-            raise refused
+        if request.response_format is not None and (refused := not_held(request, "while the policy is trained")):
+            raise refused  # a required tool is not: some programs always require one, and bear it where none is called
         reply: Future[str] = Future()
         session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not

@@ -97,10 +97,11 @@ def remember(context: SessionContext, rollout: StepRollout, prepared: Batch | No
 
 
 def entropy_of(prepared: Batch | None) -> float | None:
-    """Mean entropy of the tokens that were trained on, for samplers that know none; None without any."""
-    if prepared is None or prepared.entropy_bt is None or not prepared.mask_bt.any():
+    """Mean entropy of the sampled tokens that were trained on, for samplers that know none; None without any."""
+    if prepared is None or prepared.entropy_bt is None:
         return None
-    return float(prepared.entropy_bt[prepared.mask_bt].mean())
+    sampled_bt = prepared.mask_bt & prepared.from_source("sampled")[:, None]
+    return float(prepared.entropy_bt[sampled_bt].mean()) if sampled_bt.any() else None
 
 
 def _visit(step: int, sampled: ScoredSamples, rows: np.ndarray, lengths_b: np.ndarray, advantage: float) -> Visit:

@@ -53,7 +53,8 @@ class Failure:
     status: Literal["error", "bad_value", "timeout"] = "bad_value"
     by: By = "reward"
     lost: bool = False
-    """Whether an environment hung or ended its process: there is nothing left of it that could go on."""
+    """Whether an environment hung, ended its process or cannot be shown: nothing of it could go on, so its prompt is
+    set aside."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.table import UNSHOWN
 from grouprl.rollout.template_check import check_template
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
@@ -217,7 +218,9 @@ def measured(
     behind = own + task.max_turns * int(text)
     told = check_template(encoder, seen.prompts, history, turns=True, task=task)
     if not told.refusals and len(seen.failures) == len(starts):
-        what = f"{seen.failures[0].what.rstrip('.')}. Fix the environment: it failed on every prompt that was tried"
+        first = seen.failures[0].what.rstrip(".")
+        remedy = "It is so" if first.startswith(UNSHOWN) else "Fix the environment: it failed"
+        what = f"{first}. {remedy} on every prompt that was tried"
         return Measured(0, own, (what,), told.notes)
     notes = (*_time_note(stage), *_rows_note(seen), *told.notes)
     if not getattr(encoder.tokenizer, "chat_template", None) and history != "refuse":

@@ -121,12 +121,12 @@ def play(
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
     Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
-    where `history` is 'refuse'. `stage` holds the environments; None: they run in-process.
+    where `history` is 'refuse', and a first observation that the policy cannot read. `stage` holds the environments; None: they run in-process.
     `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
     keeps keys and values from turn to turn, up to `cache_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
-        InputError: a first observation that leaves no room to act, or that the chat template cannot render.
+        InputError: a first observation that leaves no room to act.
     """
     settings = TurnSettings(tuple(agents), greedy, top_p, top_k, tuple(stop), entropy_scaling)
     sampler = sampler or LocalSampler(policy, cache_gb=cache_gb)

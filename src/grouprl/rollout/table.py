@@ -15,6 +15,8 @@ from grouprl.rollout.turn_text import History, Onward, TurnText
 
 _Beginning = tuple[Episode, str | tuple[Message, ...], Context | None]
 """An episode, the prompt of the row that it begins, and the row that this one continues."""
+UNSHOWN = "the first observation cannot be shown"
+"""Begins the failure of an episode whose prompt the chat template or the tokenizer refuses."""
 
 
 @dataclass(frozen=True)
@@ -144,5 +146,5 @@ class EpisodeTable:
                 except InputError as error:
                     if beginning[0].turns:
                         raise
-                    beginning[0].fail(str(error), who="the first observation cannot be shown", lost=True)
+                    beginning[0].fail(str(error), who=UNSHOWN, lost=True)
             return [each for each, _ in found], [ids for _, ids in found]
