@@ -121,7 +121,8 @@ def play(
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
     Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
-    where `history` is 'refuse', and a first observation that the policy cannot read. `stage` holds the environments; None: they run in-process.
+    where `history` is 'refuse', and a first observation that the policy cannot read.
+    `stage` holds the environments; None: they run in-process.
     `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
     keeps keys and values from turn to turn, up to `cache_gb` GiB of them; 0: what was said is read anew in every turn.
 
