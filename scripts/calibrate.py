@@ -91,10 +91,10 @@ def main(record: Annotated[Path, typer.Option(help="Where the result is written.
         cluster = Cluster(1, 1, probe())
         with tempfile.TemporaryDirectory() as place:
             work, rollout, update = measured(layers, hidden, Path(place) / "run")
-        drawn, learned = sampling(work, cluster, 1, 1, IDEAL), training(work, cluster, 1, 1, IDEAL)
-        assert drawn is not None
+        sampled, learned = sampling(work, cluster, 1, 1, IDEAL), training(work, cluster, 1, 1, IDEAL)
+        assert sampled is not None
         assert learned is not None
-        cases[name] = {"rollout": drawn.seconds / rollout, "update": learned.seconds / update}
+        cases[name] = {"rollout": sampled.seconds / rollout, "update": learned.seconds / update}
         typer.echo(f"{name}: {json.dumps(cases[name])} at {cluster.accelerator.flops / 1e9:.0f} GFLOP/s")
     first, *others = cases.values()
     errors = {

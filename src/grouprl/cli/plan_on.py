@@ -97,12 +97,13 @@ def _subject(work: Workload, cluster: Cluster) -> Iterator[tuple[str, str]]:
 def _step(work: Workload, cluster: Cluster, best: Placement, simulated: Simulated) -> Iterator[tuple[str, str]]:
     from grouprl.plan.cluster.placement import WORDS
 
-    drawn, learned = best.sampling, best.training
+    rollout, learned = best.sampling, best.training
     yield "placement", f"{WORDS[best.kind]}: {best.samplers} sample, {best.learners} train"
     yield (
         "sampling",
-        f"{drawn.seconds:,.3g} s = prefill {drawn.prefill:,.3g} + decoding {drawn.decode:,.3g}, which waits for "
-        f"{drawn.bound}; {drawn.replicas} × the model, over {drawn.ranks} each, ≤ {drawn.at_once:,} sequences at once",
+        f"{rollout.seconds:,.3g} s = prefill {rollout.prefill:,.3g} + decoding {rollout.decode:,.3g}, which waits for "
+        f"{rollout.bound}; {rollout.replicas} × the model, over {rollout.ranks} each, ≤ {rollout.at_once:,} "
+        "sequences at once",
     )
     yield (
         "training",

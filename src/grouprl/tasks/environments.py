@@ -95,7 +95,7 @@ class SeededTask(OptionTask):
     The splits have different seeds. A subclass writes `environment` and `max_turns`.
     """
 
-    seed: int = Field(0, description="which stream of seeds is drawn")
+    seed: int = Field(0, description="which stream of seeds is sampled")
 
     def example(self, split: Split, index: int) -> Example:
         """Return prompt `index` (any number from 0) of a split; its prompt is the first observation.

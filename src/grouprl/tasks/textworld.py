@@ -123,7 +123,7 @@ class TextWorld(TextGameTask):
     games: int = Field(32, ge=1, description="different games to train on, made when they are first needed")
     held_out: int = Field(8, ge=1, description="different games to evaluate on")
     folder: str = Field(FOLDER, description="where games that were made are kept")
-    seed: int = Field(0, description="which stream of games is drawn")
+    seed: int = Field(0, description="which stream of games is sampled")
 
     _files: dict[str, tuple[Path, ...]] = PrivateAttr(default_factory=dict)
     _listed: bool = PrivateAttr(True)

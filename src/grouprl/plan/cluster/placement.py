@@ -94,10 +94,10 @@ def _colocated(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[
     if learned is None:
         return
     share = 1 - learned_share(work, cluster, learned)
-    drawn = _best_sampling(work, cluster, cluster.count, speed, share)
-    if drawn is not None:
+    rollout = _best_sampling(work, cluster, cluster.count, speed, share)
+    if rollout is not None:
         sync = syncing(work, cluster, cluster.count, 0, speed)
-        yield Placement("colocated", drawn, learned, sync, cluster.count, cluster.count)
+        yield Placement("colocated", rollout, learned, sync, cluster.count, cluster.count)
 
 
 def learned_share(work: Workload, cluster: Cluster, learned: TrainingTime) -> float:
@@ -110,12 +110,12 @@ def _separate(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[P
     for samplers in splits(cluster):
         learners = cluster.count - samplers
         learned = _best_training(work, cluster, learners, speed)
-        drawn = _best_sampling(work, cluster, samplers, speed)
-        if learned is None or drawn is None:
+        rollout = _best_sampling(work, cluster, samplers, speed)
+        if learned is None or rollout is None:
             continue
         sync = syncing(work, cluster, learners, samplers, speed)
-        yield Placement("separate", drawn, learned, sync, samplers, learners)
-        yield Placement("asynchronous", drawn, learned, sync, samplers, learners)
+        yield Placement("separate", rollout, learned, sync, samplers, learners)
+        yield Placement("asynchronous", rollout, learned, sync, samplers, learners)
 
 
 def splits(cluster: Cluster) -> list[int]:

@@ -2,6 +2,9 @@
 
 Products take 2 FLOPs per weight and token, the backward pass twice as many, and what is computed anew once more. A
 token of decoding reads all weights and the caches. Times are seconds, sizes bytes.
+
+Sources: the FLOPs of passes from Kaplan et al. 2020, Scaling Laws for Neural Language Models, section 2.1; the slowest
+of several resources from Williams et al. 2009, Roofline; what shards send from Zhao et al. 2023, PyTorch FSDP.
 """
 
 from __future__ import annotations

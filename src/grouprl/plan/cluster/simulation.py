@@ -63,11 +63,11 @@ class Simulation:
         """Prepare; `staleness` is how many steps samplers may run ahead of the learners (0: in turn)."""
         self.work, self.placement, self.staleness = work, placement, staleness
         self._random = np.random.default_rng(seed)
-        drawn = placement.sampling
-        most = min(drawn.at_once, work.rows)
-        self._seconds = [0.0] + [tick(work, cluster, drawn.ranks, n, speed) for n in range(1, most + 1)]
-        self._prefill = drawn.prefill * drawn.replicas / work.prompts  # of a prompt, on one copy
-        self.replicas = [_Replica(most) for _ in range(drawn.replicas)]
+        rollout = placement.sampling
+        most = min(rollout.at_once, work.rows)
+        self._seconds = [0.0] + [tick(work, cluster, rollout.ranks, n, speed) for n in range(1, most + 1)]
+        self._prefill = rollout.prefill * rollout.replicas / work.prompts  # of a prompt, on one copy
+        self.replicas = [_Replica(most) for _ in range(rollout.replicas)]
         self.now, self.trained, self.begun = 0.0, 0, 0
         self._waiting: deque[tuple[int, float]] = deque()
         self._missing: dict[int, int] = {}
