@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.sections import facts, heading, plain_table
 from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -84,22 +85,22 @@ def _folder_refusals(config: Config) -> Iterator[str]:
 
 def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     """Print the sections of a plan."""
-    _heading(console, "Task and model")
-    console.print(_facts(_subject(plan)))
-    _heading(console, "Batch arithmetic")
-    console.print(_facts((name, plan.worded(words)) for name, words in _arithmetic(plan)))
+    heading(console, "Task and model")
+    console.print(facts(_subject(plan)))
+    heading(console, "Batch arithmetic")
+    console.print(facts((name, plan.worded(words)) for name, words in _arithmetic(plan)))
     if plan.pass_choices:
-        _heading(console, "Passes through the model (no result depends on this)")
-        console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.pass_choices))
+        heading(console, "Passes through the model (no result depends on this)")
+        console.print(facts((way.name, f"{way.value}: {way.why}") for way in plan.pass_choices))
     if plan.costs:
-        _heading(console, "Memory (estimate)")
+        heading(console, "Memory (estimate)")
         console.print(_memory(plan))
-    _heading(console, f"Objective: {plan.method.name}")
+    heading(console, f"Objective: {plan.method.name}")
     console.print(_stages(plan))
     console.print(Padding(Text(plan.formula), (1, 2, 0, 2)))
-    _heading(console, "Method settings")
+    heading(console, "Method settings")
     console.print(_table(plan.method_settings))
-    _heading(console, "Run settings" if everything else "Run settings that were set (--all shows the defaults too)")
+    heading(console, "Run settings" if everything else "Run settings that were set (--all shows the defaults too)")
     shown = [s for s in plan.settings if everything or s.origin != "default"]
     console.print(_table(shown) if shown else Padding("none: everything is at its default", (0, 2)))
     _sentences(console, "Without effect", map(plan.worded, plan.idle), "yellow")
@@ -162,7 +163,7 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
 def _memory(plan: Plan) -> Table:
     from grouprl.plan.memory import human
 
-    table = _plain_table("what", "size", "arithmetic")
+    table = plain_table("what", "size", "arithmetic")
     table.columns[1].justify = "right"
     for cost in plan.costs:
         table.add_row(cost.what, human(cost.bytes), Text(cost.how, style="dim"))
@@ -178,7 +179,7 @@ def _memory(plan: Plan) -> Table:
 
 
 def _stages(plan: Plan) -> Table:
-    table = _plain_table("stage", "in words, and in symbols")
+    table = plain_table("stage", "in words, and in symbols")
     for stage in plan.stages:
         text = Text(plan.worded(stage.words))
         if stage.formula:
@@ -188,7 +189,7 @@ def _stages(plan: Plan) -> Table:
 
 
 def _table(settings: Iterable[Setting]) -> Table:
-    table = _plain_table("setting", "value", "where it comes from")
+    table = plain_table("setting", "value", "where it comes from")
     for setting in settings:
         origin = f"{setting.origin}. {setting.meaning}" if setting.meaning else setting.origin
         style = "dim" if setting.origin.startswith("default") else "default"
@@ -202,25 +203,6 @@ def _value(value: object) -> str:
         plain = list(value) if isinstance(value, tuple) else value
         return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False).strip()
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _plain_table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_header=False)
-    table.add_column(columns[0], no_wrap=True, min_width=14)
-    for column in columns[1:]:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _facts(rows: Iterable[tuple[str, str]]) -> Padding:
-    table = _plain_table("", "")
-    for label, value in rows:
-        table.add_row(Text(label, style="cyan"), Text(value))
-    return Padding(table, 0)
-
-
-def _heading(console: Console, text: str) -> None:
-    console.print(Text(f"\n{text}", style="bold"))
 
 
 def _sentences(console: Console, title: str, sentences: Iterable[str], style: str) -> None:

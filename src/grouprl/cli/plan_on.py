@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.sections import facts, heading
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -43,13 +43,13 @@ def show_on(
         typer.echo(json.dumps(_data(work, cluster, found, simulated, price)))
         return
     console = Terminal()
-    _heading(console, f"{cluster.name}: {cluster.count} accelerator{'s' * (cluster.count > 1)}")
-    console.print(_facts(_subject(work, cluster)))
-    _heading(console, f"A step: {found[0].kind}, {found[0].seconds:,.3g} s")
-    console.print(_facts(_step(work, cluster, found[0], simulated)))
-    _heading(console, f"The run: {work.steps:,} steps")
-    console.print(_facts(_run(work, cluster, found[0], price)))
-    _heading(console, "Placements: the quickest of each kind, and the next best")
+    heading(console, f"{cluster.name}: {cluster.count} accelerator{'s' * (cluster.count > 1)}")
+    console.print(facts(_subject(work, cluster)))
+    heading(console, f"A step: {found[0].kind}, {found[0].seconds:,.3g} s")
+    console.print(facts(_step(work, cluster, found[0], simulated)))
+    heading(console, f"The run: {work.steps:,} steps")
+    console.print(facts(_run(work, cluster, found[0], price)))
+    heading(console, "Placements: the quickest of each kind, and the next best")
     console.print(Padding(_table(found), 0))
     console.print(Padding(Text(_trust(), style="dim"), (1, 2, 0, 0)))
 
@@ -177,16 +177,3 @@ def _data(
         "cost": None if price is None else hours * price,
         "trust": _trust(),
     }
-
-
-def _heading(console: Console, text: str) -> None:
-    console.print(Text(f"\n{text}", style="bold"))
-
-
-def _facts(rows: Iterator[tuple[str, str]]) -> Padding:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True, min_width=10)
-    table.add_column(overflow="fold")
-    for label, value in rows:
-        table.add_row(Text(label, style="cyan"), Text(value))
-    return Padding(table, 0)
