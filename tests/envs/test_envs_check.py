@@ -245,7 +245,7 @@ def test_a_call_that_hangs_is_stopped():
 
     started = time.monotonic()
     report = examined(Hanging, seconds=0.05)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert names(report) == {"step hangs"}
 
 

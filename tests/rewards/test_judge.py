@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pytest
 from hypothesis import given
@@ -261,14 +260,15 @@ def test_one_groups_failure_is_its_own():
 
 
 def test_a_judge_that_is_late_or_not_there():
+    over = threading.Event()
+
     def late(request):
-        threading.Event().wait(1.5)
+        over.wait(60)
         return by_length(request)
 
     with judging(late) as (url, _):
-        begin = time.monotonic()
         found = scored(judge_at(url, timeout=0.2, tries=2), ["1", "1 2"])
-        assert time.monotonic() - begin < 1.4
+        over.set()
     assert found.status_b.tolist() == ["timeout", "timeout"]
     assert "did not come within 0.2 s" in str(found.problems[0])
     found = scored(judge_at("http://127.0.0.1:9/v1"), ["1"])

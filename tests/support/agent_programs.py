@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import threading
 import time
 import urllib.request
 
@@ -13,6 +14,7 @@ import openai
 
 SHARED = openai.DefaultHttpxClient()
 """Connections are kept over episodes: to begin a client takes longer than what it asks."""
+EIGHT = threading.Barrier(8)
 
 
 def client_of(base_url, api_key):
@@ -98,6 +100,14 @@ def tool_loop(prompt, base_url, api_key):
 def slow(prompt, base_url, api_key):
     for _ in range(2):
         time.sleep(0.3)
+        answer_once(prompt, base_url, api_key)
+    return "7"
+
+
+def together(prompt, base_url, api_key):
+    """Go on only once eight programs have come as far: one after the other they would never end."""
+    for _ in range(2):
+        EIGHT.wait(60)
         answer_once(prompt, base_url, api_key)
     return "7"
 
