@@ -319,7 +319,7 @@ SOUND = """
 from grouprl.envs import Observation, Step
 
 class Coin:
-    def reset(self, question, seed):
+    def reset(self, example, seed):
         self.side = "HT"[seed % 2]
         return Observation(f"{self.side}>", legal=("H", "T"))
 

@@ -190,7 +190,7 @@ def test_the_environments_are_sound(function):
 
 
 @pytest.mark.parametrize("function", ["two_turns", "tool_loop", "two_conversations"])
-def test_rows_are_what_the_policy_drew(function):
+def test_rows_are_what_the_policy_sampled(function):
     """Token-in token-out: log-probs of the rows are the policy's own, and rows go on where conversations do."""
     policy, task = chatting(), program(function)
     starts = [Start(SUM, seed, action_seed=100 * seed) for seed in range(3)]

@@ -129,11 +129,11 @@ def logprob(value: Any) -> Callable[[Any], Any]:
 
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no JSON": (lambda a: (200, b"<html>busy</html>"), "no JSON"),
-    "another JSON": (lambda a: ["hello"], "one completion was asked for"),
-    "no completion": (lambda a: {"choices": []}, "one completion was asked for"),
-    "two completions": (lambda a: {"choices": a["choices"] * 2}, "one completion was asked for"),
-    "too many tokens": (changed(token_ids=lambda c: c["token_ids"] * 9), "asked for were 1 to 8"),
-    "no tokens": (changed(token_ids=[], logprobs={"content": []}), "asked for were 1 to 8"),
+    "another JSON": (lambda a: ["hello"], "one completion was requested"),
+    "no completion": (lambda a: {"choices": []}, "one completion was requested"),
+    "two completions": (lambda a: {"choices": a["choices"] * 2}, "one completion was requested"),
+    "too many tokens": (changed(token_ids=lambda c: c["token_ids"] * 9), "requested were 1 to 8"),
+    "no tokens": (changed(token_ids=[], logprobs={"content": []}), "requested were 1 to 8"),
     "text for tokens": (changed(token_ids=["a"]), "the tokens of a completion"),
     "a token outside": (changed(token_ids=lambda c: [10**6, *c["token_ids"][1:]]), "outside the vocabulary"),
     "a token below": (changed(token_ids=lambda c: [-1, *c["token_ids"][1:]]), "outside the vocabulary"),

@@ -576,7 +576,7 @@ def test_a_template_that_raises_is_that_request_s_own_failure():
         check_honest(endpoint)
 
 
-def test_a_failure_while_drawing_is_that_request_s_own(policy, monkeypatch):
+def test_a_failure_while_sampling_is_that_request_s_own(policy, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
     from grouprl.rollout.sampler import LocalSampler
