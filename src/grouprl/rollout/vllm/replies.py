@@ -91,7 +91,7 @@ def _logp(choice: Mapping[str, Any], ids: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise Garbled(f"a log-prob is {shortened(value)}")
     if value <= FLOOR:
         raise Garbled(f"a log-prob is {value}, which stands for none: the server's numbers are not finite")
