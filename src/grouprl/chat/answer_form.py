@@ -51,7 +51,7 @@ def read_format(given: Any) -> dict[str, Any] | None:
     return schema
 
 
-def read_choice(given: Any, parallel: Any, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
+def read_choice(given: object, parallel: object, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
     """Return what a request's `tool_choice` and `parallel_tool_calls` ask for.
 
     Raises:

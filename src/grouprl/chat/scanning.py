@@ -19,7 +19,7 @@ Found = tuple[list[Call | Malformed], int]
 """Calls that were read, and where they end."""
 
 
-def sound(value: Any) -> Malformed | None:
+def sound(value: object) -> Malformed | None:
     """Return what makes a value that was read unusable (half a character, no finite number, too deep), if anything."""
     try:
         check_plain(value)

@@ -171,7 +171,7 @@ class _Work:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="requests")
 
-    async def off(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def off(self, function: Callable[..., object], *arguments: object) -> Any:
         """Call a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 

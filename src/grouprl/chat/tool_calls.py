@@ -41,7 +41,7 @@ def protocol_calls(found: Said, text: str, about: str, tools: Sequence[Mapping[s
     return calls
 
 
-def _to_type(call: Call, schemas: Mapping[str, Any]) -> bool:
+def _to_type(call: Call, schemas: Mapping[str, object]) -> bool:
     schema = schemas.get(call.name)
     return call.untyped and isinstance(schema, Mapping) and isinstance(schema.get("properties"), Mapping)
 

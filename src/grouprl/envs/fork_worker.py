@@ -45,7 +45,7 @@ def main(control: int, lifeline: int) -> None:
         _work(shared, hello, *files)
 
 
-def _imported(parcel: Any) -> bool:
+def _imported(parcel: object) -> bool:
     """Import what a worker will, and return whether copies of this process share nothing that they could spoil."""
     before = _open_files()
     for name in MODULES:

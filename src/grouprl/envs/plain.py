@@ -48,7 +48,7 @@ def to_plain(value: Any) -> Any:
     return {"is": "strange", "values": type(value).__name__}
 
 
-def from_plain(plain: Any) -> Any:
+def from_plain(plain: object) -> Any:
     """Return what `to_plain` was given.
 
     Raises:

@@ -62,7 +62,7 @@ def check_method(entry: Entry) -> list[RuleFinding]:
     return [*findings, *(_numbers(method) if acts.passed else [])]
 
 
-def _tried(rule: str, act: Callable[[], Any]) -> tuple[RuleFinding, Any]:
+def _tried(rule: str, act: Callable[[], object]) -> tuple[RuleFinding, Any]:
     try:
         return RuleFinding(rule), act()
     except InputError as error:

@@ -192,7 +192,7 @@ class SessionContext:
         return rollout
 
     @contextmanager
-    def acting(self, policy: Any) -> Iterator[None]:
+    def acting(self, policy: object) -> Iterator[None]:
         """Let another policy do the sampling."""
         with self.collector.acting(policy):
             yield

@@ -150,7 +150,7 @@ class ChatTemplate:
                     "Leave it out of chat_template_kwargs",
                 )
 
-    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: Any) -> str:
+    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: object) -> str:
         """Return what the template itself makes of messages; raises whatever it raises."""
         given: dict[str, Any] = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
         if self.today is not None:
@@ -159,7 +159,7 @@ class ChatTemplate:
         made = self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=generation, **given)
         return str(made)
 
-    def written(self, message: Mapping[str, Any]) -> str | None:
+    def written(self, message: Mapping[str, object]) -> str | None:
         """Return what the template writes of an assistant's last message, its end included; None where it raises.
 
         `message` may have `tool_calls`; the tool is announced. Where the prompt itself begins the turn, what it begins
@@ -239,5 +239,5 @@ def _read_by(text: str) -> str:
     return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
 
 
-def _plain(call: Any) -> dict[str, Any]:
+def _plain(call: object) -> dict[str, Any]:
     return {"name": getattr(call, "name", ""), "arguments": getattr(call, "arguments", None)}

@@ -45,7 +45,7 @@ class RankPolicy(CausalPolicy):
 
     def __init__(
         self,
-        model: object,
+        model: nn.Module,
         tokenizer: PreTrainedTokenizerBase,
         *,
         mesh: DeviceMesh,

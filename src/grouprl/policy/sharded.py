@@ -355,7 +355,9 @@ class ShardedReference:
 
     def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
         """Score the responses of `tokens`, without a graph."""
-        return PolicyOutput(*self._policy.score(tokens, Wanted(entropy), name=self._name, base=self._base))
+        logp_bt, *others = self._policy.score(tokens, Wanted(entropy), name=self._name, base=self._base)
+        assert logp_bt is not None, "log-probs are always wanted"
+        return PolicyOutput(logp_bt, *others)
 
 
 class _Scored(torch.autograd.Function):

@@ -78,7 +78,7 @@ class Apart:
     seconds: float | None = None
     """Processor time of a call; None: as a reward's clock allows."""
 
-    def __call__(self, *arguments: Any) -> Any | Spoiled:
+    def __call__(self, *arguments: object) -> Any | Spoiled:
         """Return the value of one call, or `Spoiled`.
 
         Raises:

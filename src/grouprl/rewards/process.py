@@ -88,8 +88,8 @@ class WorkerProcess:
                 os.close(each)
         self._lifeline = ours[2]
         self.requests, self.replies = io.FileIO(ours[0], "w"), io.FileIO(ours[1])
-        for ours in (self.requests, self.replies, self.output):
-            os.set_blocking(ours.fileno(), False)
+        for pipe in (self.requests, self.replies, self.output):
+            os.set_blocking(pipe.fileno(), False)
         self.printed = b""
         self._unsent, self._line = bytearray(), bytearray()
         self.send(hello)
@@ -133,6 +133,7 @@ class WorkerProcess:
     def how_it_ended(self) -> str:
         """Return in words how the ended process ended."""
         code = self.child.returncode
+        assert code is not None, "it has ended"
         if code >= 0:
             return f"ended by itself with exit code {code}"
         return f"was ended by the signal {signal.Signals(-code).name}"

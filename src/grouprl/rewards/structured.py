@@ -183,7 +183,7 @@ def read_calls(text: str) -> list[dict[str, object]] | None:
     return good if len(good) == len(calls) else None
 
 
-def same(ours: Any, theirs: Any) -> bool:
+def same(ours: object, theirs: object) -> bool:
     """Whether two JSON values are equal: 7.0 is 7, true is not 1."""
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return ours is theirs

@@ -97,7 +97,7 @@ class ChosenEngine:
         made: Engine[Any, Any] = found
         return made
 
-    def attach(self, policy: Any, attachment: Any) -> Sampler[Any, Any]:
+    def attach(self, policy: object, attachment: object) -> Sampler[Any, Any]:
         """Return a sampler of `policy` that uses what the engine of another process runs; that one said how."""
         found: Sampler[Any, Any] = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
         return found

@@ -113,7 +113,7 @@ class _Vocabulary:
                 raise InputError(f"the grammar does not go on: {found.get_error()[:200]}")
         return found
 
-    def allowed(self, matcher: Any) -> np.ndarray:
+    def allowed(self, matcher: object) -> np.ndarray:
         """[V] bool: which tokens may come next."""
         mask = self._bits.allocate_token_bitmask(1, self.width)
         self._bits.fill_next_token_bitmask(matcher, mask, 0)

@@ -144,7 +144,9 @@ def _merged(parts: Sequence[tuple[list[int], Samples[int]]], count: int, exact: 
     )
 
 
-def _laid_out(parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: Any) -> Any:
+def _laid_out(
+    parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: object
+) -> Any:
     """Return one array of all ranks' samples; None where they do not know it."""
     arrays = [getattr(part, name) for _, part in parts]
     if any(array is None for array in arrays):

@@ -27,7 +27,7 @@ class RoomyLayer(DynamicLayer):
         self._room = [x.new_zeros(*x.shape[:2], self.slots, x.shape[3]) for x in (key_states, value_states)]
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values behind those that are there; return all."""
         if not self.is_initialized:
@@ -67,7 +67,7 @@ class KnownLayer(DynamicLayer):
         return int(self.keys.shape[2]) - self.late
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values where they are not known; return all."""
         for held, new in ((self.keys, key_states), (self.values, value_states)):

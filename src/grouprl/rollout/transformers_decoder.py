@@ -74,7 +74,7 @@ class TransformersDecoder:
         self._used, self._position = width, length_n[row_r]
         return logits_nv[row_r]
 
-    def _read(self, prompts: Sequence[Sequence[int]], cache: Any) -> tuple[torch.Tensor, Any]:
+    def _read(self, prompts: Sequence[Sequence[int]], cache: object) -> tuple[torch.Tensor, Any]:
         """Return the logits [N,V] behind left-padded prompts, and the cache."""
         device, width = self.model.device, max(map(len, prompts))
         ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
@@ -119,7 +119,7 @@ class TransformersDecoder:
         self._mask, self._position = self._mask[index_n], self._position[index_n]
 
     def _forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any
+        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: object
     ) -> tuple[torch.Tensor, Any]:
         extra: dict[str, Any] = dict(self._last_only)
         if self._names_positions:

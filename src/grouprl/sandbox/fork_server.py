@@ -72,7 +72,7 @@ def _prepare() -> None:
 
 
 def _watch(
-    request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any, processes: int | None
+    request: dict[str, Any], walls: Any, requests: int, replies: int, become: object, processes: int | None
 ) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
     from grouprl.sandbox import waiting

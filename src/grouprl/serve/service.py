@@ -145,7 +145,7 @@ class Service:
             except InputError as error:  # only a grammar can turn out to be impossible as late as this
                 raise Refusal(f"response_format = a form that this model cannot write: {error}") from error
 
-    async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def _off(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function in the thread in which texts become tokens and tokens texts."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 

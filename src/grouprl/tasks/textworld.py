@@ -128,7 +128,7 @@ class TextWorld(TextGameTask):
     _files: dict[str, tuple[Path, ...]] = PrivateAttr(default_factory=dict)
     _listed: bool = PrivateAttr(True)
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Find the games, or see that they can be made.
 
         Raises:

@@ -227,7 +227,7 @@ def text_of(result: Any) -> str:
 def _tool(server: McpServer, listed: Any) -> McpTool:
     name, schema = listed.name, dict(listed.input_schema)
 
-    def function(**arguments: Any) -> str:
+    def function(**arguments: object) -> str:
         return server.call(name, arguments)
 
     parameters = tuple(schema.get("properties", {}))

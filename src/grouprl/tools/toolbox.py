@@ -154,7 +154,7 @@ def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest:
         return "error", shortened(text, longest)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a tool's result as text: a string as it is, anything else as JSON, objects by their fields or their words.
 
     Raises:

@@ -390,7 +390,7 @@ def assemble(
     resolved: ResolvedRun,
     run: RunFolder,
     policy: Policy,
-    reward: Any,
+    reward: object,
     engine: MakeEngine | None = None,
 ) -> Session:
     """Put the parts of a session together."""

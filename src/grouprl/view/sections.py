@@ -250,7 +250,7 @@ def _pairs_table(pairs: Mapping[str, object]) -> str:
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     text = "" if value is None else str(value)
     return escape(text if len(text) <= COMPLETION_LENGTH else text[:COMPLETION_LENGTH] + " …")
 

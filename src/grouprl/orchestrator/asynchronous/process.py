@@ -102,7 +102,7 @@ class SamplerProcess:
             raise RunError(content)
         return kind, content
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: object) -> None:
         try:
             self._wire.send_bytes(pickle.dumps(message))
         except (BrokenPipeError, ConnectionError):

@@ -118,7 +118,7 @@ class VllmEngine:
         self.fleet.start()
 
     @classmethod
-    def attach(cls, policy: Any, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
+    def attach(cls, policy: object, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
         """Return an engine that samples with the servers of another one, which gives them their weights."""
         return cls(policy, vllm, attachment=attachment)
 
@@ -312,7 +312,7 @@ class VllmEngine:
         """Leave the servers, and end those of the run's own."""
         self._ended()
 
-    def _publish(self, version: int, policy: Any) -> None:
+    def _publish(self, version: int, policy: object) -> None:
         begun = time.perf_counter()
         servers = self.fleet.up()  # not under the lock, which whoever comes up waits for
         with self._weights:
