@@ -28,7 +28,7 @@ class ToolChoice:
     """Whether a turn may hold several calls."""
 
 
-def read_format(given: Any) -> dict[str, Any] | None:
+def read_format(given: Any) -> dict[str, object] | None:
     """Return the schema that an answer is to follow; None for any text.
 
     Raises:

@@ -68,7 +68,7 @@ def api_at(path: str) -> Api:
     return next((api for api in APIS if path.startswith(api.path)), APIS[0])
 
 
-def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> Any:
+def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> object:
     """Return the ASGI application.
 
     Raises:

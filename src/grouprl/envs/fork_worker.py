@@ -140,7 +140,9 @@ class _Copying:
         os.close(end)
 
 
-def _work(shared: ModuleType, hello: dict[str, Any], requests: int, replies: int, lifeline: int, output: int) -> None:
+def _work(
+    shared: ModuleType, hello: dict[str, object], requests: int, replies: int, lifeline: int, output: int
+) -> None:
     """Be a worker (`grouprl.envs.stage_worker`) from here on."""
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -129,7 +129,7 @@ class _Together:
             found = _overdue(method, self.seconds)
         self.answer(number, found, time.perf_counter() - begun, 0.0)
 
-    async def _found(self, method: str, episode: int, arguments: tuple[object, ...]) -> Any:
+    async def _found(self, method: str, episode: int, arguments: tuple[object, ...]) -> object:
         from grouprl.envs.stage import WAITING
 
         found = self.held.call(method, episode, arguments, early=True)
@@ -140,7 +140,7 @@ class _Together:
     def _marking(self, loop: asyncio.AbstractEventLoop, coroutine: object, **settings: Any) -> asyncio.Task[Any]:
         """Make a task of a coroutine that says for which call it runs, each time that it goes on."""
 
-        async def driven() -> Any:
+        async def driven() -> object:
             return await _driven(coroutine, self.mark)
 
         return asyncio.Task(driven(), loop=loop, **settings)
@@ -168,7 +168,7 @@ def _driven(coroutine: Any, mark: Callable[[int], None]) -> Any:
             value, error = None, thrown
 
 
-async def _in_a_thread(work: Callable[[], object]) -> Any:
+async def _in_a_thread(work: Callable[[], object]) -> object:
     """Return what `work` returns, from a thread of its own: as many as wait at a time."""
     loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
@@ -186,7 +186,7 @@ def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.
         del latest[episode]
 
 
-def _overdue(method: str, seconds: float) -> Any:
+def _overdue(method: str, seconds: float) -> object:
     from grouprl.rewards.contract import Failure
 
     return Failure(f"{method}() did not return within {seconds:g} s (environment.timeout)", "", "timeout", lost=True)

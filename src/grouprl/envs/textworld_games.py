@@ -98,7 +98,7 @@ def _challenge(add_arguments: Any, settings: Mapping[str, object]) -> dict[str, 
     return {**{name: each.default for name, each in known.items()}, **settings}
 
 
-def started(file: Path) -> Any:
+def started(file: Path) -> object:
     """Return TextWorld's environment with a game loaded."""
     import textworld as library
 

@@ -48,7 +48,7 @@ class ClassicRollouts:
         self.grouped = bool(env.rubric.has_group_rewards)
         self._states: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._lock = threading.Lock()
-        self._http: tuple[asyncio.AbstractEventLoop, Any] | None = None
+        self._http: tuple[asyncio.AbstractEventLoop, object] | None = None
         hear()
 
     @property

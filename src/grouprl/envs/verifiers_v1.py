@@ -28,7 +28,9 @@ class V1Rollouts:
 
     grouped, turns = False, None
 
-    def __init__(self, name: str, args: Mapping[str, Any], settings: Mapping[str, Any], success: float | None) -> None:
+    def __init__(
+        self, name: str, args: Mapping[str, object], settings: Mapping[str, Any], success: float | None
+    ) -> None:
         """Load it.
 
         Args:

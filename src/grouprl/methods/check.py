@@ -168,7 +168,7 @@ def _padding(method: Method, example: ContrastExample) -> None:
 def _padded(batch: Batch) -> Batch:
     """Return the batch with two more columns, in which no field has a meaning."""
 
-    def pad(value: Any) -> Any:
+    def pad(value: Any) -> object:
         shaped = isinstance(value, Tensor) and value.shape == batch.mask_bt.shape
         return torch.nn.functional.pad(value, (0, 2)) if shaped else value
 

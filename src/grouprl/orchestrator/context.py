@@ -63,7 +63,7 @@ class SessionContext:
         """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
-        self._caches: dict[str, dict[str, Any]] = {}
+        self._caches: dict[str, dict[str, object]] = {}
         self.last_entropy: float | None = None
         self.sample_source: SampleSource[Round, Any] = Synchronous(self)
         """Where the rows of a step come from."""

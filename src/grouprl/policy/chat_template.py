@@ -108,7 +108,7 @@ class ChatTemplate:
         return next((name for sign, name in SIGNS if sign in known), "hermes")
 
     @cached_property
-    def today(self) -> Any:
+    def today(self) -> object:
         """The template with the date on which this process began: a conversation over midnight is not rewritten."""
         if not self.dated or not isinstance(self.source, str):
             return None
@@ -120,7 +120,7 @@ class ChatTemplate:
         tools: Messages = (),
         *,
         generation: bool = True,
-        variables: Mapping[str, Any] | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         """Return the text of messages, up to where the assistant begins to write; what is not shown is carried.
 
@@ -139,7 +139,7 @@ class ChatTemplate:
                 "Send messages in an order that the template knows, or set another chat template.",
             ) from error
 
-    def check(self, variables: Mapping[str, Any]) -> None:
+    def check(self, variables: Mapping[str, object]) -> None:
         """Raise InputError for a variable that does not occur in the template, or is not the user's to set."""
         for name in variables:
             if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
@@ -205,7 +205,7 @@ class ChatTemplate:
         return list(lost(self.raw, self.facts, uses))
 
 
-_FOUND: WeakKeyDictionary[Any, Found] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[object, Found] = WeakKeyDictionary()
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:

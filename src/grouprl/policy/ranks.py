@@ -173,7 +173,7 @@ def follow() -> None:
         _part()
 
 
-def _reported(store: dist.Store, station: Station, work: Work[Any], share: object) -> Any:
+def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> Any:
     """Do the work; where it fails, leave a note for rank 0 and end the process, so that nobody waits for it."""
     try:
         return _done(station, work, share)

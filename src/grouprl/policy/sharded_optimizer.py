@@ -77,7 +77,7 @@ def _zero(station: Station, share: None) -> None:
     station.kept[OPTIMIZER].zero_grad()
 
 
-def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], object]) -> Any:
+def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], object]) -> object:
     return station.kept[OPTIMIZER].measured(measure)
 
 

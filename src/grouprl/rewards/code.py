@@ -129,7 +129,7 @@ def compiles(code: str) -> bool:
     return True
 
 
-def _settings(given: Mapping[str, Any] | SandboxSettings | None) -> SandboxSettings:
+def _settings(given: Mapping[str, object] | SandboxSettings | None) -> SandboxSettings:
     from grouprl.sandbox import SandboxSettings  # pydantic, which workers of other rewards need not import
 
     if isinstance(given, SandboxSettings):

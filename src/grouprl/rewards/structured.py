@@ -160,7 +160,7 @@ def _finite(text: str) -> float:
     return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _object(pairs: list[tuple[str, object]]) -> JsonObject:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key appears twice")

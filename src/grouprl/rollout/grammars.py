@@ -21,7 +21,7 @@ from grouprl.protocols import Grammar, Request
 
 MOST_KEPT = 64
 """Grammars whose compiled form is kept for each tokenizer."""
-_KNOWN: WeakKeyDictionary[Any, dict[int, _Vocabulary]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[object, dict[int, _Vocabulary]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -140,7 +140,7 @@ def _vocabulary(policy: Any, width: int) -> _Vocabulary:
         return known[width]
 
 
-def _tokens(guidance: Any, policy: Any, width: int) -> Any:
+def _tokens(guidance: Any, policy: Any, width: int) -> object:
     """Return a tokenizer as llguidance reads it, `width` tokens; of one that it does not know, each token by itself."""
     from llguidance.hf import from_tokenizer
 

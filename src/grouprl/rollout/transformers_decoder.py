@@ -82,7 +82,7 @@ class TransformersDecoder:
         position_nl = torch.arange(width, device=device) - pad_n1
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
-    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Any]:
+    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, object]:
         """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
         from grouprl.rollout.roomy_cache import known_cache
 

@@ -95,7 +95,7 @@ class TextGameTask(OptionTask):
         choices = self.choices if self.listed else "none"
         return TextGame(self._start_of, max_turns=self.turns, choices=choices, invalid=self.invalid, listed=self.listed)
 
-    def _start_of(self, example: Example) -> Any:
+    def _start_of(self, example: Example) -> object:
         return self.start(Path(example.columns["game"]))
 
 

@@ -86,8 +86,8 @@ class Verifiers(OptionTask):
         return loaded(self.id, self.args, self.settings, self.success)
 
     def _split(
-        self, train: list[dict[str, Any]], held_out: list[dict[str, Any]] | None
-    ) -> dict[str, list[dict[str, Any]]]:
+        self, train: list[dict[str, object]], held_out: list[dict[str, object]] | None
+    ) -> dict[str, list[dict[str, object]]]:
         if not train:
             raise InputError(
                 f"The environment '{self.id}' has no data to train on", "it has a data set beside that for evaluation"

@@ -239,7 +239,7 @@ def _rebuilt(server: McpServer, name: str) -> McpTool:
     return next(each for each in server.tools() if each.name == name)
 
 
-def _value(text: str, kind: object) -> Any:
+def _value(text: str, kind: object) -> object:
     if kind == "string":
         return text
     try:

@@ -33,7 +33,7 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Sequence[Tool | Callable[..., Any]],
+        tools: Sequence[Tool | Callable[..., object]],
         *,
         traces: bool = False,
         longest: int = LONGEST,

@@ -172,7 +172,7 @@ class Session:
         if self.lock is not None:
             self.lock.release()
 
-    def record(self, values: dict[str, Any]) -> None:
+    def record(self, values: dict[str, object]) -> None:
         """Append a record to metrics.jsonl and let the health report see it."""
         self.run.append_metrics(values)
         self.health.observe(values)

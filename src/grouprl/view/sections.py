@@ -64,7 +64,7 @@ def without_folders(name: str) -> str:
     return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
 
 
-def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def evaluations(run: RunData) -> tuple[Mapping[str, object], Mapping[str, object]]:
     """Return the records before and after: of the summary, else the first and last evaluation."""
     records = run.of_phase("eval")
     before, after = run.summary.get("before"), run.summary.get("after")

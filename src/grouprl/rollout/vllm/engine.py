@@ -220,7 +220,7 @@ class VllmEngine:
         except Refused as error:
             raise known_adapter(error, adapter) from None
 
-    def _body(self, request: Request[Prompt]) -> dict[str, Any]:
+    def _body(self, request: Request[Prompt]) -> dict[str, object]:
         settings: dict[str, Any] = {
             "n": 1,
             "max_tokens": request.budget,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.core.errors import shortened
 from grouprl.rollout.vllm.wire import Dropped, Garbled
@@ -62,7 +61,7 @@ def read_prompt_logp(reply: object, ids: tuple[int, ...]) -> list[float]:
     return found
 
 
-def _choice(reply: object) -> Mapping[str, Any]:
+def _choice(reply: object) -> Mapping[str, object]:
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise Garbled(f"one completion was requested: {shortened(reply)}")

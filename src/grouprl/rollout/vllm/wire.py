@@ -75,7 +75,7 @@ class Wire:
         """Return what the server has at `path`; see `post`."""
         return self._once("GET", path, None, seconds, self._made())
 
-    def post(self, path: str, body: object = None, seconds: float = QUICK) -> Any:
+    def post(self, path: str, body: object = None, seconds: float = QUICK) -> object:
         """Send `body` on a connection of its own and return the answer; nothing is sent twice.
 
         Raises:
@@ -89,7 +89,7 @@ class Wire:
         with contextlib.suppress(Garbled):
             self.post(path, body, seconds)
 
-    def ask(self, path: str, body: object, seconds: float) -> Any:
+    def ask(self, path: str, body: object, seconds: float) -> object:
         """Post what may be sent twice, on a connection that is open already where there is one; see `post`."""
         with self._lock:
             kept = self._idle.pop() if self._idle else None
@@ -123,7 +123,7 @@ class Wire:
 
     def _once(
         self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
-    ) -> Any:
+    ) -> object:
         with self._lock:
             self._busy.add(connection)
         whole = False
