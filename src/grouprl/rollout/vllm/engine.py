@@ -453,6 +453,8 @@ def _check(request: Request[Prompt]) -> None:
         raise InputError(
             "a temperature that follows the entropy", "servers sample at one temperature", "Take the engine local"
         )
+    if request.grammar is not None:
+        raise InputError("a grammar", "these servers are not told what a sample may be", "Take the engine local")
     if request.sampled:
         raise InputError(
             f"a sample that goes on behind {request.sampled} tokens of its own",
