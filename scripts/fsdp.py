@@ -46,7 +46,7 @@ KILLS = (
 )
 """Rank, point, arrival at it: while sampling, in a forward and a backward pass, while gradients of one layer are added
 up, in the optimiser's step, while weights go to the copies, and through a checkpoint to its manifest and behind it."""
-MOMENTS = 8
+MOMENTS = 6
 """How often a rank, in turn, is killed after a time that a seed chooses, wherever it is."""
 FAULTS = (
     *("1 passes 8 memory", "1 passes 8 starve", "0 passes 8 starve", "1 checkpoint begins 3 full"),
