@@ -75,7 +75,7 @@ class Plan:
     config: Config
     task: str
     example: str
-    answer: str
+    solution: str
     method: Method
     base: str
     model: ModelFacts | None
@@ -156,7 +156,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         config=config,
         task=config.task_name,
         example=example_text(first) if first else "",
-        answer=(task.solution(first) or "") if first else "",
+        solution=(task.solution(first) or "") if first else "",
         method=method,
         base=run.resolved.base,
         model=model,
