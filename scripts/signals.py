@@ -54,7 +54,7 @@ def main(
         home = Path(folder)
         whole = {kind: _whole(home, kind) for kind in RUNS}
         for name in names or [*RUNS, *struck.READERS]:
-            met = whole[name][1] if name in RUNS else struck.command(struck.READERS[name], home).met
+            met = whole[name][1] if name in RUNS else struck.command(struck.READERS[name], home, count=True).met
             product = [(at, kind) for at in moments(name, met, calls, luck) for kind in struck.KINDS]
             for (number, point), kind in luck.sample(product, round(share * len(product))):
                 if time.monotonic() - begun > 60 * minutes:
@@ -92,7 +92,7 @@ def _whole(home: Path, kind: str) -> tuple[dict[str, object] | None, int]:
     """Make the uninterrupted run of a kind; its evidence (None: it depends on the speed of processes), its calls."""
     struck.prepare(home, kind)
     name = "whole" if kind == "plain" else f"whole-{kind}"
-    outcome = struck.command(["train", f"{kind}.yaml", "--folder", name], home)
+    outcome = struck.command(["train", f"{kind}.yaml", "--folder", name], home, count=True)
     assert outcome.code == 0, outcome.said
     return None if kind == "ahead" else kills.evidence(home / name), outcome.met
 

@@ -91,12 +91,17 @@ class Outcome:
         return found + ([f"{self.processes} processes left"] if self.processes else [])
 
 
-def command(words: list[str], home: Path, strike: Strike | None = None, limit: float = 120.0) -> Outcome:
-    """Run `grouprl words` in `home`, struck at its moment; wait for its end and for the processes it began."""
+def command(
+    words: list[str], home: Path, strike: Strike | None = None, *, count: bool = False, limit: float = 300.0
+) -> Outcome:
+    """Run `grouprl words` in `home`, struck at its moment; wait for its end and for the processes it began.
+
+    With `count` the calls of the package are counted, which is slow.
+    """
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     out, temporary = home / f"{mark}.log", home / f"{mark}.tmp"
     temporary.mkdir()
-    child: BaseProcess = kills.FORKS.Process(target=_child, args=(words, home, strike, mark, out, temporary))
+    child: BaseProcess = kills.FORKS.Process(target=_child, args=(words, home, strike, count, mark, out, temporary))
     child.start()
     child.join(timeout=limit)
     code = child.exitcode
@@ -134,7 +139,9 @@ def _bears(mark: str, pid: str) -> bool:
         return False
 
 
-def _child(words: list[str], home: Path, strike: Strike | None, mark: str, out: Path, temporary: Path) -> NoReturn:
+def _child(
+    words: list[str], home: Path, strike: Strike | None, count: bool, mark: str, out: Path, temporary: Path
+) -> NoReturn:
     os.setsid()
     with out.open("a") as file:
         os.dup2(file.fileno(), 1)
@@ -145,9 +152,9 @@ def _child(words: list[str], home: Path, strike: Strike | None, mark: str, out: 
     os.environ |= {MARK: mark, "TMPDIR": str(temporary)}
     os.chdir(home)
     sys.argv = ["grouprl", *words]
-    count = _arm(strike)
+    read_met = _arm(strike, count)
     code = _main()
-    out.with_suffix(".met").write_text(str(count()))
+    out.with_suffix(".met").write_text(str(read_met()))
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(code)
@@ -166,7 +173,7 @@ def _main() -> int:
     return 0
 
 
-def _arm(strike: Strike | None) -> Callable[[], int]:
+def _arm(strike: Strike | None, count: bool) -> Callable[[], int]:
     """See to it that the process strikes itself; what is returned says how often the moment's kind was met."""
     met = 0
 
@@ -182,7 +189,7 @@ def _arm(strike: Strike | None) -> Callable[[], int]:
 
     if strike is not None and strike.point:
         kills._trap(*kills.POINTS[strike.point], arrive)
-    else:
+    elif strike is not None or count:
         sys.setprofile(look)
     return lambda: met
 
