@@ -1,4 +1,4 @@
-"""Signals at every moment: no traceback, the exit code that is promised, nothing half-written; `scripts/signals.py` tries
+"""Signals at every moment: no traceback, the promised exit code, nothing half-written; `scripts/signals.py` tries
 far more."""
 
 from __future__ import annotations
