@@ -30,6 +30,7 @@ WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
 Workers = Annotated[Int, Field(ge=0, le=1024)]
 """Processes; more would only crowd a machine out."""
+WrittenName = Annotated[str, Field(min_length=1)]
 WrittenPositive = Annotated[Float, Field(gt=0)]
 WrittenNonNegative = Annotated[Float, Field(ge=0)]
 WrittenShare = Annotated[Float, Field(ge=0, le=1)]
@@ -105,7 +106,7 @@ class Model(Section):
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
     """
 
-    name: str = "tiny"
+    name: WrittenName = "tiny"
     """As above; `tiny` is built from scratch with the characters of the task."""
     settings: dict[str, Any] = {}
     """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""

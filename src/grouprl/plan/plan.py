@@ -13,6 +13,7 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.stages import BrokenContract
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
@@ -20,6 +21,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import example_text
+from grouprl.methods.check import fault_of_own_parts
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
@@ -151,6 +153,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
+    fault = fault_of_own_parts(method)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -179,6 +182,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *lengths.refusals,
             *needed.refusals,
             *pass_refusals(config, model),
+            *([str(fault)] if isinstance(fault, BrokenContract) else []),
         ),
         idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run)),
         notes=(
@@ -188,6 +192,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *judge_notes(config, environment=facts.environment),
             *server_notes(run),
             *(*lengths.notes, *needed.notes),
+            *([f"tried on a small batch, {fault}"] if fault and not isinstance(fault, BrokenContract) else []),
         ),
         actions=task.spaces is not None,
     )
