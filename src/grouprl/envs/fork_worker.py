@@ -18,7 +18,6 @@ import socket
 import struct
 import sys
 from types import ModuleType
-from typing import Any
 
 READY = b"r"
 NUMBER = struct.Struct(">q")
@@ -45,13 +44,12 @@ def main(control: int, lifeline: int) -> None:
         _work(shared, hello, *files)
 
 
-def _imported(parcel: Any) -> bool:
+def _imported(parcel: dict[str, object]) -> bool:
     """Import what a worker will, and return whether copies of this process share nothing that they could spoil."""
     before = _open_files()
     for name in MODULES:
         importlib.import_module(name)
-    task: Any = importlib.import_module("grouprl.rewards.transport").unpack(parcel)
-    task.environment()
+    importlib.import_module("grouprl.rewards.transport").unpack(parcel).environment()
     return len(os.listdir("/proc/self/task")) == 1 and not _children() and _open_files() <= before
 
 
@@ -140,7 +138,9 @@ class _Copying:
         os.close(end)
 
 
-def _work(shared: ModuleType, hello: dict[str, Any], requests: int, replies: int, lifeline: int, output: int) -> None:
+def _work(
+    shared: ModuleType, hello: dict[str, object], requests: int, replies: int, lifeline: int, output: int
+) -> None:
     """Be a worker (`grouprl.envs.stage_worker`) from here on."""
     os.dup2(output, 1)
     os.dup2(output, 2)
