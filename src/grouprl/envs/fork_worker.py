@@ -41,7 +41,7 @@ def main(control: int, lifeline: int) -> None:
     os.write(control, READY)
     files = _Copying(control, lifeline).serve()
     if files is not None:  # this is a worker
-        _work(shared, hello, *files)
+        _work(shared, *files)
 
 
 def _imported(parcel: dict[str, object]) -> bool:
@@ -138,10 +138,8 @@ class _Copying:
         os.close(end)
 
 
-def _work(
-    shared: ModuleType, hello: dict[str, object], requests: int, replies: int, lifeline: int, output: int
-) -> None:
-    """Be a worker (`grouprl.envs.stage_worker`) from here on."""
+def _work(shared: ModuleType, requests: int, replies: int, lifeline: int, output: int) -> None:
+    """Be a worker (`grouprl.envs.stage_worker`) from here on; of which task, its first frame says."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -153,7 +151,9 @@ def _work(
     if "numpy" in sys.modules:  # else all copies would draw the same numbers where an environment ignores its seed
         sys.modules["numpy"].random.seed()
     calls = shared.frames(requests)
-    next(calls)
+    hello = next(calls)
+    sys.path[:] = hello["path"]
+    shared.limit_resources(hello["memory"])
     _beside("envs/stage_worker.py").serve(hello["parcel"], calls, replies, hello["seconds"])
 
 
