@@ -56,14 +56,19 @@ class Trial:
 
 
 SMALL = ("model.tiny.heads=2", "batch={prompts: 16, group_size: 8, minibatches: 2}", "steps=40", "eval.every=10")
+SHORT = (
+    "steps=10",
+    "batch={prompts: 8, group_size: 8, minibatches: 2}",
+    "eval={every: 5, prompts: 24, final_prompts: 48}",
+)
 TRIALS = {
-    "sums": Trial("sums, 135M, all weights", str(RECIPES / "sums.yaml"), ("steps=12", "eval.every=6")),
+    "sums": Trial("sums, 135M, all weights", str(RECIPES / "sums.yaml"), SHORT),
     "calculator": Trial("calculator (a tool, several turns), 0.1M from scratch", "calculator", SMALL, False),
     "calculator-local": Trial("the same with the local engine", "calculator", SMALL, False, {"engine": "local"}),
     "sums-lora": Trial(
-        "sums, 135M, adapters of rank 16 that the server loads",
+        "sums, 135M, adapters of rank 16 that the server loads, trainer in mixed precision",
         str(RECIPES / "sums.yaml"),
-        ("steps=8", "eval.every=4", "model.lora={r: 16}", "optim.lr=1e-4"),
+        (*SHORT, "model.lora={r: 16}", "model.precision=mixed", "optim.lr=1e-4"),
         True,
         {"adapters": "loaded"},
     ),
@@ -179,11 +184,16 @@ def main(
     ] = None,
 ) -> None:
     """Run and record."""
-    records: dict[str, Record] = json.loads(STORE.read_text(encoding="utf-8")) if STORE.exists() else {}
-    for name in names or [each for each in TRIALS if each not in records]:
-        records[name] = run(name, program)
-        publish(records)
-        typer.echo(_row(records[name]), nl=False)
+    for name in names or [each for each in TRIALS if each not in recorded()]:
+        record = run(name, program)
+        publish({**recorded(), name: record})  # another call may have recorded another run meanwhile
+        typer.echo(_row(record), nl=False)
+
+
+def recorded() -> dict[str, Record]:
+    """Return what is recorded."""
+    found: dict[str, Record] = json.loads(STORE.read_text(encoding="utf-8")) if STORE.exists() else {}
+    return found
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Faults in what a server answers are in test_vllm_engine.py, faults of vLLM itsel
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import signal
@@ -22,12 +23,16 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
+from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.train.loop import train
+from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
 
 SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
@@ -158,6 +163,41 @@ def test_a_request_is_answered_once(stand: Any) -> None:
     assert len(found.actions) == len(REQUESTS)
     assert set(seen) == {request.seed for request in REQUESTS}
     assert set(seen.values()) == {2}, "each is sent again once, with its seed"
+
+
+def test_other_tokens_than_were_sampled_are_seen_in_the_gap(tmp_path: Path) -> None:
+    """Each token is another one of the vocabulary, with a log-prob that is not its own."""
+    letters = "".join(map(chr, range(32, 127))) + "\n"
+    load_policy("tiny", alphabet=letters, seed=1, **SIZE).save(tmp_path / "model")
+    server = StandIn(Brain(load_policy(str(tmp_path / "model"))))
+
+    def shift(path: str, body: Any, answer: Any) -> Any:
+        if completions(path, body):
+            choice = answer["choices"][0]
+            for at in range(len(choice["token_ids"]) - (choice["finish_reason"] == "stop")):
+                token = 3 + (choice["token_ids"][at] - 2) % 90
+                choice["token_ids"][at] = choice["logprobs"]["content"][at]["token_id"] = token
+                choice["logprobs"]["content"][at]["logprob"] -= 1.0
+        return answer
+
+    server.fault = shift
+    paid = tmp_path / "paid.py"
+    paid.write_text("def of_letters(completion: str) -> float:\n    return sum(map(ord, completion)) % 7 / 7\n")
+    with standing_in(server) as address:
+        config = parse_config(
+            {
+                "task": {"name": "reverse", "length": 2},
+                "model": {"name": str(tmp_path / "model")},
+                "batch": {"prompts": 4, "group_size": 4},
+                "eval": {"every": 0, "prompts": 2, "final_prompts": 2},
+                "steps": 2,
+                "reward": {"function": f"{paid}:of_letters", "workers": 0},
+                "sampling": {"engine": "vllm", "max_new_tokens": 2, "vllm": {"addresses": [address], "tries": 50}},
+            }
+        )
+        folder = train(config, folder=tmp_path / "run", console=Console(file=io.StringIO())).folder
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert max(record.get("logp_gap_max", 0.0) for record in records) > 0.5
 
 
 # ------------------------------------------------------------------------------------------------------ weights

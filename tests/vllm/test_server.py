@@ -196,8 +196,9 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
     sampling = threading.Thread(target=lambda: found.append(worker.sample(requests)))
     sampling.start()
     for version in (1, 2):
-        begun = told(wire, "vllm:generation_tokens_total")
-        wait_until(lambda begun=begun: told(wire, "vllm:generation_tokens_total") > begun + 10 * len(requests))
+        if version == 1 or in_flight == "continue":  # or else all are finished by now
+            begun = told(wire, "vllm:generation_tokens_total")
+            wait_until(lambda begun=begun: told(wire, "vllm:generation_tokens_total") > begun + 10 * len(requests))
         moved(policy, version)
         engine.publish(version, policy)
         states.append(policy.trainable_state())
@@ -346,10 +347,10 @@ def marked(mark: str) -> set[int]:
     return found - {os.getpid()}
 
 
-def test_one_of_two_own_servers_is_killed_and_then_hangs(model: Path) -> None:
-    """It takes four starts of a server."""
+def test_one_of_two_own_servers_is_killed(model: Path) -> None:
+    """It takes three starts of a server."""
     policy = load_policy(str(model))
-    engine = VllmEngine(policy, Vllm(command=(PROGRAM,), servers=2, timeout=120.0))
+    engine = VllmEngine(policy, Vllm(command=(PROGRAM,), servers=2))
     engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
     said: list[str] = []
     engine.say = said.append
@@ -357,18 +358,13 @@ def test_one_of_two_own_servers_is_killed_and_then_hangs(model: Path) -> None:
     engine.publish(5, policy)
     whole = engine.sample(REQUESTS)
     first, second = engine.fleet.servers
-    many = [*REQUESTS, *[replace(r, budget=LONG, seed=i) for i, r in enumerate(REQUESTS * 2)]]
+    many = [*REQUESTS, *[replace(r, budget=LONG, seed=i) for i, r in enumerate(REQUESTS)]]
     as_soon_as_it_works(first.wire, lambda: os.killpg(first.own.pid, signal.SIGKILL))
     again = engine.sample(many)
     assert told(second.wire, "vllm:generation_tokens_total") > 0
     assert "is replaced" in said[0]
     assert again.actions[: len(REQUESTS)] == whole.actions
     assert set(again.version_bt[again.version_bt >= 0].tolist()) == {5}
-    engine.fleet.up()
-    as_soon_as_it_works(first.wire, lambda: os.killpg(first.own.pid, signal.SIGSTOP))
-    assert engine.sample(many).actions == again.actions
-    assert len(said) == 2
-    assert "has not answered for 120 seconds" in said[1]
     engine.fleet.up()
     assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
     engine.close()
