@@ -156,6 +156,8 @@ def ratio_of_squares(found: Sequence[tuple[float, float]]) -> float | None:
 
 def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | None:
     """Return the squared norms of Adam's last step and of the weights it moved; None for other optimisers."""
+    import torch
+
     moved = size = 0.0
     for group in optimizer.param_groups:
         if "betas" not in group:
@@ -167,9 +169,10 @@ def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | No
                 continue
             count = float(state["step"])
             scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
-            spread = state["exp_avg_sq"].float().sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
-            moved += float((state["exp_avg"].float() / spread).square_().sum()) * (group["lr"] * scale) ** 2
-            size += float(weight.detach().float().square().sum())
+            wide = torch.promote_types(weight.dtype, torch.float32)
+            spread = state["exp_avg_sq"].to(wide).sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
+            moved += float((state["exp_avg"].to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
+            size += float(weight.detach().to(wide).square().sum())
     return moved, size
 
 

@@ -130,6 +130,12 @@ class Model(Section):
     where the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
+    tensor_parallel: WrittenCount = 1
+    """Over how many of the processes of `grouprl launch` or torchrun each matrix is cut, by the plan that transformers
+    has for the model; the others share rows, as without it. Changes no result."""
+    offload: bool = False
+    """Each process of several keeps its part of weights, gradients and optimiser in main memory, and brings a layer to
+    its GPU as a pass reaches it; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"
     """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
     reference: Literal["auto", "none", "initial"] = "auto"

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import pydantic
+
 from grouprl.core.errors import InputError
 
 
@@ -36,3 +38,15 @@ def with_new_names(given: Mapping[str, Any], old_to_new: Mapping[str, str], wher
             note_renamed(f"{where}{key}", f"{where}{new}")
         data[new] = value
     return data
+
+
+def old_values(**old_to_new: str) -> pydantic.BeforeValidator:
+    """Annotate a setting so that values of the version before are read as the present ones, with a note."""
+
+    def present(value: object) -> object:
+        if not isinstance(value, str) or value not in old_to_new:
+            return value
+        note_renamed(value, old_to_new[value])
+        return old_to_new[value]
+
+    return pydantic.BeforeValidator(present)

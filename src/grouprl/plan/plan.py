@@ -75,7 +75,7 @@ class Plan:
     config: Config
     task: str
     example: str
-    answer: str
+    solution: str
     method: Method
     base: str
     model: ModelFacts | None
@@ -156,7 +156,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         config=config,
         task=config.task_name,
         example=example_text(first) if first else "",
-        answer=(task.solution(first) or "") if first else "",
+        solution=(task.solution(first) or "") if first else "",
         method=method,
         base=run.resolved.base,
         model=model,
@@ -170,7 +170,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
-            *(rank_refusals(run) if current_ranks() is not None else ()),
+            *(rank_refusals(run, current_ranks().count) if current_ranks() is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),

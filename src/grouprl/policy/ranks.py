@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -46,6 +47,10 @@ class Station:
     answers: dist.ProcessGroup
     """Over this one its results come back."""
     mesh: DeviceMesh | None = None
+    """All ranks, or a table of them: those of a row (`tensor`) cut matrices among themselves, those of a column
+    (`ranks`) hold parts of the same cuts."""
+    everyone: dist.ProcessGroup | None = None
+    """Over this group numbers of all ranks are added up."""
     kept: dict[str, Any] = field(default_factory=dict)
     """Policies, optimisers, samplers, by name."""
 
@@ -60,17 +65,23 @@ class Ranks:
 
     def __init__(self, store: dist.Store, station: Station) -> None:
         self.station, self._store, self.timeout = station, store, MEETING.total_seconds()
-        self._calls, self._lock, self._broken = 0, threading.Lock(), False
+        self._calls, self._lock, self._broken, self.cut_by = 0, threading.Lock(), False, 1
 
     @property
     def count(self) -> int:
         """How many ranks there are."""
         return self.station.count
 
-    def begin(self, timeout: float) -> None:
-        """From now on ranks wait for each other for so many seconds."""
-        self.each(_begin, timeout)
-        self.timeout = timeout
+    @property
+    def teams(self) -> int:
+        """How many ranks get rows of their own: those that cut matrices among themselves work on the same rows."""
+        return self.count // self.cut_by
+
+    def begin(self, timeout: float, cut_by: int = 1) -> None:
+        """From now on ranks wait for each other for so many seconds, and so many cut matrices among themselves."""
+        assert self.count % cut_by == 0
+        self.each(_begin, (timeout, cut_by))
+        self.timeout, self.cut_by = timeout, cut_by
 
     def call(self, work: Work[Result], shares: Sequence[Any]) -> list[Result]:
         """Let each rank do `work` on its share; return what each found, by rank.
@@ -181,11 +192,18 @@ def _done(station: Station, work: Work[object], share: object) -> object:
         return error
 
 
-def _begin(station: Station, timeout: float) -> None:
-    patience = timedelta(seconds=timeout)
-    backend = "gloo" if station.device.type == "cpu" else "nccl"
-    group = dist.new_group(backend=backend, timeout=patience)
-    station.mesh = DeviceMesh.from_group(group, station.device.type, mesh_dim_names=("ranks",))
+def _begin(station: Station, share: tuple[float, int]) -> None:
+    patience, cut_by = timedelta(seconds=share[0]), share[1]
+    backend = "gloo" if station.device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    new = partial(dist.new_group, backend=backend, timeout=patience)
+    station.everyone = new()
+    if cut_by == 1:
+        station.mesh = DeviceMesh.from_group(station.everyone, station.device.type, mesh_dim_names=("ranks",))
+    else:
+        table = torch.arange(station.count).view(-1, cut_by)
+        columns, rows = ([new(each.tolist()) for each in lines] for lines in (table.T, table))
+        own = [columns[station.rank % cut_by], rows[station.rank // cut_by]]
+        station.mesh = DeviceMesh.from_group(own, station.device.type, table, mesh_dim_names=("ranks", "tensor"))
     station.kept["answers"] = station.answers  # groups are never closed while others may still read from them
     station.answers = dist.new_group(backend="gloo", timeout=patience)
 

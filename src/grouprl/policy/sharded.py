@@ -189,14 +189,17 @@ class ShardedPolicy(Trainable):
             self._part._value(torch.zeros(1, 1))  # says so
 
     @spanned("forward")
-    def score(self, tokens: Tokens, wanted: Wanted, *, name: str = work.POLICY, base: bool = False) -> list[Any]:
+    def score(
+        self, tokens: Tokens, wanted: Wanted, *, name: str = work.POLICY, base: bool = False
+    ) -> list[Tensor | None]:
         """Return log-probs, entropies, values and cross-entropies, [B,T] each; None for what is not wanted."""
         cut = self.cut(tokens, range(len(tokens)))
         shares = [
             Scoring([None if rows is None else tokens.rows(rows) for rows in own], wanted, name, base) for own in cut
         ]
-        parts = [part for found in self.ranks.call(work.score, shares) for part in found] if len(tokens) else []
-        passes = [rows for own in cut for rows in own if rows is not None]
+        found = self.ranks.call(work.score, shares)[:: self.ranks.cut_by] if len(tokens) else []
+        parts = [part for each in found for part in each]
+        passes = [rows for own in cut[:: self.ranks.cut_by] for rows in own if rows is not None]
         present = (True, wanted.entropy, wanted.values, wanted.cross is not None)
         columns = zip(*parts, strict=True) if parts else iter([()] * 4)
         return [
@@ -238,7 +241,7 @@ class ShardedPolicy(Trainable):
         common: Any,
         tokens: Tokens,
         rows: Sequence[int],
-        piece: Callable[[list[int]], Any],
+        piece: Callable[[list[int]], object],
         *,
         entropy: bool = False,
         values: bool = False,
@@ -251,15 +254,18 @@ class ShardedPolicy(Trainable):
             Passes(function, common, [None if own is None else piece(own) for own in passes], wanted, seed)
             for passes in cut
         ]
-        return [record for found in self.ranks.call(work.run_passes, shares) for record in found]
+        return [record for found in self.ranks.call(work.run_passes, shares)[:: self.ranks.cut_by] for record in found]
 
     def cut(self, tokens: Tokens, rows: Sequence[int]) -> Cut:
-        """Deal `rows` out to ranks and cut each rank's into passes, the same number on each."""
+        """Deal `rows` out to ranks and cut each rank's into passes, the same number on each.
+
+        Ranks that cut matrices among themselves get the same rows.
+        """
         prompts, own = [tokens.prompt_ids[i] for i in rows], [len(tokens.response_ids[i]) for i in rows]
-        shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.count)
+        shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.teams)
         passes = [self._part.cut(tokens, [rows[i] for i in share]) for share in shares]
         most = max(map(len, passes))
-        return [[*own, *[None] * (most - len(own))] for own in passes]
+        return [[*own, *[None] * (most - len(own))] for own in passes for _ in range(self.ranks.cut_by)]
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` into passes that fit the token budget of one rank."""
@@ -356,13 +362,15 @@ class _Scored(torch.autograd.Function):
     """Scores as a graph of one node, whose backward pass is the policy's."""
 
     @staticmethod
-    def forward(ctx: Ctx, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, wanted: Wanted) -> Any:
+    def forward(
+        ctx: Ctx, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, wanted: Wanted
+    ) -> tuple[Tensor | None, ...]:
         ctx.policy, ctx.tokens, ctx.cross = policy, tokens, wanted.cross
         ctx.set_materialize_grads(False)
         return tuple(policy.score(tokens, wanted))
 
     @staticmethod
-    def backward(ctx: Ctx, *grads: Tensor | None) -> Any:
+    def backward(ctx: Ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         first = next(x for x in grads if x is not None)
         logp = torch.zeros_like(first) if grads[0] is None else grads[0]
         ctx.policy.backward(ctx.tokens, logp, *grads[1:], cross=ctx.cross)

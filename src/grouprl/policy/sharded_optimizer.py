@@ -66,7 +66,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
 
 def _make(station: Station, make: Make) -> None:
-    station.kept[OPTIMIZER] = PieceOptimizer(station.kept[work.POLICY].parameters(), make)
+    station.kept[OPTIMIZER] = PieceOptimizer(station.kept[work.POLICY].parameters(), make, station)
 
 
 def _step(station: Station, rates: list[float]) -> None:
@@ -90,7 +90,8 @@ def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[S
         whole = own.wholes[number]
         value = torch.empty(shape, dtype=whole.dtype) if state is None else state[number, name]
         if shape == tuple(whole.shape):
-            found[number, name] = distributed(value.to(whole.device, whole.dtype), whole)
+            piece = distributed(value.to(station.device, whole.dtype), whole, station)
+            found[number, name] = piece.to(whole.device)
         else:
             found[number, name] = _same_everywhere(value, station)
     own.load(found)

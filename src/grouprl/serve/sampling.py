@@ -78,7 +78,7 @@ class BatchedSampling:
         self.largest = 0
         """Most completions that were written together so far."""
         self._queue: queue.Queue[_OpenSession | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
         self._thread.start()
 
     def sample(self, line: SampleJob) -> Future[ServedTurn]:

@@ -54,7 +54,7 @@ def read_prompt_logp(reply: Any, ids: tuple[int, ...]) -> list[float]:
     """Return the log-probs that a reply holds of a prompt's tokens behind the first."""
     given = reply.get("prompt_logprobs") if isinstance(reply, Mapping) else None
     if not isinstance(given, list) or len(given) != len(ids):
-        raise Garbled(f"log-probs of a prompt of {len(ids)} tokens were asked for: {shortened(given)}")
+        raise Garbled(f"log-probs of a prompt of {len(ids)} tokens were requested: {shortened(given)}")
     found = []
     for token, each in zip(ids[1:], given[1:], strict=True):
         entry = each.get(str(token)) if isinstance(each, Mapping) else None
@@ -65,7 +65,7 @@ def read_prompt_logp(reply: Any, ids: tuple[int, ...]) -> list[float]:
 def _choice(reply: Any) -> Mapping[str, Any]:
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
-        raise Garbled(f"one completion was asked for: {shortened(reply)}")
+        raise Garbled(f"one completion was requested: {shortened(reply)}")
     return choices[0]
 
 
@@ -74,7 +74,7 @@ def _ids(choice: Mapping[str, Any], budget: int, vocabulary: int) -> tuple[int, 
     if not isinstance(ids, list) or any(type(token) is not int for token in ids):
         raise Garbled(f"the tokens of a completion are {shortened(ids)}")
     if choice.get("finish_reason") in ("stop", "length") and not 1 <= len(ids) <= budget:
-        raise Garbled(f"a completion has {len(ids)} tokens, asked for were 1 to {budget}")
+        raise Garbled(f"a completion has {len(ids)} tokens, requested were 1 to {budget}")
     if wrong := [token for token in ids if not 0 <= token < vocabulary]:
         raise Garbled(f"the token {wrong[0]} is outside the vocabulary of {vocabulary}")
     return tuple(ids)
