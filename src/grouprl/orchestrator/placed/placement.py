@@ -31,7 +31,7 @@ MakeHost = Callable[[Placing, Mapping[Kind, int], Mapping[Kind, Hello]], WorkerH
 class RunPlacement:
     """The workers of a run, by kind: where its completions are sampled and scored, and its environments act.
 
-    `make_host` starts workers; `device` is where the trainer's policy lies.
+    `make_host` makes what starts workers, Ray unless it is given; `device` is where the trainer's policy lies.
 
     Raises:
         CannotSend: the reward or the task cannot be found or pickled for another process.
@@ -39,7 +39,7 @@ class RunPlacement:
         RunError: the cluster cannot be reached, or has no room.
     """
 
-    def __init__(self, run: ResolvedRun, device: str, make_host: MakeHost = RayHost) -> None:
+    def __init__(self, run: ResolvedRun, device: str, make_host: MakeHost | None = None) -> None:
         config = run.config
         cluster = config.cluster
         self.counts = placed_counts(run)
@@ -51,7 +51,7 @@ class RunPlacement:
             hello["reward"] = reward_hello(run.reward, config.reward)
         if "environment" in self.counts:
             hello["environment"] = stage_hello(run.task, config.environment)
-        self.host = make_host(cluster, self.counts, {kind: hello_of(values) for kind, values in hello.items()})
+        self.host = (make_host or RayHost)(cluster, self.counts, {kind: hello_of(values) for kind, values in hello.items()})
         limits = PoolLimits(cluster.timeout, cluster.start_timeout, cluster.restarts)
         self.pools = {
             kind: WorkerPool(self.host, kind, count, limits, lambda sentence: self.say(sentence))

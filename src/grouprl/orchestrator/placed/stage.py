@@ -149,6 +149,8 @@ class ActingWorker:
     def __init__(self, told: PlacedParcel) -> None:
         task = cast("Task", unpack(told.parcel))
         self.stage, _ = open_stage(task, told.workers, timeout=told.timeout, memory_gb=told.memory_gb)
+        self._latest: dict[int, str] = {}
+        """By episode: the method that was called last."""
         self._spoilt: dict[int, Failure] = {}
         """Episodes that were brought back and did not come back the same."""
 
@@ -159,17 +161,24 @@ class ActingWorker:
         for episode, before in again:
             self._bring_back(episode, before)
         for each in calls:
+            self._latest[each.episode] = each.method
             self.stage.send(each.method, [(each.episode, each.arguments)])
-        answers = [(episode, self._spoilt.get(episode, found)) for episode, found in self.stage.receive(seconds)]
-        for each in calls:
-            if each.method == "close":
-                self._spoilt.pop(each.episode, None)
+        answers = [(episode, self._told(episode, found)) for episode, found in self.stage.receive(seconds)]
         times, self.stage.times = self.stage.times, CallTimes()
         return answers, times
+
+    def _told(self, episode: int, found: object) -> object:
+        """Return an environment's answer, or how it came back as another one."""
+        if self._latest[episode] != "close":
+            return self._spoilt.get(episode, found)
+        self._spoilt.pop(episode, None)
+        del self._latest[episode]
+        return found
 
     def clear(self) -> None:
         """Close every environment."""
         self.stage.clear()
+        self._latest.clear()
         self._spoilt.clear()
 
     def _bring_back(self, episode: int, before: Sequence[StageCall]) -> None:

@@ -67,7 +67,8 @@ def unpack_tensors(packed: Packed) -> dict[str, Tensor]:
     """Return the tensors; they share the arrays' memory and are only to be read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")
-        return {
-            name: torch.from_numpy(array).view(getattr(torch, dtype)).reshape(shape)
-            for name, (dtype, shape, array) in packed.items()
-        }
+        return {name: _tensor(array, getattr(torch, dtype), shape) for name, (dtype, shape, array) in packed.items()}
+
+
+def _tensor(array: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(array).view(dtype).reshape(shape) if array.size else torch.zeros(shape, dtype=dtype)
