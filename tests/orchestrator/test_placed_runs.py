@@ -20,7 +20,9 @@ from grouprl.train.loop import train
 from placed_runs import HostHere, at_random, closed_account, launch, restarts, run_config, same_run
 
 ASK = f"{toy_envs.__file__}:AskTask"
-TWO = ClusterFacts("10.0.0.5:6379", "2.60.0", ({"CPU": 4.0, "GPU": 0.0}, {"CPU": 4.0, "GPU": 2.0}), {"CPU": 8, "GPU": 2})
+TWO = ClusterFacts(
+    "10.0.0.5:6379", "2.60.0", ({"CPU": 4.0, "GPU": 0.0}, {"CPU": 4.0, "GPU": 2.0}), {"CPU": 8, "GPU": 2}
+)
 HERE, THERE = {"samplers": 2}, {"ray": "auto", "samplers": 2, "rewards": 2, "environments": 2, "restarts": 1000}
 ACTED = {"task": ASK, "batch": {"prompts": 4, "group_size": 4}, "reward": {}}
 
@@ -168,7 +170,7 @@ def test_settings_of_a_cluster_that_is_not_named_are_idle(tmp_path):
 
 @pytest.mark.parametrize("address", ["ray://10.0.0.5:10001", "10.0.0.5", "on", "http://10.0.0.5:6379", "a b:1"])
 def test_addresses_that_are_none_are_refused(tmp_path, address):
-    with pytest.raises(InputError, match="cluster.ray"):
+    with pytest.raises(InputError, match=r"cluster\.ray"):
         parse_config(run_config(tmp_path, {"ray": address}))
 
 

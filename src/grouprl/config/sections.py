@@ -410,7 +410,7 @@ class Acting(Section):
 
 
 class Placing(Section):
-    """Where completions are sampled and scored and environments act: here, or placed by Ray; see cluster.md."""
+    """Where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
 
     key: ClassVar[str] = "cluster"
 

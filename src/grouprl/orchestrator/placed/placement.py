@@ -51,7 +51,8 @@ class RunPlacement:
             hello["reward"] = reward_hello(run.reward, config.reward)
         if "environment" in self.counts:
             hello["environment"] = stage_hello(run.task, config.environment)
-        self.host = (make_host or RayHost)(cluster, self.counts, {kind: hello_of(values) for kind, values in hello.items()})
+        told = {kind: hello_of(values) for kind, values in hello.items()}
+        self.host = (make_host or RayHost)(cluster, self.counts, told)
         limits = PoolLimits(cluster.timeout, cluster.start_timeout, cluster.restarts)
         self.pools = {
             kind: WorkerPool(self.host, kind, count, limits, lambda sentence: self.say(sentence))

@@ -19,6 +19,7 @@ import yaml
 import toy_envs
 from placed_runs import closed_account, launch, restarts, run_config, same_run
 
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # a crowded machine's memory is not what is tested
 ray = pytest.importorskip("ray", reason="Ray is not installed: make ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -68,7 +69,7 @@ def here(tmp_path_factory):
 
 def there(folder: Path, nodes: Cluster, **changes: object) -> dict[str, object]:
     """The configuration of the same run, placed."""
-    cluster = {"ray": nodes.address, "samplers": 2, "rewards": 2, "environments": 2, "start_timeout": 120}
+    cluster = {"ray": nodes.address, "samplers": 2, "rewards": 2, "environments": 2, "start_timeout": 1200}
     return run_config(folder, cluster, **{"steps": STEPS, **changes})
 
 
@@ -274,17 +275,14 @@ def test_no_ray_and_wrong_addresses_are_refused_in_words(tmp_path, monkeypatch):
     (why,) = plan(parse_config(run_config(tmp_path, {"ray": "127.0.0.1:1"}))).refusals
     assert "nobody answers there" in why
     assert "ray start --head" in why
-    with pytest.raises(InputError, match="cluster.ray"):
+    with pytest.raises(InputError, match=r"cluster\.ray"):
         launch(tmp_path / "run", run_config(tmp_path, {"ray": "127.0.0.1:1"}))
     assert not (tmp_path / "run").exists()
 
 
 def test_what_kills_every_worker_ends_the_run_in_words(nodes, tmp_path):
     path = tmp_path / "deadly.py"
-    path.write_text(
-        "import os, signal\ndef deadly(completion, **_):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+    path.write_text("import os, signal\ndef deadly(completion, **_):\n    os.kill(os.getpid(), signal.SIGKILL)\n")
     config = there(tmp_path, nodes, reward={"function": f"{path}:deadly", "workers": 0, "self_test": False})
     with pytest.raises(RunError, match=r"reward \d of the cluster was lost 4 times in a row"):
         launch(tmp_path / "run", config)
