@@ -28,6 +28,9 @@ PACKING_PAYS = 1.1
 """Tokens with padding over tokens without from which packing is chosen."""
 CACHED_NUMBERS = 8_000_000
 """Numbers of a layer that a CPU works on best at a time: more leave its cache, fewer leave it waiting for calls."""
+FEWEST_TOKENS = 1024
+"""Tokens that a pass may have on a CPU however wide the layers are: each pass goes through all weights several times,
+to join them and to add up their gradients."""
 MEMORY_SHARE = 0.4
 """Share of the free memory from which the activations of a pass are computed anew instead of kept."""
 
@@ -120,8 +123,8 @@ def cached_tokens(config: object, device: torch.device) -> int:
 
 
 def tokens_in_cache(per_token: int, device_type: str) -> int:
-    """Return how many tokens of `per_token` numbers a layer a pass may have."""
-    return CACHED_NUMBERS // per_token if device_type == "cpu" else sys.maxsize
+    """Return how many tokens of `per_token` numbers a layer a pass may have, at least `FEWEST_TOKENS`."""
+    return max(FEWEST_TOKENS, CACHED_NUMBERS // per_token) if device_type == "cpu" else sys.maxsize
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -91,8 +91,9 @@ class TeamPolicy(Trainable):
 
     @property
     def precision(self) -> str:
-        """How products are computed: "mixed" where any member's are."""
-        return "mixed" if any(member.precision == "mixed" for member in self._by_number) else "float32"
+        """How products are computed: "mixed" where any member's are, else "onednn" likewise."""
+        found = {member.precision for member in self._by_number}
+        return next((each for each in ("mixed", "onednn") if each in found), "float32")
 
     @property
     def score_dtype(self) -> torch.dtype:
