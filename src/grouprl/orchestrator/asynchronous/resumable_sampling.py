@@ -83,7 +83,7 @@ class InFlight(LocalSampler):
         super().__init__(follower.policy)
         self.follower, self.partial = follower, partial
 
-    def publish(self, version: int, policy: Policy) -> None:
+    def publish(self, version: int, policy: object) -> None:
         """Refuse: weights come from shared memory, at the time that the follower chooses."""
         raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
 
