@@ -55,6 +55,10 @@ class Backend(Protocol):
         """Answer a request of the client whose API key is `key`; raises Refusal."""
         ...
 
+    async def count(self, request: ChatRequest, key: str) -> int:
+        """Return how many tokens the model would read to answer a request; raises Refusal."""
+        ...
+
     def rows(self, key: str) -> list[JsonObject] | None:
         """Return the rows kept for the client with this key; None if that is nothing. Called from any thread."""
         ...
@@ -87,6 +91,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
             Route("/v1/models", paths.models),
             Route("/v1/rows", paths.rows),
             *(Route(api.path, paths.completed(api), methods=["POST"]) for api in APIS),
+            Route(MessagesApi.counting, paths.count, methods=["POST"]),
         ],
         exception_handlers={Refusal: paths.refused, HTTPException: paths.lost, Exception: paths.failed},
     )
@@ -136,6 +141,13 @@ class _Paths:
             return JSONResponse(await self.work.off(api.whole, parsed, completion, backend.model))
 
         return answer
+
+    async def count(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        parsed, key = await self.work.off(MessagesApi().counted, await request.body()), key_of(request.headers)
+        _check_model(self.backend, parsed.model, key)
+        return JSONResponse({"input_tokens": await self.backend.count(parsed, key)})
 
     async def refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)

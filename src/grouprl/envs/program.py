@@ -262,6 +262,10 @@ class ProcessEndpoint:
         if (session := self.sessions.get(key)) is not None and len(session.refused) < MOST_REFUSED:
             session.refused.append(error)
 
+    async def count(self, request: ChatRequest, key: str) -> int:
+        """Refuse: the policy and its tokens are the trainer's."""
+        raise Refusal("Tokens are not counted while the policy is trained", status=404)
+
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Let the policy answer. Raises Refusal for what cannot be trained, and for keys of episodes that are over."""
         session = self.sessions.get(key)

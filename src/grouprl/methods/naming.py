@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.part import KINDS
+from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.plugins import load_file, load_module
 from grouprl.methods.card import Card
@@ -47,6 +47,11 @@ def entry_of(name: str) -> Entry:
     module = (load_file if where.endswith(".py") else load_module)(where, _IMPORT_RULE)
     function = getattr(module, attribute, None)
     if not callable(function) or inspect.isclass(function):
+        if inspect.isclass(function):
+            rule = "a method is a function that returns a Method"
+            part = getattr(function, "name", attribute)
+            remedy = f"A part is used by its name, in its stage: plugins: [{where}], method: {{base: grpo, …: {part}}}"
+            raise InputError(f"{name} is a class", rule, remedy if issubclass(function, Part) else "")
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
     for found in CATALOGUE.loaded().values():
         if found.function is function:

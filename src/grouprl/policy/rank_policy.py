@@ -26,7 +26,7 @@ from grouprl.policy.tensor_parallel import GatheredHead, cut_matrices
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class RankPolicy(CausalPolicy):
@@ -45,7 +45,7 @@ class RankPolicy(CausalPolicy):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
         mesh: DeviceMesh,

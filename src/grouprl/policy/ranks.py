@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from grouprl.core.errors import GrouprlError, InputError, RunError
+from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.leading import LEADING
 
 IDLE = timedelta(days=365)
@@ -133,7 +133,7 @@ class Ranks:
         missing = [str(r) for r in others if _note(self._store, f"done/{r}") != str(self._calls)]
         who = f"rank {', '.join(missing)} of {self.count} is" if missing else "one of the other ranks is"
         if any(word in str(error).lower() for word in GONE):
-            return RunError(f"{who} gone: its process was ended from outside. {safe}")
+            return RunError(f"{who} gone: its process has ended, or the connection to it is lost. {safe}")
         return RunError(
             f"{who} silent: it did not answer within run.rank_timeout = {self.timeout:g} seconds "
             f"({first_line(error)}). {safe}"
@@ -180,7 +180,8 @@ def _reported(store: dist.Store, station: Station, work: Work[object], share: ob
     except BaseException as error:
         with suppress(Exception):
             if not _of_network(error):  # that is somebody else's failure
-                store.set(f"failed/{station.rank}", first_line(error))
+                said = "out of memory. " * out_of_memory(error) + first_line(error)
+                store.set(f"failed/{station.rank}", said)
         os._exit(1)
 
 

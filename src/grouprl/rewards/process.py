@@ -76,20 +76,20 @@ class WorkerProcess:
         `begin` starts it another way than as a script. Raises OSError where it cannot be started.
         """
         self.longest_reply = longest_reply
-        theirs, ours = _pipes()
+        theirs, here = _pipes()
         try:
             self.child, self.output = begin(theirs) if begin else _begin(script, theirs, variables)
         except OSError:
-            for each in ours:
+            for each in here:
                 os.close(each)
             raise
         finally:
             for each in theirs:
                 os.close(each)
-        self._lifeline = ours[2]
-        self.requests, self.replies = io.FileIO(ours[0], "w"), io.FileIO(ours[1])
-        for pipe in (self.requests, self.replies, self.output):
-            os.set_blocking(pipe.fileno(), False)
+        self._lifeline = here[2]
+        self.requests, self.replies = io.FileIO(here[0], "w"), io.FileIO(here[1])
+        for ours in (self.requests, self.replies, self.output):
+            os.set_blocking(ours.fileno(), False)
         self.printed = b""
         self._unsent, self._line = bytearray(), bytearray()
         self.send(hello)
@@ -132,8 +132,7 @@ class WorkerProcess:
 
     def how_it_ended(self) -> str:
         """Return in words how the ended process ended."""
-        code = self.child.returncode
-        assert code is not None, "it has ended"
+        code = self.child.wait()
         if code >= 0:
             return f"ended by itself with exit code {code}"
         return f"was ended by the signal {signal.Signals(-code).name}"

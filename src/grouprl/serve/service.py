@@ -110,10 +110,7 @@ class Service:
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
-        for name in ("tools", "chat_template_kwargs"):
-            if getattr(request, name) and not self.recorded.turn_text.chat:
-                raise Refusal(f"The model has no chat template, which {name} are for", name)
-        requested = await self._off(self._find_row, key, request)
+        requested = await self._requested(key, request)
         grammar = await self._off(answer_grammar, self.policy, self.recorded.turn_text.form, request, requested.opened)
         budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
@@ -143,6 +140,16 @@ class Service:
                 self._scoring, self._with_alternatives, request, context, choices, grammar
             )
         return Completion(choices, context)
+
+    async def count(self, request: ChatRequest, key: str) -> int:
+        """Return how many tokens the policy would read to answer a request. Raises Refusal as `answer` does."""
+        return len((await self._requested(key, request)).context)
+
+    async def _requested(self, key: str, request: ChatRequest) -> Requested:
+        for name in ("tools", "chat_template_kwargs"):
+            if getattr(request, name) and not self.recorded.turn_text.chat:
+                raise Refusal(f"The model has no chat template, which {name} are for", name)
+        return await self._off(self._find_row, key, request)
 
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
