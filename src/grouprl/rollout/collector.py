@@ -50,7 +50,7 @@ from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.text_policy import TextPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 GREEDY_TOKENS = "past.greedy_tokens"
 """Column of `ScoredSamples.extras`: [B] int64, the length of the greedy completion to the row's prompt."""
@@ -416,7 +416,7 @@ def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:
     return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
 
-def with_prompts(policy: TextPolicy, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+def with_prompts(policy: TokenPolicy, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
     """Return the rows of `samples` with other prompts [B] in place of their own; their log-probs become foreign."""
     prompt_ids = tuple(tuple(ids) for ids in policy.encode_prompts(list(prompts)))
     rollout = replace(samples.rollout, prompt_ids=prompt_ids)

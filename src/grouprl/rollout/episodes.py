@@ -30,7 +30,7 @@ from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.turn_text import History
 
 if TYPE_CHECKING:
-    from grouprl.policy.text_policy import TextPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Episodes:
 
 
 def play(
-    policy: TextPolicy,
+    policy: TokenPolicy,
     make: Callable[[], Environment],
     starts: Sequence[Start],
     *,

@@ -20,7 +20,7 @@ from grouprl.protocols import Grammar, Request, Sampler
 from grouprl.rollout.engines import local_engine
 
 if TYPE_CHECKING:
-    from grouprl.policy.text_policy import TextPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 STRETCH = 32
 """Tokens sampled before requests may join, streams are told, and stop texts are looked for."""
@@ -75,7 +75,7 @@ class BatchedSampling:
     Every completion comes from `sampler`; None: the engine of this process.
     """
 
-    def __init__(self, policy: TextPolicy, at_once: int = 64, sampler: Sampler[Any, int] | None = None) -> None:
+    def __init__(self, policy: TokenPolicy, at_once: int = 64, sampler: Sampler[Any, int] | None = None) -> None:
         self.policy, self.at_once = policy, at_once
         self.sampler: Sampler[Any, int] = sampler or local_engine(policy)
         self.largest = 0

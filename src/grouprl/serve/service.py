@@ -33,7 +33,7 @@ from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.slots import Slots
 
 if TYPE_CHECKING:
-    from grouprl.policy.text_policy import TextPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
@@ -66,7 +66,7 @@ class Service:
 
     def __init__(
         self,
-        policy: TextPolicy,
+        policy: TokenPolicy,
         model: str,
         *,
         max_tokens: int = 1024,
@@ -239,7 +239,7 @@ class Service:
         return list(map(str, texts))
 
 
-def _template_notes(policy: TextPolicy, tool_calls: str) -> tuple[str, ...]:
+def _template_notes(policy: TokenPolicy, tool_calls: str) -> tuple[str, ...]:
     if not getattr(policy.tokenizer, "chat_template", None):
         return ()
     call_syntax(policy.tokenizer, tool_calls)

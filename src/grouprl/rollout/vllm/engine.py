@@ -40,7 +40,7 @@ from grouprl.rollout.vllm.wire import Dropped, Gone, Late, Refused, ServerError,
 from grouprl.storage.run_folder import in_words
 
 if TYPE_CHECKING:
-    from grouprl.policy.text_policy import TextPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024
@@ -295,7 +295,7 @@ class VllmEngine:
 
     # ------------------------------------------------------------------------------------------------ weights
 
-    def publish(self, version: int, policy: TextPolicy) -> None:
+    def publish(self, version: int, policy: TokenPolicy) -> None:
         """Give every server the weights of `policy` as version `version`; see `grouprl.protocols.WeightSync`.
 
         Raises:

@@ -24,7 +24,7 @@ from grouprl.rollout.vllm.adapters import SWITCH, lora_words
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.text_policy import TextPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 INSIDE = Path(__file__).parent / "inside"
 """The folder with what a server imports to take weights from memory."""
@@ -42,7 +42,7 @@ MODEL = "policy"
 """The name under which own servers serve the policy."""
 
 
-def serve_words(settings: Vllm, policy: TextPolicy, folder: Path, port: int, rank: int = 0) -> list[str]:
+def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, rank: int = 0) -> list[str]:
     """Return the command that serves the model in `folder`.
 
     Its weights come later; where it loads adapters, of up to `rank`, those below them lie in the folder.

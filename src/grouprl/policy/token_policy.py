@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grouprl.records.tokens import Tokens
 
 
-class TextPolicy(Protocol):
+class TokenPolicy(Protocol):
     """A policy that reads and writes tokens: a language model, a team of them, or one that is spread over ranks."""
 
     @property
