@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -143,12 +143,12 @@ class Following:
         """What the engine says of itself."""
         return self.engine.exact
 
-    def sample(self, requests: Sequence[Request[object]]) -> Samples[Any]:
+    def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
         """Sample what `requests` ask for with the follower's weights."""
         self._bring()
         return self.engine.sample(requests)
 
-    def session(self) -> AbstractContextManager[SamplingSession[Any, Any]]:
+    def session(self) -> AbstractContextManager[SamplingSession[tuple[int, ...], int]]:
         """Open a session of the engine with the follower's weights."""
         self._bring()
         return self.engine.session()
