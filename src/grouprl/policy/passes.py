@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.records.tokens import Tokens
 
 Choice = Literal["auto", "on", "off"]
+R = TypeVar("R")
 CHOICES = ("auto", "on", "off")
 SHARING_PAYS = 1.05
 """Tokens with repeated prompts over tokens with shared ones from which sharing is chosen."""
@@ -145,11 +146,12 @@ def checkpointing_threshold(choice: Choice, per_token: int, free: int | None) ->
     return math.inf if choice == "off" or free is None else MEMORY_SHARE * free / per_token
 
 
-def anew(function: Callable[..., object], *arguments: Any, **named: Any) -> Any:
+def anew(function: Callable[..., R], *arguments: object, **named: Any) -> R:
     """Call `function`; where gradients are taken, keep its inputs alone and call it again in the backward pass."""
     if not torch.is_grad_enabled():
         return function(*arguments, **named)
-    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True, **named)
+    found: R = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True, **named)
+    return found
 
 
 def layers_of(trunk: nn.Module) -> list[nn.Module]:
