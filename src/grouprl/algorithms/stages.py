@@ -54,7 +54,7 @@ def check_part(stage: str, part: Part, method: str) -> None:
     raise InputError(f"method '{method}': {stage} holds {what}", f"{stage} is {KINDS[stage]}", remedy)
 
 
-def call(part: Part, act: Callable[..., Any], *args: Any) -> Any:
+def call(part: Part, act: Callable[..., object], *args: object) -> Any:
     """Return `act(*args)`; what code of the user's raises there is said with the part's name."""
     if not is_own(part):
         return act(*args)
@@ -93,7 +93,7 @@ def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
     return list(made)
 
 
-def one_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> T:
+def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> T:
     """Return `act(*args)` of a data part, which must be a `wanted`."""
     made = call(part, act, *args)
     if not isinstance(made, wanted):
@@ -101,7 +101,7 @@ def one_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> 
     return made
 
 
-def token_values(part: Part, where_bt: Tensor, act: Callable[..., Any], *args: Any) -> Tensor:
+def token_values(part: Part, where_bt: Tensor, act: Callable[..., object], *args: object) -> Tensor:
     """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
     value_bt = call(part, act, *args)
     check_shape(part, value_bt, where_bt)

@@ -423,6 +423,44 @@ class Acting(Section):
     """Memory of a worker, in GiB."""
 
 
+class Placing(Section):
+    """Where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
+
+    key: ClassVar[str] = "cluster"
+
+    ray: Annotated[str, pydantic.BeforeValidator(lambda x: SWITCH[x] if x is False else x)] = "off"
+    """Who places workers: `off`, nobody, everything stays with the trainer; `auto`, the Ray that runs on this machine
+    or that RAY_ADDRESS names; or its address, such as 10.0.0.5:6379."""
+    samplers: Workers = 1
+    """Shares that the requests of a call are dealt into, each completed by a sampler with a copy of the model. Without
+    Ray the shares are completed here, one after the other, with the same results. 0: requests are not placed."""
+    rewards: Workers = 1
+    """Workers that score completions, each with `reward.workers` processes of its own. 0: scored by the trainer."""
+    environments: Workers = 1
+    """Workers in which environments act, each with `environment.workers` processes of its own. 0: with the trainer."""
+    cpus: WrittenPositive = 1.0
+    """Processors that each worker reserves."""
+    gpus: WrittenNonNegative = 0.0
+    """GPUs that each sampler reserves."""
+    strategy: Literal["spread", "pack"] = "spread"
+    """Workers of one kind are spread over the nodes, or packed onto few."""
+    timeout: WrittenPositive = 3600.0
+    """Seconds within which a worker answers; one that takes longer hangs, and is replaced."""
+    start_timeout: WrittenPositive = 300.0
+    """Seconds that a worker may take besides to be placed and to start."""
+    restarts: WrittenWhole = 3
+    """Times in a row that a worker is replaced without having answered before the run ends."""
+
+    @pydantic.field_validator("ray")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value in ("off", "auto") or re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/]+):\d{1,5}", value):
+            return value
+        if value.startswith("ray://"):
+            raise ValueError(f"{value} is that of Ray's client; workers are placed by the cluster itself: host:6379")
+        raise ValueError(f"{value!r} is neither off nor auto nor an address host:port")
+
+
 class Run(Section):
     """The run folder, checkpoints and records."""
 

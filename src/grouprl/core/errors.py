@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import traceback
 from collections.abc import Iterable
 
@@ -64,3 +65,13 @@ def raised(error: BaseException) -> str:
 
 def _sentence(text: str) -> str:
     return text if text[-1] in ".?!:" else text + "."
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory left: Python's, torch's on a CPU or GPU, or the system's."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    return any(words in said for words in ("can't allocate memory", "not enough memory", "out of memory"))

@@ -81,7 +81,7 @@ def fault_of_own_parts(method: Method) -> InputError | None:
     return None
 
 
-def _tried(rule: str, act: Callable[[], Any]) -> tuple[RuleFinding, Any]:
+def _tried(rule: str, act: Callable[[], object]) -> tuple[RuleFinding, Any]:
     try:
         return RuleFinding(rule), act()
     except InputError as error:
@@ -187,7 +187,7 @@ def _padding(method: Method, example: ContrastExample) -> None:
 def _padded(batch: Batch) -> Batch:
     """Return the batch with two more columns, in which no field has a meaning."""
 
-    def pad(value: Any) -> Any:
+    def pad(value: Any) -> object:
         shaped = isinstance(value, Tensor) and value.shape == batch.mask_bt.shape
         return torch.nn.functional.pad(value, (0, 2)) if shaped else value
 

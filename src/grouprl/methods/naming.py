@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part
@@ -66,7 +65,7 @@ def _own(name: str, function: Callable[..., Method]) -> Callable[..., Method]:
     """Return a user's function, with what it raises in words."""
 
     @functools.wraps(function)
-    def build(*args: Any, **settings: Any) -> Method:
+    def build(*args: object, **settings: object) -> Method:
         try:
             return function(*args, **settings)
         except InputError:

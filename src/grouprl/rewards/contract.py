@@ -229,7 +229,7 @@ def _await_all(values: list[object], timeout: float | None) -> list[object]:
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             return _failure(error)
 
-    async def settle(value: Any) -> Any:
+    async def settle(value: object) -> object:
         if not inspect.isawaitable(value):
             return value
         task = asyncio.ensure_future(guarded(value))
