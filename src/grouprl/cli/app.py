@@ -28,7 +28,8 @@ NO_MEMORY = (
 EPILOG = (
     "Exit codes: [bold]0[/] fine, [bold]1[/] a check found problems, [bold]2[/] bad input (nothing was touched), "
     "[bold]3[/] the run failed, "
-    "[bold]130[/] interrupted (training leaves a checkpoint to resume from). SIGTERM ends other commands by itself (143)."
+    "[bold]130[/] interrupted (training leaves a checkpoint to resume from), "
+    "[bold]143[/] ended by SIGTERM."
 )
 
 
