@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills soak parity worlds browser vllm vllm-runs ray culprits clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -73,6 +73,9 @@ fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, k
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
 	$(BIN)/python scripts/kills.py
 	$(BIN)/python scripts/kills.py --catalogue --afresh
+
+signals: $(READY)  ## send signals to commands at every moment: no traceback, the promised exit code, nothing half-written
+	$(BIN)/python scripts/signals.py
 
 culprits: $(READY)  ## play every case of the product of misbehaving episodes: exactly the culprits are lost
 	$(BIN)/python scripts/culprits.py

@@ -425,6 +425,20 @@ def test_connections_are_bounded_and_come_back(server):
             each.close()
 
 
+def test_no_more_characters_are_made_into_tokens_than_the_model_has_room_for(policy):
+    """However many the one who serves allows: thirty million took a server's memory, and then the server."""
+    service = Service(policy, "tiny", prompt_chars=50_000_000)
+    try:
+        longest = max(map(len, policy.tokenizer.get_vocab()))
+        assert service.prompt_chars == max(longest, 16) * policy.max_positions
+    finally:
+        service.close()
+    with serving(policy, ChatLimits(body_bytes=100_000_000), prompt_chars=50_000_000) as endpoint:
+        status, reply = post(endpoint, said("a" * 30_000_000))[:2]
+        assert status == 400
+        assert "30000002 characters" in str(reply)
+
+
 def test_bodies_that_are_read_at_once_are_bounded(policy):
     with serving(policy, ChatLimits(body_bytes=200_000, bodies_bytes=250_000, body_seconds=2.0)) as endpoint:
         with socket.create_connection(("127.0.0.1", endpoint.port), timeout=SECONDS) as s:

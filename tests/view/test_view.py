@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from grouprl.core.errors import InputError
+from grouprl.view import sections
 from grouprl.view.charts import POINTS, Series, chart, downsample, number, ticks
 from grouprl.view.report import write_report
 from grouprl.view.runfiles import read_records, read_run
@@ -316,7 +317,27 @@ def test_an_interrupted_run_says_so_and_does_not_repeat_before_as_after(tmp_path
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     text = write_report(run).read_text("utf-8")
     assert "was interrupted" in text
+    assert "not evaluated again" in text
     assert "0.301</span> → " not in text
+
+
+def test_an_interrupted_run_says_what_it_is_compared_by_and_misses_nothing(tmp_path):
+    run = make_run(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"after": None, "finished": False}))
+    (run / "samples.json").unlink()  # it is written when a run ends
+    text = write_report(run).read_text("utf-8")
+    later = [r for r in read_records(run / "metrics.jsonl") if r["phase"] == "eval"][-1]
+    assert "Not everything is in the folder" not in text
+    assert f"evaluation after step {later['step']}." in text
+    assert "So far: " in text
+
+
+def test_the_page_says_on_how_many_prompts_each_number_was_measured():
+    assert sections._held_out({"eval/prompts": 64}, {"eval/prompts": 32}).startswith("On 64 (before) and 32 (after)")
+    assert sections._held_out({"eval/prompts": 64}, {"eval/prompts": 64}).startswith("On 64 held-out")
+    assert sections._held_out({"eval/prompts": 64}, {}).startswith("On 64 held-out")
+    assert sections._held_out({}, {}) == ""
 
 
 def test_the_page_of_a_long_run_stays_small(tmp_path):

@@ -26,8 +26,10 @@ NO_MEMORY = (
     "grouprl plan says what a run needs."
 )
 EPILOG = (
-    "Exit codes: [bold]0[/] fine, [bold]2[/] bad input (nothing was touched), [bold]3[/] the run failed, "
-    "[bold]130[/] interrupted (training leaves a checkpoint to resume from)."
+    "Exit codes: [bold]0[/] fine, [bold]1[/] a check found problems, [bold]2[/] bad input (nothing was touched), "
+    "[bold]3[/] the run failed, "
+    "[bold]130[/] interrupted (training leaves a checkpoint to resume from), "
+    "[bold]143[/] ended by SIGTERM."
 )
 
 

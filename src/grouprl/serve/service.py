@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -52,6 +53,7 @@ class Service:
         at_once: most completions that are sampled at the same time.
         record: a file to which a line is appended for every completion.
         prompt_chars: characters of a request's messages and tools at most; None: 16 for each position of the model.
+            Never more than the model's positions could hold if every token were the longest of its vocabulary.
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: completions that may wait to be sampled; more are refused.
@@ -85,7 +87,7 @@ class Service:
         self.policy, self._model, self.max_tokens = policy, model, max_tokens
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
-        self.prompt_chars = prompt_chars or fitting
+        self.prompt_chars = min(prompt_chars or fitting, _most_characters(policy))
         self.recorded = ServedRows(policy, record, keeping, secret_keys, history)
         self.batching = BatchedSampling(policy, at_once, sampler)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
@@ -237,6 +239,14 @@ class Service:
         """Return the text of each token by itself."""
         texts = self.policy.tokenizer.batch_decode([[i] for i in ids], clean_up_tokenization_spaces=False)
         return list(map(str, texts))
+
+
+def _most_characters(policy: TokenPolicy) -> int:
+    """Return how many characters a prompt has at most that the policy's positions can hold."""
+    if policy.max_positions is None:
+        return sys.maxsize
+    longest = max(map(len, policy.tokenizer.get_vocab()), default=0)
+    return int(max(longest, CHARACTERS_PER_TOKEN) * policy.max_positions)
 
 
 def _template_notes(policy: TokenPolicy, tool_calls: str) -> tuple[str, ...]:

@@ -46,7 +46,8 @@ def read_run(folder: Path) -> RunData:
     run.records = _try(run, "metrics.jsonl", read_records, [])
     run.summary = _try(run, "summary.json", _object, {})
     run.findings = _try(run, "health.json", _rows, None)
-    run.samples = _try(run, "samples.json", _rows, [])
+    if run.summary.get("finished") is not False or (folder / "samples.json").exists():  # written when a run ends
+        run.samples = _try(run, "samples.json", _rows, [])
     files = sorted(folder.glob("rollouts/step-*.parquet"))
     if not files:
         run.missing.append("rollouts/ holds no Parquet file")

@@ -45,18 +45,35 @@ def headline(run: RunData) -> str:
     for key, form in (("parameters", "{:,.0f} parameters"), ("steps", "{:.0f} steps"), ("seconds", "{:.0f} s")):
         if isinstance(run.summary.get(key), (int, float)):
             facts.append(form.format(run.summary[key]).replace(",", "\u202f"))
-    state = ""
-    if run.summary.get("finished") is False:
-        state = '<p class="banner">This run was interrupted: the numbers after training are not there yet.</p>'
-    prompts = after.get("eval/prompts") if after else None
-    small = f"On {prompts:.0f} held-out prompts; in brackets 95 % intervals." if _is_number(prompts) else ""
+    state, so_far = "", run.summary.get("finished") is False
+    if so_far:
+        state = f'<p class="banner">This run was interrupted: {_last_known(before, after)}</p>'
+    small = _held_out(before, after)
     body = (
         f'<div class="cards">{"".join(cards)}</div><p class="muted">{small}</p>'
         if cards
         else _none("No evaluation yet.")
     )
-    said = f'<p class="verdict-line {found.kind}">{escape(found.words)}</p>' if cards else ""
+    words = f"So far: {found.words[:1].lower()}{found.words[1:]}" if so_far else found.words
+    said = f'<p class="verdict-line {found.kind}">{escape(words)}</p>' if cards else ""
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
+
+
+def _last_known(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Say what an interrupted run is compared by."""
+    if not after:
+        return "it was not evaluated again after " + ("training had begun." if before else "its warm-up.")
+    return f"what stands behind the arrows is its evaluation after step {after.get('step', 0):.0f}."
+
+
+def _held_out(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Say on how many prompts the numbers before and after were measured."""
+    counts = [record.get("eval/prompts") for record in (before, after)]
+    first, last = (f"{count:.0f}" if _is_number(count) else "" for count in counts)
+    if not last:
+        return f"On {first} held-out prompts; in brackets 95 % intervals." if first else ""
+    both = last if first in ("", last) else f"{first} (before) and {last} (after)"
+    return f"On {both} held-out prompts; in brackets 95 % intervals."
 
 
 def without_folders(name: str) -> str:
