@@ -72,7 +72,7 @@ def api_at(path: str) -> Api:
     return next((api for api in APIS if path.startswith(api.path)), APIS[0])
 
 
-def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> Any:
+def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> object:
     """Return the ASGI application.
 
     Raises:
@@ -183,7 +183,7 @@ class _Work:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="requests")
 
-    async def off(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def off(self, function: Callable[..., object], *arguments: object) -> Any:
         """Call a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 

@@ -212,7 +212,7 @@ def end(slots: dict[Hashable, Slot], servers: list[ForkServer]) -> None:
         servers.pop().close()
 
 
-def unlike(each: StageCall, found: Any) -> Failure:
+def unlike(each: StageCall, found: object) -> Failure:
     """Return the failure of an environment that, brought back, answers `each` with `found`."""
     before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
     return Failure(

@@ -295,7 +295,7 @@ class WorkerStage(AnsweringStage):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: Slot, each: StageCall, found: Any) -> None:
+    def _note(self, slot: Slot, each: StageCall, found: object) -> None:
         """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
         if each.answered:
             if each.method != "close" and repr(found) != repr(each.known):

@@ -191,7 +191,7 @@ def _begin(script: str, files: Sequence[int], variables: Mapping[str, str]) -> t
     return child, child.stdout
 
 
-def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any], seconds: float = 0.0) -> bytes:
+def hello_frame(parcel: dict[str, object], memory: int, examples: Sequence[object], seconds: float = 0.0) -> bytes:
     """Return the first message to a worker: plain data, as it is read before any module can be found.
 
     `seconds` is the time of a call, for workers that watch it themselves.

@@ -37,7 +37,7 @@ class EpisodeReward:
 
     task: Task
 
-    def __call__(self, completion: str, **columns: Any) -> float:
+    def __call__(self, completion: str, **columns: object) -> float:
         """Play the actions in a fresh environment."""
         example = Example("played", "", columns)
         total = total_reward(self.task.environment(), example, completion.splitlines())
