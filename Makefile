@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm vllm-runs ray culprits clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills soak parity worlds browser vllm vllm-runs ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,7 @@ docs-check: $(READY)  ## say which generated pages and listings are not as the c
 bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix products, and how cost grows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/pretrained.py
 	$(BIN)/python bench/engines.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/methods.py
@@ -62,6 +63,9 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 
 real: $(READY)  ## let a pretrained model learn six tasks, three seeds each, and record it (goes on where it stopped)
 	$(BIN)/python scripts/real.py $(REAL)
+
+gpu: $(READY)  ## hold every path on a GPU against the CPU, and record it (exit code 4 where there is none)
+	$(BIN)/python scripts/gpu.py $(GPU)
 
 fsdp: $(READY)  ## train on several processes: equality with one, checkpoints, kills and other faults
 	$(BIN)/python scripts/fsdp.py $(FSDP)

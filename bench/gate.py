@@ -48,8 +48,8 @@ class Gate:
 class Worker:
     """The parent's end: a worker process. Use it as a context manager."""
 
-    def __init__(self, script: str, *arguments: str, log: Path) -> None:
-        command = [sys.executable, str(Path(__file__).parent / script), *arguments]
+    def __init__(self, script: str, *arguments: str, log: Path, python: str = sys.executable) -> None:
+        command = [python, str(Path(__file__).parent / script), *arguments]
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(

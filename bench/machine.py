@@ -23,3 +23,10 @@ def _processor() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def wide_types() -> list[str]:
+    """Which of the instructions that matter here the processor has, as /proc/cpuinfo calls them."""
+    info = Path("/proc/cpuinfo")
+    words = set(info.read_text(encoding="utf-8").split()) if info.is_file() else set()
+    return [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in words]

@@ -27,6 +27,7 @@ def test_ordinary_runs_are_not_refused() -> None:
     ("changes", "said"),
     [
         ({"model": {"dtype": "bfloat16"}}, "precision: mixed"),
+        ({"model": {"precision": "onednn"}}, "model.precision = onednn"),
         ({"model": {"engine": "lean"}}, "through transformers"),
         ({"model": {"shared_prefix": "on"}}, "prompts are not shared"),
         ({"run": {"async_steps": 1}}, "run.async_steps"),

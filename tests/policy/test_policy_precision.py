@@ -18,17 +18,20 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy, precision
 from grouprl.policy.arithmetic import rate
 from grouprl.policy.load import resolve_dtype
-from grouprl.policy.precision import Probe, choose_precision, product, times, wide_sums
+from grouprl.policy.precision import Probe, choose_precision, has_onednn, product, times, wide_sums
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
 from grouprl.train.loop import train
-from grouprl.train.profile import product_dtype
+from grouprl.train.profile import product_kind
 
 CPU = torch.device("cpu")
 ALPHABET = "0123456789+="
 SIZES: dict[str, Any] = {"hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 48}
 FAMILIES: dict[str, str] = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+
+
+onednn = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
 
 def tiny(kind: str = "mixed", **more: Any) -> Any:
@@ -51,18 +54,18 @@ def gradient(policy: Any, tokens: Tokens) -> torch.Tensor:
 def test_a_product_is_that_of_rounded_matrices_by_hand() -> None:
     x = torch.tensor([[1.0, 1.00390625]], requires_grad=True)  # 1 + 1/256 lies between two numbers of bfloat16
     weight = torch.tensor([[2.0, 4.0]], requires_grad=True)
-    found = product(x, weight)
+    found = product(x, weight, "mixed")
     found.backward(torch.tensor([[1.0]]))
     assert found.item() == 6.0  # 1.00390625 is rounded to 1, to even
     assert torch.equal(x.grad, torch.tensor([[2.0, 4.0]]))
     assert torch.equal(weight.grad, torch.tensor([[1.0, 1.0]]))
     assert found.dtype == x.grad.dtype == weight.grad.dtype == torch.float32
-    assert times(x.detach(), weight.detach().T, False).item() == pytest.approx(6.015625)
+    assert times(x.detach(), weight.detach().T, "float32").item() == pytest.approx(6.015625)
 
 
 def test_sums_are_taken_in_float32() -> None:
     ones = torch.ones(1, 4096)
-    assert times(ones, ones.T, True).item() == 4096  # sums in bfloat16 would stay at 256
+    assert times(ones, ones.T, "mixed").item() == 4096  # sums in bfloat16 would stay at 256
 
 
 def test_weights_gradients_and_optimiser_are_float32_and_a_small_update_is_not_lost() -> None:
@@ -133,6 +136,72 @@ def test_the_sampler_says_that_its_log_probs_are_not_exact() -> None:
     assert not LocalSampler(tiny()).exact
 
 
+@onednn
+def test_onednn_multiplies_in_float32_and_so_are_its_gradients() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, weight, pull = (torch.randn(*size, generator=generator) for size in ((37, 24), (50, 24), (37, 50)))
+    x.requires_grad_()
+    weight.requires_grad_()
+    found = product(x, weight, "onednn")
+    wanted = x.double() @ weight.double().T
+    assert torch.allclose(found.double(), wanted, atol=1e-5)
+    for mine, exact in zip(
+        torch.autograd.grad(found, [x, weight], pull),
+        torch.autograd.grad(wanted, [x, weight], pull.double()),
+        strict=True,
+    ):
+        assert mine.dtype == torch.float32
+        assert torch.allclose(mine, exact, atol=1e-4)
+
+
+@onednn
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_onednn_takes_few_rows_and_none(rows: int) -> None:
+    x, weight = torch.ones(rows, 5), torch.ones(5, 7)
+    assert torch.equal(times(x, weight, "onednn"), torch.full((rows, 7), 5.0))
+    assert torch.equal(times(weight.T, x.T, "onednn"), torch.full((7, rows), 5.0))
+
+
+@onednn
+@pytest.mark.parametrize("family", [{}, {"lora": {"r": 4}}])
+def test_with_onednn_all_numbers_are_those_of_float32_but_for_the_last_bits(family: dict[str, Any]) -> None:
+    if family:
+        pytest.importorskip("peft")
+    tokens, plain, other = some_tokens(), tiny("float32", **family), tiny("onednn", **family)
+    assert other.precision == "onednn"
+    wanted, found = (policy.logp(tokens, entropy=True, cross=2.0) for policy in (plain, other))
+    for mine, exact in ((found.logp_bt, wanted.logp_bt), (found.entropy_bt, wanted.entropy_bt)):
+        assert torch.allclose(mine, exact, atol=1e-5)
+    g, h = gradient(plain, tokens), gradient(other, tokens)
+    assert (g - h).norm() < 1e-5 * g.norm()
+    assert (other.logp(tokens).logp_bt - forced_logp(other, tokens)).abs().max() < 1e-5
+    assert LocalSampler(other).exact
+    assert torch.equal(other.copied().logp(tokens).logp_bt, other.logp(tokens).logp_bt)
+
+
+@onednn
+def test_where_onednn_alone_is_faster_auto_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(by_onednn: float, bfloat16: float) -> str:
+        monkeypatch.setattr(precision, "probe", lambda *_: Probe(1e11, bfloat16, by_onednn))
+        return choose_precision("auto", torch.float32, CPU, 576, 1536, None).precision
+
+    assert chosen(2e11, 1e11) == "onednn"
+    assert chosen(2e11, 2.2e11) == "onednn"  # not 1.25 times as fast as the better float32
+    assert chosen(2e11, 4e11) == "mixed"
+    assert chosen(1.1e11, 1e11) == "float32"
+    assert choose_precision("onednn", torch.float32, CPU, 32, 48, None).why == "requested"
+
+
+def test_onednn_is_refused_where_it_cannot_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"precision='onednn', but the weights lie on cuda.*float32"):
+        choose_precision("onednn", torch.float32, torch.device("cuda"), 576, 1536, None)
+    with pytest.raises(InputError, match=r"weights are float64"):
+        tiny("onednn", dtype="float64")
+    monkeypatch.setattr(precision, "has_onednn", lambda: False)
+    with pytest.raises(InputError, match=r"this torch has no oneDNN"):
+        tiny("onednn")
+
+
 def test_copies_and_references_keep_the_precision() -> None:
     policy, tokens = tiny(), some_tokens()
     assert policy.copied().precision == "mixed"
@@ -162,13 +231,15 @@ def test_auto_takes_what_is_measured_to_be_faster(monkeypatch: pytest.MonkeyPatc
 def test_the_probe_measures_both_types() -> None:
     found = precision.probe(256, 512)
     assert found.float32 > 0 < found.bfloat16
-    assert rate((64, 64, 64), dtype=torch.bfloat16) > 0
+    assert (found.onednn > 0) == has_onednn()
+    assert rate((64, 64, 64), kind=torch.bfloat16) > 0
 
 
 def test_a_profile_counts_products_in_the_type_they_are_computed_in() -> None:
-    assert product_dtype(tiny()) == torch.bfloat16
-    assert product_dtype(tiny("float32")) == torch.float32
-    assert product_dtype(tiny("float32", dtype="bfloat16")) == torch.bfloat16
+    assert product_kind(tiny()) == torch.bfloat16
+    assert product_kind(tiny("float32")) == torch.float32
+    assert rate((64, 64, 64), kind=product_kind(tiny("onednn"))) > 0
+    assert product_kind(tiny("float32", dtype="bfloat16")) == torch.bfloat16
 
 
 def test_float32_products_are_as_they_were_outside_of_mixed_ones() -> None:

@@ -99,6 +99,7 @@ def dense_influence(policy, tokens, group_b, correct_b):
 @torch.no_grad()
 def test_statistics_equal_those_of_full_logits(family, engine, monkeypatch):
     monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", 40)  # two positions of 17 tokens
+    monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
     policy = policy_of(family, engine, temperature=0.7, token_budget=20)
     found = policy.statistics(TOKENS, NAMES, group_b=GROUP, correct_b=CORRECT)
     expected = dense_statistics(policy, TOKENS) | {"influence": dense_influence(policy, TOKENS, GROUP, CORRECT)}
@@ -116,6 +117,7 @@ def test_chunks_and_passes_do_not_matter(engine, monkeypatch):
     found = []
     for elements, budget in ((1, 10_000), (40, 13), (10_000, 30)):
         monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", elements)
+        monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
         policy = policy_of(engine=engine, token_budget=budget)
         found.append(policy.statistics(TOKENS, NAMES, group_b=GROUP, correct_b=CORRECT))
     for other in found[1:]:
@@ -147,6 +149,7 @@ def test_no_tensor_grows_with_positions_times_vocabulary(engine, monkeypatch):
     seen = {}
     for elements in (4000, 10**9):
         monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", elements)
+        monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
         with Largest() as largest:
             policy.statistics(tokens, NAMES, group_b=group_b, correct_b=correct_b)
             policy.top(tokens, 3)
@@ -278,6 +281,7 @@ def test_hidden_states_are_those_after_the_final_norm(family, engine):
 @torch.no_grad()
 def test_top_tokens_are_those_of_the_full_distribution(family, engine, monkeypatch):
     monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", 40)
+    monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
     policy = policy_of(family, engine, temperature=0.7, token_budget=20)
     token_btk, logp_btk = policy.top(TOKENS, 3)
     assert token_btk.shape == logp_btk.shape == (*SHAPE, 3)

@@ -194,6 +194,7 @@ class TokenLoss:
 
 
 P = TypeVar("P", bound=type)
+R = TypeVar("R")
 
 
 @dataclass_transform(frozen_default=True)
@@ -304,7 +305,7 @@ def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> di
     return made
 
 
-def checked(build: Callable[..., object], settings: Mapping[str, object], where: str) -> Any:
+def checked(build: Callable[..., R], settings: Mapping[str, object], where: str) -> R:
     """Call `build(**settings)` and turn pydantic's complaints into one InputError that names the setting."""
     try:
         return build(**settings)

@@ -54,7 +54,7 @@ def check_part(stage: str, part: Part, method: str) -> None:
     raise InputError(f"method '{method}': {stage} holds {what}", f"{stage} is {KINDS[stage]}", remedy)
 
 
-def call(part: Part, act: Callable[..., object], *args: object) -> Any:
+def call(part: Part, act: Callable[..., T], *args: object) -> T:
     """Return `act(*args)`; what code of the user's raises there is said with the part's name."""
     if not is_own(part):
         return act(*args)
@@ -73,7 +73,7 @@ def call(part: Part, act: Callable[..., object], *args: object) -> Any:
 
 def changed_batch(part: Part, batch: Batch) -> Batch:
     """Return the batch that `part` makes of `batch`: of the same rows and tokens."""
-    made = call(part, part, batch)  # type: ignore[arg-type]
+    made: object = call(part, part, batch)  # type: ignore[arg-type]
     if not isinstance(made, Batch):
         raise BrokenContract(f"{called(part)} returned {type(made).__name__}", _rule(part), "Return batch.replace(…)")
     if made.mask_bt.shape != batch.mask_bt.shape:
@@ -101,7 +101,7 @@ def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
     return made
 
 
-def token_values(part: Part, where_bt: Tensor, act: Callable[..., object], *args: object) -> Tensor:
+def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
     """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
     value_bt = call(part, act, *args)
     check_shape(part, value_bt, where_bt)

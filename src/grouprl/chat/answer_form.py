@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened
+from grouprl.core.json_types import JsonMapping
 
 LARGEST_SCHEMA = 100_000
 """Characters of a schema at most."""
@@ -51,7 +52,7 @@ def read_format(given: Any) -> dict[str, object] | None:
     return schema
 
 
-def read_choice(given: object, parallel: object, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
+def read_choice(given: object, parallel: object, tools: Sequence[JsonMapping]) -> ToolChoice:
     """Return what a request's `tool_choice` and `parallel_tool_calls` ask for.
 
     Raises:

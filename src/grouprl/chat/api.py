@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion
 from grouprl.chat.request import ChatRequest, read_object
 from grouprl.core.json_types import JsonObject
 
-Event = dict[str, Any]
+Event = JsonObject
 """An event of a stream, as JSON."""
 
 

@@ -21,8 +21,9 @@ from grouprl.chat.families import (
 )
 from grouprl.chat.lark import GrammarPart, JsonValue, Many, Maybe, OneOf, Pattern, Until
 from grouprl.chat.literals import BARE_NAME
+from grouprl.core.json_types import JsonMapping, JsonObject
 
-Schema = Mapping[str, Any]
+Schema = JsonMapping
 LARGEST = 10**15
 """Bound of a number whose schema sets none: one without end is no number any more."""
 ANY = {"type": "object"}
@@ -46,7 +47,7 @@ class CallShape:
     many: bool = True
 
 
-def calls_grammar(form: Form, tools: Sequence[Mapping[str, Any]], *, several: bool) -> GrammarPart:
+def calls_grammar(form: Form, tools: Sequence[JsonMapping], *, several: bool) -> GrammarPart:
     """Return what a turn of one call or, with `several`, more may be.
 
     Raises:
@@ -190,7 +191,7 @@ def _optional(name: str, schema: Schema) -> GrammarPart:
     return OneOf(tuple((given[i], *(Maybe((", ", later)) for later in given[i + 1 :])) for i in range(len(given))))
 
 
-def _arguments(name: str, schema: Schema) -> list[tuple[str, dict[str, Any], bool]]:
+def _arguments(name: str, schema: Schema) -> list[tuple[str, JsonObject, bool]]:
     """Return (key, schema, whether it must be given) of each argument. Raises NoGrammar for schemas of other kinds."""
     known = {"type", "properties", "required", "additionalProperties", "$defs", "definitions", *TEXT_KEYS, "$schema"}
     properties = schema.get("properties", {})

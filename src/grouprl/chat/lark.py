@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from grouprl.core.json_types import JsonMapping
+
 SPACE = "[ \\n]{0,4}"
 """White space between the parts of JSON: enough for any usual layout, and no endless blanks."""
 
@@ -16,7 +18,7 @@ SPACE = "[ \\n]{0,4}"
 class JsonValue:
     """A JSON value under a schema."""
 
-    schema: Mapping[str, Any]
+    schema: JsonMapping
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class ChatRequest(pydantic.BaseModel):
     """Whether the ids of the prompt's tokens and of those sampled are told."""
     chat_template_kwargs: dict[str, object] = Field(default_factory=dict, max_length=64)
     """Variables of the chat template, such as `enable_thinking`."""
-    response_format: dict[str, Any] | None = None
+    response_format: JsonObject | None = None
     """The JSON schema that the answer is to follow; None: any text."""
     tool_choice: ToolChoice = ToolChoice()
     """Whether tools are to be called."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from grouprl.chat.api import Api
 from grouprl.chat.completions_api import CompletionsApi
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
+R = TypeVar("R")
 START_SECONDS = 20.0
 APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi())
 KNOWN = f"there is {', '.join(api.path for api in APIS)} (POST) and /v1/models (GET)"
@@ -183,7 +184,7 @@ class _Work:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="requests")
 
-    async def off(self, function: Callable[..., object], *arguments: object) -> Any:
+    async def off(self, function: Callable[..., R], *arguments: object) -> R:
         """Call a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 

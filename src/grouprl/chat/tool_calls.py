@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.scanning import after_space, value_at
 from grouprl.chat.syntaxes import JSON
-from grouprl.core.json_types import JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject
 
 MOST_CALLS = 64
 """Calls of one turn; with more of them a turn is a text."""
@@ -21,9 +20,7 @@ def said_in(text: str) -> Said:
     return getattr(text, "said", None) or JSON.read(text)
 
 
-def protocol_calls(
-    found: Said, text: str, about: str, tools: Sequence[Mapping[str, Any]] = ()
-) -> list[dict[str, object]]:
+def protocol_calls(found: Said, text: str, about: str, tools: Sequence[JsonMapping] = ()) -> list[dict[str, object]]:
     """Return the calls of a turn for the protocol; none where one of them cannot be read, or they are too many.
 
     Ids are determined by `about` and the text. Arguments that a syntax writes as text have the types that the schemas

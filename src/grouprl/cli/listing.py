@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from grouprl.core.discovery import method_homes, part_homes
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import announced
 
 FILE, TASKS, PARTS = "methods/listing.json", "tasks/listing.json", "algorithms/listing.json"
@@ -54,8 +54,8 @@ def names_are_stored() -> bool:
     return not announced() and {each["name"] for each in _stored()} == set(method_homes())
 
 
-def _stored() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
+def _stored() -> list[JsonObject]:
+    found: list[JsonObject] = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
     return found
 
 

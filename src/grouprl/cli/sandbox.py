@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 ESCAPED = 1
 """Exit code when something that must be contained was not."""
-Row = dict[str, Any]
+Row = JsonObject
 
 
 def sandbox_command(

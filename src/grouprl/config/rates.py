@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from grouprl.config.run import Config
     from grouprl.config.sections import Lora, Model
+    from grouprl.policy.causal_lm import CausalPolicy
 
 LOOKED_AT = 10_000
 """Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
@@ -111,7 +112,7 @@ def fastest_of(policy: Any) -> float:
     return fastest(_sizes(policy).hidden_size)
 
 
-def _sizes(policy: Any) -> Any:
+def _sizes(policy: CausalPolicy) -> Any:
     model = next(iter(policy.members.values())).model if hasattr(policy, "members") else policy.model
     return model.config.get_text_config()
 

@@ -118,10 +118,11 @@ class Model(Section):
     """`auto`: a GPU where torch sees one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """Type of the weights; `auto`: bfloat16 on a GPU that has it, else float32."""
-    precision: Literal["auto", "float32", "mixed"] = "float32"
+    precision: Literal["auto", "float32", "onednn", "mixed"] = "float32"
     """How products are computed. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
-    and losses stay float32 (lean engine). `auto`: mixed where a probe finds that at least 1.25 times as fast, which the
-    run then keeps. `float32`: in the type of the weights."""
+    and losses stay float32. `onednn`: in float32 by oneDNN, on some CPUs twice as fast, with other last bits. Both are
+    the lean engine's. `auto`: mixed, else onednn, where a probe finds that at least 1.25 times as fast; the run then
+    keeps it. `float32`: in the type of the weights."""
     engine: Literal["auto", "lean", "transformers"] = "auto"
     """Which code runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it fits."""
     packing: Switch = "auto"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from grouprl.chat.reply import Choice, said
 from grouprl.chat.request import ChatRequest, continues
+from grouprl.core.json_types import JsonMapping
 from grouprl.envs.environment import Observation
 
 
@@ -15,8 +15,8 @@ from grouprl.envs.environment import Observation
 class _Context:
     """The conversation of an agent, and the tools announced to it."""
 
-    said: tuple[Mapping[str, Any], ...] = ()
-    tools: tuple[Mapping[str, Any], ...] = ()
+    said: tuple[JsonMapping, ...] = ()
+    tools: tuple[JsonMapping, ...] = ()
     variables: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from grouprl.core.json_types import JsonMapping
 
 if TYPE_CHECKING:  # tasks are built on environments, so environments import no task
     from grouprl.records.examples import Example
@@ -29,9 +31,9 @@ class Observation:
     fresh: bool = False
     """Whether the agent begins anew with this as its prompt and sees nothing of what was said to it before: a
     sub-agent's new call."""
-    messages: tuple[Mapping[str, Any], ...] = ()
+    messages: tuple[JsonMapping, ...] = ()
     """The same as chat messages, any roles, for policies that have a chat template; they go before `text` there."""
-    tools: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[JsonMapping, ...] = ()
     """JSON schemas of tools that the chat template announces, with a first or fresh observation of `messages`."""
     variables: Mapping[str, object] = field(default_factory=dict)
     """Variables of the chat template, such as `enable_thinking`, for all observations of a context alike."""

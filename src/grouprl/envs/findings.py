@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation, Step, worth
 
 LONGEST = 400
@@ -83,7 +83,7 @@ class EnvironmentReport:
     """The result of an examination."""
 
     findings: tuple[EnvironmentFinding, ...]
-    facts: dict[str, Any]
+    facts: JsonObject
     shown: CheckedEpisode | None
     """One episode, demonstrated where the environment can."""
 
@@ -97,7 +97,7 @@ class EnvironmentReport:
         """What should be looked at."""
         return tuple(finding for finding in self.findings if not finding.serious)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """Return everything as plain data."""
         return {
             "ok": not self.problems,

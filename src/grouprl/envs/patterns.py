@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
-from typing import Any
 
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.envs.findings import CheckedEpisode, Findings
 
@@ -44,7 +44,7 @@ def examine_agents(played: Sequence[CheckedEpisode], findings: Findings, agents:
 def summary(played: Sequence[CheckedEpisode]) -> dict[str, object]:
     """Return the numbers that a person wants to see: turns, returns, validity, states, each by who chose."""
     visits = [key for key, _ in _visits(played)]
-    facts: dict[str, Any] = {"episodes": len(played), "states": len(set(visits)), "visits": len(visits)}
+    facts: JsonObject = {"episodes": len(played), "states": len(set(visits)), "visits": len(visits)}
     if played:
         facts["longest_episode"] = max(len(episode.steps) for episode in played)
         facts["longest_text"] = max(len(each.text) for episode in played for each in episode.observations)

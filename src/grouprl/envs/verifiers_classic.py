@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.launch import MODEL
 from grouprl.envs.verifiers import Played
 from grouprl.rewards.contract import Failure
@@ -57,7 +58,7 @@ class ClassicRollouts:
         most = int(getattr(self.env, "max_turns", -1))
         return most if most > 0 else None
 
-    def rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    def rows(self) -> tuple[list[JsonObject], list[JsonObject] | None]:
         """Return the rows to train on, and those to evaluate on, None where it has none of its own."""
         train, held_out = self.env.build_dataset(), self.env.build_eval_dataset()
         return list(train or ()), None if held_out is None else list(held_out)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.launch import MODEL
 from grouprl.envs.verifiers import Played
 from grouprl.envs.verifiers_classic import COUNT, PASS, RESERVED
@@ -28,9 +29,7 @@ class V1Rollouts:
 
     grouped, turns = False, None
 
-    def __init__(
-        self, name: str, args: Mapping[str, object], settings: Mapping[str, Any], success: float | None
-    ) -> None:
+    def __init__(self, name: str, args: Mapping[str, object], settings: JsonMapping, success: float | None) -> None:
         """Load it.
 
         Args:
@@ -57,11 +56,11 @@ class V1Rollouts:
         self._whole, self._numbers = whole, itertools.count(1)
         self._serving: asyncio.Task[None] | None = None
 
-    def rows(self) -> tuple[list[dict[str, Any]], None]:
+    def rows(self) -> tuple[list[JsonObject], None]:
         """Return a row for each task: its number, what it shows, and its other data."""
         return [{**_shown(task.data), "example_id": number} for number, task in self.tasks.items()], None
 
-    async def play(self, row: Mapping[str, Any], url: str, key: str) -> Played:
+    async def play(self, row: JsonMapping, url: str, key: str) -> Played:
         """Run an episode of a task against the endpoint at `url`.
 
         Raises:
@@ -168,9 +167,9 @@ def single_agent(env: object, name: str) -> None:
         )
 
 
-def _shown(data: Any) -> dict[str, Any]:
+def _shown(data: Any) -> JsonObject:
     """Return a task's data as JSON values, its prompt as chat messages."""
-    plain: dict[str, Any] = data.model_dump(mode="json")
+    plain: JsonObject = data.model_dump(mode="json")
     prompt, system = plain.get("prompt"), plain.get("system_prompt")
     said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt or ())
     return {**plain, "prompt": [*([{"role": "system", "content": system}] if system else []), *said]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.core.json_types import JsonMapping
 
@@ -149,7 +149,7 @@ class History:
         """Sum of all finite values so far."""
         return self._total.get(name, 0.0)
 
-    def last(self, name: str) -> Any:
+    def last(self, name: str) -> float | None:
         """Value of `name` in the last record, finite or not, or None."""
         return self.recent[-1].get(name) if self.recent else None
 

@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.laws import EntropyLaw, SigmoidLaw, fit_entropy_law, fit_sigmoid_law
 
-Record = Mapping[str, Any]
+Record = JsonMapping
 Where = Literal["train", "eval"]
 Compute = Literal["tokens", "steps", "seconds"]
 RESAMPLES = 200

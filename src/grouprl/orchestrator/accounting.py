@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import JsonMapping
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import FAILED
 
@@ -154,7 +154,7 @@ def account_before(prompts: int, counts: SampledCounts) -> dict[str, float]:
     return {name: float(count) for name, count in found.items()}
 
 
-def totals(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def totals(records: Iterable[JsonMapping]) -> dict[str, int]:
     """Return the sums of the accounts of a run's records of training steps and of what came before the first."""
     sums: Counter[str] = Counter()
     for record in records:

@@ -136,6 +136,8 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         )
     if model.dtype not in MASTERS:
         yield f"model.dtype = {model.dtype}: ranks keep weights in float32. Set precision: mixed, and leave dtype out"
+    if model.precision == "onednn":
+        yield "model.precision = onednn: ranks run the model through transformers. Take float32 or mixed"
     if model.engine == "lean":
         yield "model.engine = lean: ranks run the model through transformers. Leave it out"
     if model.shared_prefix == "on":

@@ -24,7 +24,7 @@ from grouprl.policy.gguf import as_folder
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
-from grouprl.policy.logprobs import CHUNK_ELEMENTS
+from grouprl.policy.logprobs import chunk_rows
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.model_checks import check_config, check_files, check_state
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
@@ -210,7 +210,7 @@ def memory(
     size, train = model.bytes_each, model.trainable
     wide = max(size, 4)  # the optimiser computes in float32 or better
     per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
-    chunk = CHUNK_ELEMENTS.get(model.device.partition(":")[0], CHUNK_ELEMENTS["cuda"])
+    chunk = model.vocabulary * chunk_rows(torch.device(model.device), model.vocabulary)
     costs = [
         Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
         Cost("gradients", train * size, f"{train:,} trainable × {size} bytes"),
@@ -245,7 +245,7 @@ def memory(
     return (
         *costs,
         Cost("activations of a pass", activation_bytes, how),
-        Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, whatever the vocabulary"),
+        Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are"),
         Cost("rollout cache", max(1, samplers) * cache, cached),
     )
 

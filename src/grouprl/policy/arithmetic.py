@@ -6,11 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch import nn
 
+from grouprl.policy import precision
 from grouprl.policy.lean import base_model
 from grouprl.policy.passes import layers_of, sizes_of
 
@@ -20,37 +21,43 @@ if TYPE_CHECKING:
 PASS_TOKENS = 2048
 """Rows of a product in training: about what a pass through the model holds."""
 SERIES, SERIES_OPERATIONS = 15, 2e8
+LONG = 1e10
+"""Operations of a product that is timed alone, and three times only: it takes a tenth of a second by itself."""
 Shape = tuple[int, int, int]
 """(M, K, N) of [M,K] x [K,N]."""
-RATES: dict[tuple[Shape, str, int, torch.dtype], float] = {}
+ProductKind: TypeAlias = torch.dtype | Literal["onednn"]
+"""How a product is computed: by torch's default in a type, or by oneDNN in float32."""
+RATES: dict[tuple[Shape, str, int, ProductKind], float] = {}
 
 
 def rate(
     shape: Shape,
     device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
-    dtype: torch.dtype = torch.float32,
+    kind: ProductKind = torch.float32,
 ) -> float:
-    """Return operations per second of a product of this shape and type: the best of several short series.
+    """Return operations per second of a product of this shape and kind: the best of several short series.
 
-    Measured once per shape, device, number of threads and type. `clock` may be the processor's time on one thread.
+    Measured once per shape, device, number of threads and kind. `clock` may be the processor's time on one thread.
     """
-    key = (shape, device, torch.get_num_threads(), dtype)
+    key = (shape, device, torch.get_num_threads(), kind)
     if key not in RATES:
         m, k, n = shape
+        work, dtype = 2.0 * m * k * n, torch.float32 if kind == "onednn" else kind
         a, b, out = (torch.randn(size, device=device).to(dtype) for size in ((m, k), (k, n), (m, n)))
-        repeat = min(2000, max(3, int(SERIES_OPERATIONS / (2 * m * k * n))))
-        best = min(_series(a, b, out, repeat, clock) for _ in range(SERIES))
-        RATES[key] = 2 * m * k * n * repeat / best
+        run = (lambda: precision.times(a, b, "onednn")) if kind == "onednn" else (lambda: torch.mm(a, b, out=out))
+        repeat = 1 if work > LONG else min(2000, max(3, int(SERIES_OPERATIONS / work)))
+        best = min(_series(run, a.device, repeat, clock) for _ in range(3 if work > LONG else SERIES))
+        RATES[key] = work * repeat / best
     return RATES[key]
 
 
-def _series(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, repeat: int, clock: Callable[[], float]) -> float:
-    synchronise(a.device)
+def _series(run: Callable[[], torch.Tensor], device: torch.device, repeat: int, clock: Callable[[], float]) -> float:
+    synchronise(device)
     start = clock()
     for _ in range(repeat):
-        torch.mm(a, b, out=out)
-    synchronise(a.device)
+        run()
+    synchronise(device)
     return clock() - start
 
 

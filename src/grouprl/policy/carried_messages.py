@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from grouprl.chat.calls import Form
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON
+from grouprl.core.json_types import JsonMapping, JsonObject
 
-Messages = Sequence[Mapping[str, Any]]
-Plain = list[dict[str, Any]]
+Messages = Sequence[JsonMapping]
+Plain = list[JsonObject]
 Use = Literal["system", "late_system", "tools", "results", "users", "roles"]
 KNOWN = ("system", "user", "assistant", "tool")
 SHORT_ID = 9
@@ -81,7 +82,7 @@ def carried(messages: Messages, tools: Messages, facts: TemplateFacts, form: For
     return (plain if facts.users else _merged(plain)), announced
 
 
-def _one_by_one(messages: Messages, facts: TemplateFacts, form: Form) -> Iterator[dict[str, Any]]:
+def _one_by_one(messages: Messages, facts: TemplateFacts, form: Form) -> Iterator[JsonObject]:
     """Yield messages with roles, calls and results in a form that the template shows."""
     names: dict[str, str] = {}
     called = False
@@ -106,7 +107,7 @@ def _one_by_one(messages: Messages, facts: TemplateFacts, form: Form) -> Iterato
         yield message
 
 
-def _calling(message: dict[str, Any], facts: TemplateFacts, form: Form) -> tuple[dict[str, Any], dict[str, str]]:
+def _calling(message: JsonObject, facts: TemplateFacts, form: Form) -> tuple[JsonObject, dict[str, str]]:
     """Return an assistant's message as the template takes it, and the ids of its calls by those that they had."""
     calls = message.get("tool_calls") or ()
     if not calls:
@@ -122,7 +123,7 @@ def _calling(message: dict[str, Any], facts: TemplateFacts, form: Form) -> tuple
     return {**message, "tool_calls": made}, names
 
 
-def _call(call: Mapping[str, Any], number: int, facts: TemplateFacts) -> dict[str, Any]:
+def _call(call: JsonMapping, number: int, facts: TemplateFacts) -> JsonObject:
     function, name = call["function"], str(call.get("id") or f"call_{number:04}")
     arguments: Any = _object(function.get("arguments"))
     if facts.text_arguments:

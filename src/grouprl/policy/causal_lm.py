@@ -57,8 +57,9 @@ class CausalPolicy(TextPolicy):
         passes: whether rows are packed, prompts shared, layers computed anew; results do not depend on it.
         value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
         token_budget: tokens per pass; results do not depend on it.
-        precision: "float32" (products in the type of the weights), "mixed" (in bfloat16, of float32 weights, where the
-            engine is lean), or "auto" (mixed where that is measured to be faster on this machine).
+        precision: "float32" (products in the type of the weights), "onednn" (float32 products by oneDNN) or "mixed" (in
+            bfloat16, of float32 weights), both where the engine is lean, or "auto" (what is measured to be fastest on
+            this machine).
     """
 
     def __init__(
@@ -94,8 +95,9 @@ class CausalPolicy(TextPolicy):
 
     @property
     def precision(self) -> Precision:
-        """How products are computed: "float32" is in the type of the weights, "mixed" in bfloat16."""
-        return "mixed" if self.lean is not None and self.lean.mixed else "float32"
+        """How products are computed: "float32" is in the type of the weights, "onednn" so by oneDNN, "mixed" in
+        bfloat16."""
+        return "float32" if self.lean is None else self.lean.precision
 
     @property
     def lean(self) -> LeanModel | None:

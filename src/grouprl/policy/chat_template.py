@@ -19,6 +19,7 @@ from grouprl.chat.calls import Form
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.policy.carried_messages import Messages, TemplateFacts, Use, carried, roles
 from grouprl.policy.template_probe import TOOL, USER, in_words, lost, template_facts
 
@@ -152,7 +153,7 @@ class ChatTemplate:
 
     def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: object) -> str:
         """Return what the template itself makes of messages; raises whatever it raises."""
-        given: dict[str, Any] = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
+        given: JsonObject = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
         if self.today is not None:
             given["chat_template"] = self.today
         plain = [dict(message) for message in messages]
@@ -239,5 +240,5 @@ def _read_by(text: str) -> str:
     return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
 
 
-def _plain(call: object) -> dict[str, Any]:
+def _plain(call: object) -> JsonObject:
     return {"name": getattr(call, "name", ""), "arguments": getattr(call, "arguments", None)}

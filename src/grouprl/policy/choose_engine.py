@@ -40,12 +40,12 @@ def choose_engine(
     _, hidden, intermediate, _ = sizes_of(model.config.get_text_config())
     chosen = choose_precision(precision, weight.dtype, weight.device, hidden, intermediate, other_engine(name))
     if name == "lean":
-        return LeanEngine(model, settings.shared_prefix, checkpoint_above, mixed=chosen.precision == "mixed")
+        return LeanEngine(model, settings.shared_prefix, checkpoint_above, precision=chosen.precision)
     return TransformersEngine(model, settings, checkpoint_above)
 
 
 def other_engine(name: str) -> str | None:
-    """Return why the engine `name` has no mixed precision; None for the lean one, which has."""
+    """Return why the engine `name` has no other precision than float32; None for the lean one, which has."""
     return None if name == "lean" else "the model runs through the engine transformers"
 
 

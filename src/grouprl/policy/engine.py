@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from grouprl.core.errors import InputError
@@ -22,7 +21,7 @@ from grouprl.policy.logprobs import (
     softened,
     token_logprobs,
 )
-from grouprl.policy.precision import wide_sums
+from grouprl.policy.precision import Precision, linear
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class Head:
 
     weight_vd: torch.Tensor
     bias_v: torch.Tensor | None
-    mixed: bool = False
-    """Whether the product is in bfloat16."""
+    precision: Precision = "float32"
+    """How the product is computed."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,9 @@ class Readout:
         if self.head is not None:
             weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
             how: dict[str, Any] = {"temperature": temperature, "entropy": entropy, "cross": cross}
-            return token_logprobs(self.hidden_nd, weight_vd, bias_v, self.target_n, mixed=self.head.mixed, **how)
+            return token_logprobs(
+                self.hidden_nd, weight_vd, bias_v, self.target_n, precision=self.head.precision, **how
+            )
         assert self.logits_nv is not None
         logp_nv = log_softmax_of(self.logits_nv, temperature)
         logp_n = logp_nv.gather(1, self.target_n[:, None])[:, 0]
@@ -100,9 +101,8 @@ class Readout:
             if logits_mv is not None:
                 yield part, logits_mv[part]
             elif self.head is not None:
-                with wide_sums(self.head.mixed, self.hidden_md.device):
-                    logits_cv = F.linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v)
-                yield part, logits_cv
+                weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
+                yield part, linear(self.hidden_md[part], weight_vd, bias_v, self.head.precision)
 
 
 class ModelEngine(Protocol):

@@ -23,7 +23,7 @@ from grouprl.policy.lean_projection import EXACT, Projection, gated, project
 from grouprl.policy.lora import is_linear, linear_weight
 from grouprl.policy.microbatch import split_tree
 from grouprl.policy.passes import Choice, anew, pays
-from grouprl.policy.precision import product
+from grouprl.policy.precision import Precision, product
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def _projections(core: Any) -> list[tuple[str, nn.Module]]:
 class LeanModel:
     """The parameters and sizes of a Llama-like model as the lean forward and the lean decoder read them.
 
-    With `mixed` the parameters are float32 and products are in bfloat16 (`grouprl.policy.precision`).
+    `precision` is how products are computed (`grouprl.policy.precision`).
     """
 
-    def __init__(self, model: PreTrainedModel, mixed: bool = False) -> None:
-        self.core, self.mixed = base_model(model), mixed
+    def __init__(self, model: PreTrainedModel, precision: Precision = "float32") -> None:
+        self.core, self.precision = base_model(model), precision
         config = self.core.config
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
@@ -155,7 +155,7 @@ class LeanModel:
         out = attention(heads, stream.layout, scaled=scaled)
         if needed_u is not None:
             x, out = x.index_select(0, needed_u), out.index_select(0, needed_u)
-        return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.mixed))
+        return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.precision))
 
     def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
@@ -166,7 +166,8 @@ class LeanModel:
             index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
         if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
             return self._heads_apart(layer, x, stream), False
-        how = Projection(self.eps, self._query_scale(weight), stream.turn_s, turning, self.size, index_s, self.mixed)
+        scale = self._query_scale(weight)
+        how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, self.precision)
         return project(rows, norm, weight, bias, how).view(len(x), -1, self.size), True
 
     def _heads_apart(self, layer: Any, x: torch.Tensor, stream: Stream) -> torch.Tensor:
@@ -177,9 +178,9 @@ class LeanModel:
         return rotate(heads, stream.turn_s, self.heads + self.kv_heads)
 
     def _linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        if not self.mixed:
+        if self.precision == "float32":
             return F.linear(x, weight, bias)
-        found = product(x, weight)
+        found = product(x, weight, self.precision)
         return found if bias is None else found + bias
 
     def _embeds_fewer_rows(self, stream: Stream) -> bool:
@@ -197,8 +198,8 @@ class LeanModel:
         mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
         if self.dtype in EXACT:
             weight, bias = joined([mlp.gate_proj, mlp.up_proj])
-            how = Projection(self.eps, mixed=self.mixed)
-            return add_linear(x, gated(project(x, norm, weight, bias, how)), mlp.down_proj, self.mixed)
+            how = Projection(self.eps, precision=self.precision)
+            return add_linear(x, gated(project(x, norm, weight, bias, how)), mlp.down_proj, self.precision)
         normed = rms_norm(x, norm, self.eps)
         return add_linear(x, swiglu(linear(normed, mlp.gate_proj), linear(normed, mlp.up_proj)), mlp.down_proj)
 
@@ -223,10 +224,10 @@ def linear(x: torch.Tensor, module: Any) -> torch.Tensor:
     return F.linear(x, linear_weight(module), module.bias)
 
 
-def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any, mixed: bool = False) -> torch.Tensor:
-    """Return x + module(y) in one product, with `mixed` in bfloat16."""
+def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any, precision: Precision = "float32") -> torch.Tensor:
+    """Return x + module(y) in one product."""
     weight = linear_weight(module)
-    out = x + product(y, weight) if mixed else torch.addmm(x, y, weight.T)
+    out = torch.addmm(x, y, weight.T) if precision == "float32" else x + product(y, weight, precision)
     return out if module.bias is None else out + module.bias
 
 
@@ -237,15 +238,20 @@ class LeanEngine:
         model: a model for which `why_not_lean` is None.
         shared_prefix: whether rows of one pass that begin alike run their common beginning once.
         kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
-        mixed: whether products are in bfloat16, of float32 weights.
+        precision: how products are computed.
     """
 
     name = "lean"
 
     def __init__(
-        self, model: object, shared_prefix: Choice = "auto", checkpoint_above: float = math.inf, *, mixed: bool = False
+        self,
+        model: object,
+        shared_prefix: Choice = "auto",
+        checkpoint_above: float = math.inf,
+        *,
+        precision: Precision = "float32",
     ) -> None:
-        self.lean, self.checkpoint_above = LeanModel(model, mixed), checkpoint_above
+        self.lean, self.checkpoint_above = LeanModel(model, precision), checkpoint_above
         self._pays = pays(shared_prefix)
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
@@ -257,6 +263,5 @@ class LeanEngine:
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
         states_nd = self.lean.states(plan, len(plan.ids_s) > self.checkpoint_above)
-        return Readout(
-            states_nd, plan.target_n, Head(linear_weight(head), head.bias, self.lean.mixed), place_m=plan.place_m
-        )
+        scored = Head(linear_weight(head), head.bias, self.lean.precision)
+        return Readout(states_nd, plan.target_n, scored, place_m=plan.place_m)

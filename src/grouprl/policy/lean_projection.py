@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.precision import times
+from grouprl.policy.precision import Precision, times
 
 EXACT = (torch.float32, torch.float64)
 """Types in which folding the norm's weight rounds as little as the layer itself."""
@@ -31,7 +31,7 @@ class Projection:
         turning: how many of the first heads are turned.
         size: dimensions of a head.
         index_s: which row of x each of the S tokens is; None: the rows are the tokens.
-        mixed: whether products are in bfloat16.
+        precision: how products are computed.
     """
 
     eps: float
@@ -40,7 +40,7 @@ class Projection:
     turning: int = 0
     size: int = 1
     index_s: torch.Tensor | None = None
-    mixed: bool = False
+    precision: Precision = "float32"
 
 
 def project(
@@ -63,12 +63,13 @@ class _Project(torch.autograd.Function):
         square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
         scale = square.div_(x.shape[-1]).add_(how.eps).rsqrt_()
         unit, folded = x * scale, _folded(weight, norm, how)
-        if bias is None:
-            y = times(unit, folded.T, how.mixed)
-        elif how.mixed:
-            y = times(unit, folded.T, True).add_(bias if how.factor_n is None else bias * how.factor_n)
+        if bias is not None and how.factor_n is not None:
+            bias = bias * how.factor_n
+        if bias is not None and how.precision == "float32":
+            y = torch.addmm(bias, unit, folded.T)
         else:
-            y = torch.addmm(bias if how.factor_n is None else bias * how.factor_n, unit, folded.T)
+            y = times(unit, folded.T, how.precision)
+            y = y if bias is None else y.add_(bias)
         y = y if how.index_s is None else y.index_select(0, how.index_s)
         ctx.save_for_backward(unit, scale, norm, weight)
         ctx.how, ctx.biased = how, bias is not None
@@ -85,12 +86,12 @@ class _Project(torch.autograd.Function):
             grad = torch.ops.aten.embedding_dense_backward(grad, how.index_s, len(unit), -1, False)
         grad_weight = grad_norm = grad_bias = None
         if any(ctx.needs_input_grad[1:3]):
-            grad_folded = times(grad.T, unit, how.mixed)
+            grad_folded = times(grad.T, unit, how.precision)
             grad_folded = grad_folded if how.factor_n is None else grad_folded.mul_(how.factor_n[:, None])
             grad_norm, grad_weight = (grad_folded * weight).sum(0), grad_folded.mul_(norm)
         if ctx.biased and ctx.needs_input_grad[3]:
             grad_bias = grad.sum(0) if how.factor_n is None else grad.sum(0).mul_(how.factor_n)
-        grad_unit = times(grad, _folded(weight, norm, how), how.mixed)
+        grad_unit = times(grad, _folded(weight, norm, how), how.precision)
         along = (grad_unit * unit).sum(-1, keepdim=True)
         grad_x = grad_unit.addcmul_(unit, along, value=-1 / size).mul_(scale)
         return grad_x, grad_norm, grad_weight, grad_bias, None

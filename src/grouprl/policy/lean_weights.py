@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from grouprl.core.spans import spanned
 from grouprl.policy.lean import LeanModel, joined
 from grouprl.policy.lora import linear_weight
-from grouprl.policy.precision import wide_sums
+from grouprl.policy.precision import Precision, linear, times
 
 LAID_OUT = 2**22
 """Numbers of a weight that is copied into the layout in which it is multiplied."""
@@ -72,14 +72,38 @@ class RoundedAffine(Affine):
 
 
 @dataclass(frozen=True)
+class OneDnnAffine(Affine):
+    """The same, multiplied by oneDNN."""
+
+    @spanned("products")
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to rows of x."""
+        out = times(x, self.weight, "onednn")
+        return out if self.bias is None else out.add_(self.bias)
+
+    @spanned("products")
+    def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Add to `out` in place."""
+        out = out.add_(times(x, self.weight, "onednn"))
+        return out if self.bias is None else out.add_(self.bias)
+
+
+@dataclass(frozen=True)
 class WideAffine(Affine):
     """The same as the trainer's output layer in mixed precision: rounded as it is multiplied, sums in float32."""
 
     @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to rows of x."""
-        with wide_sums(True, x.device):
-            return F.linear(x, self.weight.T, self.bias)
+        return linear(x, self.weight.T, self.bias, "mixed")
+
+
+KINDS: dict[Precision, tuple[type[Affine], type[Affine]]] = {
+    "float32": (Affine, Affine),
+    "onednn": (OneDnnAffine, OneDnnAffine),
+    "mixed": (RoundedAffine, WideAffine),
+}
+"""How layers, and the output layer, are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +136,8 @@ def decoding_weights(lean: LeanModel) -> DecodingWeights:
     layers = tuple(_layer(lean, layer) for layer in lean.layers)
     head = lean.core.get_output_embeddings()
     norm, weight = _folded(lean, lean.core.model.norm, linear_weight(head))
-    kind = WideAffine if lean.mixed else Affine
-    return DecodingWeights(lean.core.model.embed_tokens.weight, layers, norm, kind(_stored(weight), head.bias))
+    last = KINDS[lean.precision][1](_stored(weight), head.bias)
+    return DecodingWeights(lean.core.model.embed_tokens.weight, layers, norm, last)
 
 
 def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
@@ -150,7 +174,7 @@ def _scaled(x: torch.Tensor, queries: int, size: int) -> torch.Tensor:
 
 
 def _affine(lean: LeanModel, weight: torch.Tensor, bias: torch.Tensor | None) -> Affine:
-    return RoundedAffine(weight.bfloat16().T, bias) if lean.mixed else Affine(_stored(weight), bias)
+    return KINDS[lean.precision][0](weight.bfloat16().T if lean.precision == "mixed" else _stored(weight), bias)
 
 
 def _stored(weight: torch.Tensor) -> torch.Tensor:

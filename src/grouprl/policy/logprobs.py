@@ -10,10 +10,14 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.precision import wide_sums
+from grouprl.policy.precision import Precision, add_wide_times, linear, wide_times
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
 """Logits held at a time: what fits the fast cache of a CPU, and what keeps a GPU's matrix units busy."""
+
+FEWEST_ROWS = 128
+"""Positions of a chunk however large the vocabulary is: each chunk goes through the whole gradient of the output
+layer's weight to add its share."""
 
 
 class TokenScores(NamedTuple):
@@ -34,13 +38,13 @@ def token_logprobs(
     entropy: bool = False,
     cross: float | None = None,
     chunk_elements: int | None = None,
-    mixed: bool = False,
+    precision: Precision = "float32",
 ) -> TokenScores:
     """Score `target_m` under π = softmax(z / temperature), z = hidden @ weight.T + bias.
 
     Positions are taken in chunks of at most `chunk_elements` logits (at least one position); the backward pass
-    computes each chunk anew. No tensor grows with the vocabulary times the positions. With `mixed` products are in
-    bfloat16 where the CPU multiplies so, their sums in float32.
+    computes each chunk anew. No tensor grows with the vocabulary times the positions. `precision` is how products are
+    computed; the sums of mixed ones are not rounded where the device is a CPU.
 
     Returns:
         logp_m and, if requested, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
@@ -48,14 +52,16 @@ def token_logprobs(
     """
     rows = chunk_rows(hidden_md.device, weight_vd.shape[0], chunk_elements)
     logp_m, entropy_m, cross_m = _TokenLogprobs.apply(
-        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, mixed
+        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, precision
     )
     return TokenScores(logp_m, entropy_m if entropy else None, cross_m if cross is not None else None)
 
 
 def chunk_rows(device: torch.device, vocabulary: int, chunk_elements: int | None = None) -> int:
-    """Return how many positions a chunk holds, at least one; `chunk_elements` logits, by default the device's."""
-    return max(1, (chunk_elements or CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cuda"])) // vocabulary)
+    """Return how many positions a chunk holds, at least one: `chunk_elements` logits; None: the device's."""
+    if chunk_elements is not None:
+        return max(1, chunk_elements // vocabulary)
+    return max(FEWEST_ROWS, CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cuda"]) // vocabulary)
 
 
 def chunks(count: int, rows: int) -> Iterator[slice]:
@@ -96,14 +102,13 @@ class _TokenLogprobs(torch.autograd.Function):
         entropy: bool,
         cross: float | None,
         rows: int,
-        mixed: bool,
+        precision: Precision,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dtype = torch.float64 if hidden_md.dtype == torch.float64 else torch.float32
         logp_m = torch.empty(len(hidden_md), dtype=dtype, device=hidden_md.device)
         entropy_m, cross_m = torch.zeros_like(logp_m), torch.zeros_like(logp_m)
         for part in chunks(len(hidden_md), rows):
-            with wide_sums(mixed, hidden_md.device):
-                logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
+            logits_cv = linear(hidden_md[part], weight_vd, bias_v, precision)
             logp_cv = log_softmax_of(logits_cv, temperature)
             logp_m[part] = logp_cv.gather(1, target_m[part, None])[:, 0]
             if entropy:
@@ -112,7 +117,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 cross_m[part] = (softened(logits_cv, logp_cv, temperature, cross) * logp_cv).sum(-1)
         ctx.save_for_backward(hidden_md, weight_vd, bias_v, target_m)
         ctx.temperature, ctx.entropy, ctx.cross = temperature, entropy, cross
-        ctx.rows, ctx.mixed = rows, mixed
+        ctx.rows, ctx.precision = rows, precision
         return logp_m, entropy_m, cross_m
 
     @staticmethod
@@ -126,8 +131,7 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_vd) if wants_weight else None
         grad_bias = torch.zeros_like(bias_v) if wants_bias else None
         for part in chunks(len(hidden_md), ctx.rows):
-            with wide_sums(ctx.mixed, hidden_md.device):
-                logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
+            logits_cv = linear(hidden_md[part], weight_vd, bias_v, ctx.precision)
             logp_cv = log_softmax_of(logits_cv, ctx.temperature)
             pull_cv = None
             if ctx.cross is not None:
@@ -139,11 +143,10 @@ class _TokenLogprobs(torch.autograd.Function):
             if pull_cv is not None:
                 grad_cv += pull_cv
             grad_cv = grad_cv.div_(ctx.temperature).to(weight_vd.dtype)
-            with wide_sums(ctx.mixed, hidden_md.device):
-                if grad_hidden is not None:
-                    torch.mm(grad_cv, weight_vd, out=grad_hidden[part])
-                if grad_weight is not None:
-                    grad_weight.addmm_(grad_cv.T, hidden_md[part])
+            if grad_hidden is not None:
+                grad_hidden[part] = wide_times(grad_cv, weight_vd, ctx.precision)
+            if grad_weight is not None:
+                add_wide_times(grad_weight, grad_cv.T, hidden_md[part], ctx.precision)
             if grad_bias is not None:
                 grad_bias += grad_cv.sum(0)
         return grad_hidden, grad_weight, grad_bias, None, None, None, None, None, None

@@ -127,13 +127,14 @@ def _drops(layer: nn.Module) -> bool:
 
 
 def linear_weight(module: Any) -> torch.Tensor:
-    """Return the weight a linear layer applies, [out, in]; gradients flow to the adapters."""
+    """Return the weight a linear layer applies, [out, in], in the type of the layer's own; gradients flow to the
+    adapters."""
     if not hasattr(module, "lora_A"):
         return module.weight
-    weight = module.base_layer.weight
+    base = weight = module.base_layer.weight
     if module.disable_adapters or module.merged:
-        return weight
+        return base
     for name in module.active_adapters:
         if name in module.lora_A:
             weight = weight + module.scaling[name] * (module.lora_B[name].weight @ module.lora_A[name].weight)
-    return weight
+    return weight.to(base.dtype)  # peft keeps adapters of weights in half precision in float32

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.records.tokens import Tokens
 
 Choice = Literal["auto", "on", "off"]
+R = TypeVar("R")
 CHOICES = ("auto", "on", "off")
 SHARING_PAYS = 1.05
 """Tokens with repeated prompts over tokens with shared ones from which sharing is chosen."""
@@ -28,6 +29,9 @@ PACKING_PAYS = 1.1
 """Tokens with padding over tokens without from which packing is chosen."""
 CACHED_NUMBERS = 8_000_000
 """Numbers of a layer that a CPU works on best at a time: more leave its cache, fewer leave it waiting for calls."""
+FEWEST_TOKENS = 1024
+"""Tokens that a pass may have on a CPU however wide the layers are: each pass goes through all weights several times,
+to join them and to add up their gradients."""
 MEMORY_SHARE = 0.4
 """Share of the free memory from which the activations of a pass are computed anew instead of kept."""
 
@@ -120,8 +124,8 @@ def cached_tokens(config: object, device: torch.device) -> int:
 
 
 def tokens_in_cache(per_token: int, device_type: str) -> int:
-    """Return how many tokens of `per_token` numbers a layer a pass may have."""
-    return CACHED_NUMBERS // per_token if device_type == "cpu" else sys.maxsize
+    """Return how many tokens of `per_token` numbers a layer a pass may have, at least `FEWEST_TOKENS`."""
+    return max(FEWEST_TOKENS, CACHED_NUMBERS // per_token) if device_type == "cpu" else sys.maxsize
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -142,11 +146,12 @@ def checkpointing_threshold(choice: Choice, per_token: int, free: int | None) ->
     return math.inf if choice == "off" or free is None else MEMORY_SHARE * free / per_token
 
 
-def anew(function: Callable[..., object], *arguments: Any, **named: Any) -> Any:
+def anew(function: Callable[..., R], *arguments: object, **named: Any) -> R:
     """Call `function`; where gradients are taken, keep its inputs alone and call it again in the backward pass."""
     if not torch.is_grad_enabled():
         return function(*arguments, **named)
-    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True, **named)
+    found: R = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True, **named)
+    return found
 
 
 def layers_of(trunk: nn.Module) -> list[nn.Module]:

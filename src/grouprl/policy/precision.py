@@ -1,9 +1,12 @@
-"""Mixed precision: products in bfloat16 with float32 sums, everything else in float32.
+"""How the products of float32 matrices are computed: by torch, by oneDNN, or in bfloat16 ("mixed precision").
 
-Weights, optimiser, norms, softmax, log-probs and losses stay in float32 (Micikevicius et al. 2018, arXiv:1710.03740,
-section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights are rounded anew
-for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's sums are not
-rounded to bfloat16 on a CPU: logits of 20 would be off by 0.06.
+In mixed precision weights, optimiser, norms, softmax, log-probs and losses stay in float32 (Micikevicius et al. 2018,
+arXiv:1710.03740, section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights
+are rounded anew for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's
+sums are not rounded to bfloat16 on a CPU: logits of 20 would be off by 0.06.
+
+oneDNN's products are float32 throughout, and differ from those of torch's default library in the last bits. Some
+processors' widest instructions are used by it alone: there they take half the time.
 """
 
 from __future__ import annotations
@@ -16,15 +19,16 @@ from functools import cache
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.autograd import Ctx
 
-Precision = Literal["float32", "mixed"]
-PRECISIONS = ("auto", "float32", "mixed")
+Precision = Literal["float32", "onednn", "mixed"]
+PRECISIONS = ("auto", "float32", "onednn", "mixed")
 FASTER = 1.25
-"""How much faster products must be in bfloat16 for `auto` to take them: the rounding should be worth it."""
+"""How much faster products must be for `auto` to take them: the rounding, or other last bits, should be worth it."""
 WIDE = 256
 """Hidden size from which products are most of a step; below, `auto` keeps float32, whatever the machine."""
 ROWS = 512
@@ -34,30 +38,74 @@ SETTABLE = hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precisi
 """Whether this torch lets float32 products be computed otherwise (since 2.9); before, those that need it are not."""
 
 
-def times(a: torch.Tensor, b: torch.Tensor, mixed: bool) -> torch.Tensor:
-    """Return a @ b of float32 matrices, [M,K] and [K,N]; with `mixed` both are rounded to bfloat16 first."""
-    return (a.bfloat16() @ b.bfloat16()).float() if mixed else a @ b
+def has_onednn() -> bool:
+    """Tell whether this torch can be asked for oneDNN's float32 product."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return x @ weight.T of float32 x [S,K] and weight [N,K], multiplied in bfloat16, and so are its gradients."""
-    return _Product.apply(x, weight)
+def times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return a @ b of float32 matrices, [M,K] and [K,N], in float32; for mixed both are rounded to bfloat16 first."""
+    if precision == "mixed":
+        return (a.bfloat16() @ b.bfloat16()).float()
+    return _onednn(a, b) if precision == "onednn" else a @ b
+
+
+def wide_times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return the same; sums are never rounded to bfloat16 on a CPU."""
+    if precision == "onednn":
+        return _onednn(a, b)
+    with wide_sums(precision == "mixed", a.device):
+        return a @ b
+
+
+def add_wide_times(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, precision: Precision) -> None:
+    """Add `wide_times(a, b)` to `out` in place."""
+    if precision == "onednn":
+        out.add_(_onednn(a, b))
+        return
+    with wide_sums(precision == "mixed", a.device):
+        out.addmm_(a, b)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: Precision) -> torch.Tensor:
+    """Return x @ weight.T + bias as `wide_times` does, without a gradient."""
+    if precision == "onednn":
+        out = _onednn(x, weight.T)
+        return out if bias is None else out.add_(bias)
+    with wide_sums(precision == "mixed", x.device):
+        return F.linear(x, weight, bias)
+
+
+def _onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
+    return found
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return x @ weight.T of float32 x [S,K] and weight [N,K] as `times` does, and so are its gradients."""
+    return _Product.apply(x, weight, precision)
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        rounded = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(*rounded)
-        return (rounded[0] @ rounded[1].T).float()
+    def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
+        if precision == "mixed":  # what is rounded is kept so: half the memory
+            x, weight = x.bfloat16(), weight.bfloat16()
+        ctx.save_for_backward(x, weight)
+        ctx.precision = precision
+        return (x @ weight.T).float() if precision == "mixed" else times(x, weight.T, precision)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
         x, weight = ctx.saved_tensors
-        grad = grad.bfloat16()
-        grad_x = (grad @ weight).float() if ctx.needs_input_grad[0] else None
-        return grad_x, (grad.T @ x).float() if ctx.needs_input_grad[1] else None
+        grad = grad.bfloat16() if ctx.precision == "mixed" else grad
+
+        def of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return (a @ b).float() if ctx.precision == "mixed" else times(a, b, ctx.precision)
+
+        grad_x = of(grad, weight) if ctx.needs_input_grad[0] else None
+        return grad_x, of(grad.T, x) if ctx.needs_input_grad[1] else None, None
 
 
 @contextmanager
@@ -81,25 +129,37 @@ def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Probe:
-    """Operations per second of a float32 product and of the same in bfloat16, rounding included."""
+    """Operations per second of a float32 product, of the same in bfloat16, rounding included, and by oneDNN."""
 
     float32: float
     bfloat16: float
+    onednn: float = 0.0
+    """0 where this torch cannot be asked for it."""
+
+    @property
+    def onednn_ratio(self) -> float:
+        """How many times faster than torch's default oneDNN is in float32."""
+        return self.onednn / self.float32
+
+    @property
+    def pays(self) -> bool:
+        """Whether oneDNN's products are worth other last bits."""
+        return self.onednn_ratio >= FASTER
 
     @property
     def ratio(self) -> float:
-        """How many times faster bfloat16 is."""
-        return self.bfloat16 / self.float32
+        """How many times faster bfloat16 is than the better of the others."""
+        return self.bfloat16 / max(self.float32, self.onednn if self.pays else 0.0)
 
 
 def probe(hidden: int, intermediate: int) -> Probe:
-    """Measure both on this machine's CPU with torch's threads, in a fraction of a second; once per shape."""
+    """Measure them on this machine's CPU with torch's threads, in a fraction of a second; once per shape."""
     return _probe(hidden, intermediate, torch.get_num_threads())
 
 
 @cache
 def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
-    """The best of a few series each, taken in turn; another process that takes the core spoils some, not all."""
+    """The best of a few series each, in turns; another process that takes the core spoils some, not all."""
     width = min(intermediate, 4096)
     x, weight = torch.ones(ROWS, hidden), torch.ones(hidden, width)
     rounded, work = weight.bfloat16(), 2.0 * ROWS * hidden * width
@@ -107,6 +167,8 @@ def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
         "float32": lambda: x @ weight,
         "bfloat16": lambda: (x.bfloat16() @ rounded).float(),
     }
+    if has_onednn():
+        runs["onednn"] = lambda: times(x, weight, "onednn")
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
         run()  # kernels are chosen
@@ -134,11 +196,11 @@ class PrecisionChoice:
 def choose_precision(
     requested: str, dtype: torch.dtype, device: torch.device, hidden: int, intermediate: int, obstacle: str | None
 ) -> PrecisionChoice:
-    """Return the precision of a model's products.
+    """Return how a model's products are computed.
 
     Args:
-        requested: "auto" (mixed where products are at least `FASTER` times as fast so), "float32" (products in the
-            type of the weights) or "mixed".
+        requested: "auto" (mixed where products are at least `FASTER` times as fast so, else onednn likewise),
+            "float32" (products in the type of the weights), "onednn" or "mixed".
         dtype: of the weights.
         device: where they lie.
         hidden: width of the residual stream.
@@ -146,22 +208,38 @@ def choose_precision(
         obstacle: why the lean engine, which alone multiplies so, does not run the model; None where it does.
 
     Raises:
-        InputError: an unknown name, or mixed products that cannot be: weights in another type than float32, or another
-            engine.
+        InputError: an unknown name, or products that cannot be: weights in another type than float32, another engine,
+            and for onednn another device than a CPU, or a torch without it.
     """
     if requested not in PRECISIONS:
         raise InputError(f"precision={requested!r}", "It is not a known precision", suggest(str(requested), PRECISIONS))
     named = str(dtype).removeprefix("torch.")
     impossible = f"the weights are {named}" if dtype != torch.float32 else obstacle
-    if requested == "mixed" and impossible is not None:
-        rule = "Mixed precision keeps float32 weights and is computed by the lean engine"
+    if requested == "onednn" and impossible is None:
+        impossible = _no_onednn(device)
+    chosen = CHOSEN.get(requested)
+    if chosen is not None and impossible is not None:
         remedy = "Set dtype: float32" if dtype != torch.float32 else "Use precision: float32"
-        raise InputError(f"precision='mixed', but {impossible}", rule, remedy)
-    if requested == "mixed":
-        return PrecisionChoice("mixed", "requested")
+        raise InputError(f"precision={requested!r}, but {impossible}", RULES[chosen], remedy)
+    if chosen is not None:
+        return PrecisionChoice(chosen, "requested")
     if requested == "float32" or impossible is not None:
         return PrecisionChoice("float32", f"products are in the type of the weights, {named}")
     return _probed(device, hidden, intermediate)
+
+
+CHOSEN: dict[str, Precision] = {"mixed": "mixed", "onednn": "onednn"}
+"""Ways to multiply that are not the type's own, by what is requested."""
+RULES: dict[Precision, str] = {
+    "mixed": "Mixed precision keeps float32 weights and is computed by the lean engine",
+    "onednn": "oneDNN multiplies float32 weights on a CPU, for the lean engine",
+}
+
+
+def _no_onednn(device: torch.device) -> str | None:
+    if device.type != "cpu":
+        return f"the weights lie on {device}"
+    return None if has_onednn() else "this torch has no oneDNN"
 
 
 def _probed(device: torch.device, hidden: int, intermediate: int) -> PrecisionChoice:
@@ -172,6 +250,8 @@ def _probed(device: torch.device, hidden: int, intermediate: int) -> PrecisionCh
     found = probe(hidden, intermediate)
     if found.ratio >= FASTER:
         return PrecisionChoice("mixed", f"bfloat16 products are {_measured(found)}")
+    if found.pays:
+        return PrecisionChoice("onednn", f"{_by_onednn(found)}; in bfloat16 they are {_measured(found)}")
     return PrecisionChoice("float32", f"bfloat16 products are {_measured(found)}: not worth their rounding")
 
 
@@ -180,7 +260,7 @@ def told(
 ) -> Iterator[str]:
     """Say what a plan should know: what `auto` came to, a choice that costs time, and one that would save it.
 
-    `lean` is whether the lean engine runs the model, which alone has mixed precision.
+    `lean` is whether the lean engine runs the model, which alone can choose.
     """
     if dtype in (torch.bfloat16, torch.float16):
         named = str(dtype).removeprefix("torch.")
@@ -194,14 +274,24 @@ def told(
         chosen = choose_precision(requested, dtype, device, hidden, intermediate, None if lean else "another engine")
         yield f"precision auto is {chosen.precision}: {chosen.why}"
     elif device.type == "cpu" and lean and hidden >= WIDE and dtype == torch.float32:
-        found = probe(hidden, intermediate)
-        if requested == "mixed" and found.ratio < 1:
-            yield f"precision mixed slows this run down: bfloat16 products are {_measured(found)}"
-        elif requested == "float32" and found.ratio >= FASTER:
-            yield f"bfloat16 products are {_measured(found)}: model.precision mixed (or auto) takes them"
+        yield from _told_on_a_cpu(requested, probe(hidden, intermediate))
+
+
+def _told_on_a_cpu(requested: str, found: Probe) -> Iterator[str]:
+    if requested == "mixed" and found.ratio < 1:
+        yield f"precision mixed slows this run down: bfloat16 products are {_measured(found)}"
+    elif requested == "onednn" and found.onednn_ratio < 1:
+        yield f"precision onednn slows this run down: {_by_onednn(found)}"
+    elif requested in ("float32", "onednn") and found.ratio >= FASTER:
+        yield f"bfloat16 products are {_measured(found)}: model.precision mixed (or auto) takes them"
+    if requested == "float32" and found.pays:
+        yield f"{_by_onednn(found)}: model.precision onednn takes them, with other last bits"
+
+
+def _by_onednn(found: Probe) -> str:
+    return f"float32 products by oneDNN are {found.onednn_ratio:.2g} times as fast here as torch's default"
 
 
 def _measured(found: Probe) -> str:
-    return (
-        f"{found.ratio:.2g} times as fast here ({found.bfloat16 / 1e9:.0f} against {found.float32 / 1e9:.0f} GFLOP/s)"
-    )
+    best = found.bfloat16 / found.ratio
+    return f"{found.ratio:.2g} times as fast here ({found.bfloat16 / 1e9:.0f} against {best / 1e9:.0f} GFLOP/s)"

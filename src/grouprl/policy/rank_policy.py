@@ -143,5 +143,5 @@ class _WideHead:
         if read.head is None:
             return read
         bias_v = None if read.head.bias_v is None else read.head.bias_v.float()
-        head = replace(read.head, weight_vd=read.head.weight_vd.float(), bias_v=bias_v, mixed=True)
+        head = replace(read.head, weight_vd=read.head.weight_vd.float(), bias_v=bias_v, precision="mixed")
         return replace(read, hidden_nd=read.hidden_nd.float(), head=head)

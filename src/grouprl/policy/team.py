@@ -91,8 +91,9 @@ class TeamPolicy(Trainable):
 
     @property
     def precision(self) -> str:
-        """How products are computed: "mixed" where any member's are."""
-        return "mixed" if any(member.precision == "mixed" for member in self._by_number) else "float32"
+        """How products are computed: "mixed" where any member's are, else "onednn" likewise."""
+        found = {member.precision for member in self._by_number}
+        return next((each for each in ("mixed", "onednn") if each in found), "float32")
 
     @property
     def score_dtype(self) -> torch.dtype:
@@ -228,14 +229,16 @@ def _joined(tokens: Tokens, outputs: Mapping[int, PolicyOutput]) -> PolicyOutput
     columns = {name: [getattr(outputs[agent], name) for agent in sorted(outputs)] for name in names}
     if not outputs:
         return PolicyOutput(torch.zeros(0, 0))
-    return PolicyOutput(**{name: _stacked(column, tokens.max_response, place) for name, column in columns.items()})
+    logp_bt, *others = (_stacked(column, tokens.max_response, place) for column in columns.values())
+    assert logp_bt is not None, "every agent has log-probs"
+    return PolicyOutput(logp_bt, *others)
 
 
 def _rows_of(tokens: Tokens, agent: int) -> list[int]:
     return [row for row, owner in enumerate(tokens.agents or ()) if owner == agent]
 
 
-def _stacked(parts: Sequence[torch.Tensor | None], width: int, place: torch.Tensor) -> Any:
+def _stacked(parts: Sequence[torch.Tensor | None], width: int, place: torch.Tensor) -> torch.Tensor | None:
     found = [part for part in parts if part is not None]
     if not found:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from grouprl.core.errors import shortened
+from grouprl.core.json_types import JsonObject
 from grouprl.policy.carried_messages import Messages, Plain, TemplateFacts, Use, carried, roles
 
 Raw = Callable[[Messages, Messages], str]
@@ -161,11 +162,11 @@ def _user(text: str) -> dict[str, object]:
     return {"role": "user", "content": text}
 
 
-def _said(text: str) -> dict[str, Any]:
+def _said(text: str) -> JsonObject:
     return {"role": "assistant", "content": text}
 
 
-def _calls_message(number: int, short: bool, text: bool) -> dict[str, Any]:
+def _calls_message(number: int, short: bool, text: bool) -> JsonObject:
     arguments: Any = {"qzarg": f"qzvalue{number}"}
     function = {"name": "qztool", "arguments": json.dumps(arguments) if text else arguments}
     name = f"qzid{number:05}" if short else f"call_{number:08}"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
 from grouprl.policy.chat_template import template_of
 from grouprl.policy.trainable import Trainable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Message = Mapping[str, Any]
+Message = JsonMapping
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
 
 

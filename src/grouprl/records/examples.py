@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
+from grouprl.core.json_types import JsonMapping
+
 Split = Literal["train", "eval"]
 Columns: TypeAlias = Mapping[str, Any]
 """What a data set says of a prompt besides its text: values of any kind by name; a reward names those that it reads."""
@@ -17,7 +19,7 @@ class Message(TypedDict):
 
     role: str
     content: str
-    tool_calls: NotRequired[Sequence[Mapping[str, Any]]]
+    tool_calls: NotRequired[Sequence[JsonMapping]]
     name: NotRequired[str]
     tool_call_id: NotRequired[str]
 
@@ -45,7 +47,7 @@ class Chat(tuple[Mapping[str, Any], ...]):
     `variables` are set in the template.
     """
 
-    tools: tuple[Mapping[str, Any], ...]
+    tools: tuple[JsonMapping, ...]
     variables: Mapping[str, object]
 
     def __new__(
@@ -65,6 +67,6 @@ def prompt_text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else "\n".join(map(_line, prompt))
 
 
-def _line(message: Mapping[str, Any]) -> str:
+def _line(message: JsonMapping) -> str:
     calls = [json.dumps(call.get("function", call), ensure_ascii=False) for call in message.get("tool_calls") or ()]
     return " ".join(part for part in (f"{message['role']}:", message.get("content") or "", *calls) if part)

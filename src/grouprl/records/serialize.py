@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
@@ -20,7 +21,7 @@ from grouprl.records.turns import Record, Turn
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
 
-Packed = dict[str, Any]
+Packed = JsonObject
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
 OLD_ARRAYS = {"valid_b": "kept_b"}
 """What arrays are called in checkpoints of the version before."""
@@ -56,7 +57,7 @@ def pack(samples: ScoredSamples) -> Packed:
     }
 
 
-def unpack(packed: Mapping[str, Any], task: Task) -> ScoredSamples:
+def unpack(packed: JsonMapping, task: Task) -> ScoredSamples:
     """Return the rows that `pack` was given; InputError where `task` no longer has a prompt of theirs."""
     examples = tuple(
         _example(task, index, name)
@@ -92,7 +93,7 @@ def unpack(packed: Mapping[str, Any], task: Task) -> ScoredSamples:
     )
 
 
-def _record(plain: Mapping[str, Any] | None) -> Record | None:
+def _record(plain: JsonMapping | None) -> Record | None:
     if plain is None:
         return None
     return Record(plain["agent"], plain["ended"], tuple(Turn(**turn) for turn in plain["turns"]))

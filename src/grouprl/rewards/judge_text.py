@@ -20,6 +20,7 @@ from typing import Any
 from grouprl.chat.plain import read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.said import split_thinking
+from grouprl.core.json_types import JsonMapping
 from grouprl.rewards.judge_client import NoAnswer
 
 MARKS = re.compile(r"[<|]|\[(?=/?[A-Z][A-Z_]+\])")
@@ -46,7 +47,7 @@ Reply with JSON and nothing else:
 {{"scores": [{{"id": "<id>", "why": "<a sentence>", "score": <number from 0 to 1>}}, ...]}}
 with each id once."""
 
-Messages = tuple[Mapping[str, Any], ...]
+Messages = tuple[JsonMapping, ...]
 
 
 @dataclass(frozen=True)

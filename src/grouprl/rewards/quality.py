@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from grouprl.core.json_types import JsonObject
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.structured import read_object
 
@@ -38,7 +37,7 @@ def quality(completion: str, kind: str, answer: dict[str, object]) -> dict[str, 
     return {"format": 1.0, "accuracy": accuracy, "correct": float(accuracy == 1)}
 
 
-def near_rating(found: dict[str, object], answer: dict[str, Any]) -> float:
+def near_rating(found: dict[str, object], answer: JsonObject) -> float:
     """Return 1 iff |rating - right| < 0.35, strictly: a difference of 0.35 itself is not near, whatever rounding."""
     said = found.get("rating")
     if not isinstance(said, int | float) or isinstance(said, bool) or not abs(said) < LARGEST:
@@ -46,14 +45,14 @@ def near_rating(found: dict[str, object], answer: dict[str, Any]) -> float:
     return float(abs(said - answer["rating"]) < TOLERANCE - 1e-9)
 
 
-def nested(found: dict[str, object], answer: dict[str, Any]) -> float:
+def nested(found: dict[str, object], answer: JsonObject) -> float:
     """Return 0.25 for the class, and 0.75 more for class and severity; a severity alone is worth nothing."""
     if not _equal(found.get("flaw"), answer["flaw"]):
         return 0.0
     return CLASS + SEVERITY * _equal(found.get("severity"), answer["severity"])
 
 
-def better(found: dict[str, object], answer: dict[str, Any]) -> float:
+def better(found: dict[str, object], answer: JsonObject) -> float:
     """Return 1 for the right one."""
     return float(_equal(found.get("better"), answer["better"]))
 

@@ -7,15 +7,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
-from grouprl.core.json_types import JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.rewards.contract import known_examples
 
 CALLS = re.compile(
     r"\s*(?:<think>(?:(?!</?think>).)+</think>\s*)?<tool_call>\n(?P<calls>[^<>]*)\n</tool_call>\s*", re.DOTALL
 )
-Call = Mapping[str, Any]
+Call = JsonMapping
 BRACKETS = re.compile(r"[\[\]{}]")
 DEEPEST = 100
 """Levels of a JSON object; more is none."""

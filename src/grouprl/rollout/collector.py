@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -48,6 +48,9 @@ from grouprl.rollout.sampler import as_rollout
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
 
 GREEDY_TOKENS = "past.greedy_tokens"
 """Column of `ScoredSamples.extras`: [B] int64, the length of the greedy completion to the row's prompt."""
@@ -413,7 +416,7 @@ def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:
     return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
 
-def with_prompts(policy: Any, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+def with_prompts(policy: TokenPolicy, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
     """Return the rows of `samples` with other prompts [B] in place of their own; their log-probs become foreign."""
     prompt_ids = tuple(tuple(ids) for ids in policy.encode_prompts(list(prompts)))
     rollout = replace(samples.rollout, prompt_ids=prompt_ids)

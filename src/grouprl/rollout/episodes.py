@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from grouprl.rollout.rounds import LockstepRounds
 from grouprl.rollout.sampler import CACHE_GB, LocalSampler, as_rollout
 from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.turn_text import History
+
+if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Episodes:
 
 
 def play(
-    policy: Any,
+    policy: TokenPolicy,
     make: Callable[[], Environment],
     starts: Sequence[Start],
     *,

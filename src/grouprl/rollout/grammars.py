@@ -10,7 +10,7 @@ import importlib.util
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +18,9 @@ import torch
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.protocols import Grammar, Request
+
+if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
 
 MOST_KEPT = 64
 """Grammars whose compiled form is kept for each tokenizer."""
@@ -30,7 +33,7 @@ def can_constrain() -> bool:
     return importlib.util.find_spec("llguidance") is not None
 
 
-def grammar_error(policy: Any, lark: str) -> str:
+def grammar_error(policy: TokenPolicy, lark: str) -> str:
     """Return why a grammar cannot be used with a policy; '' where it can. Raises MissingExtra."""
     vocabulary = _vocabulary(policy, len(policy.tokenizer))
     return str(vocabulary.guidance.LLMatcher.validate_grammar(lark, vocabulary.tokens)).strip()
@@ -50,7 +53,7 @@ class Constraints:
         InputError: a grammar that cannot be used, or tokens behind it that it does not allow.
     """
 
-    def __init__(self, policy: Any, requests: Sequence[Request[tuple[int, ...]]]) -> None:
+    def __init__(self, policy: TokenPolicy, requests: Sequence[Request[tuple[int, ...]]]) -> None:
         self._policy = policy
         self._open = {row: request for row, request in enumerate(requests) if request.grammar is not None}
         self._matchers: dict[int, Any] = {}
@@ -90,7 +93,7 @@ class Constraints:
 class _Vocabulary:
     """The tokens of a policy as llguidance knows them, and the grammars compiled for them."""
 
-    def __init__(self, policy: Any, width: int) -> None:
+    def __init__(self, policy: TokenPolicy, width: int) -> None:
         try:
             import llguidance
             import llguidance.numpy as bits
@@ -132,7 +135,7 @@ class _Vocabulary:
             return self._compiled[grammar.lark].deep_copy()
 
 
-def _vocabulary(policy: Any, width: int) -> _Vocabulary:
+def _vocabulary(policy: TokenPolicy, width: int) -> _Vocabulary:
     with _lock:
         known = _KNOWN.setdefault(policy.tokenizer, {})
         if width not in known:
@@ -140,7 +143,7 @@ def _vocabulary(policy: Any, width: int) -> _Vocabulary:
         return known[width]
 
 
-def _tokens(guidance: Any, policy: Any, width: int) -> object:
+def _tokens(guidance: Any, policy: TokenPolicy, width: int) -> object:
     """Return a tokenizer as llguidance reads it, `width` tokens; of one that it does not know, each token by itself."""
     from llguidance.hf import from_tokenizer
 
@@ -156,7 +159,7 @@ def _tokens(guidance: Any, policy: Any, width: int) -> object:
 class _Plain:
     """Tokens whose texts stand by themselves, as those of a vocabulary of characters or words."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: TokenPolicy) -> None:
         tokenizer = policy.tokenizer
         self.eos_token_id, self.bos_token_id = policy.eos_ids[0], tokenizer.bos_token_id
         self.special_token_ids = sorted(tokenizer.all_special_ids)

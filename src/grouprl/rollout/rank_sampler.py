@@ -40,7 +40,7 @@ class RankSampler:
     @property
     def exact(self) -> bool:
         """Whether the log-probs are the trainer's: both compute in full precision."""
-        return self.policy.precision == "float32" and LocalSampler(self.policy.ranks.station.kept["whole"]).exact
+        return self.policy.precision != "mixed" and LocalSampler(self.policy.ranks.station.kept["whole"]).exact
 
     def publish(self, version: int, policy: Policy) -> None:
         """Bring the whole copies up to date, and let them be version `version`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from grouprl.protocols import NO_VERSION, Engine, Request, Samples
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.decoding import Pause, Written, alike, decode
 from grouprl.rollout.turn_cache import TurnCache
+
+if TYPE_CHECKING:
+    pass
 
 CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
@@ -63,7 +66,7 @@ class LocalSampler:
         """Whether the log-probs are the trainer's: the same weights and products in full precision."""
         return exact_in(self.policy.dtype, getattr(self.policy, "precision", "float32"))
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: object) -> None:
         """Let the weights as they are be version `version`; they are the policy's own, there is nothing to copy."""
         if policy is not self.policy:
             raise InputError("another policy's weights are published", "this sampler samples from its own policy")
@@ -116,7 +119,7 @@ class LocalSession:
 
 def exact_in(dtype: torch.dtype, precision: str = "float32") -> bool:
     """Whether sampling with weights of this type and such products gives the log-probs that the trainer computes."""
-    return dtype in EXACT and precision == "float32"
+    return dtype in EXACT and precision != "mixed"
 
 
 def later(version: int, new: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,6 +12,7 @@ from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 _TABLES: WeakKeyDictionary[object, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()
 
@@ -45,7 +46,7 @@ class StopTexts:
         return found_r
 
 
-def _table(policy: Any, texts: tuple[str, ...]) -> torch.Tensor:
+def _table(policy: TokenPolicy, texts: tuple[str, ...]) -> torch.Tensor:
     """[V] bool: tokens that can write the last letter of one of `texts`."""
     known = _TABLES.setdefault(policy.tokenizer, {})
     if texts not in known:

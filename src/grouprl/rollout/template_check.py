@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
 from grouprl.core.errors import shortened
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.policy.carried_messages import Use, uses_of
 from grouprl.policy.chat_template import template_of
@@ -118,7 +119,7 @@ def _as_template(turn_text: TurnText, prompt: object, usual: str) -> str:
     return text[: min((at for at in map(text.find, map(str, ends)) if at >= 0), default=len(text))]
 
 
-def _plain(text: str) -> dict[str, Any]:
+def _plain(text: str) -> JsonObject:
     return {"role": "assistant", "content": text}
 
 

@@ -17,6 +17,7 @@ from grouprl.chat.said import Call, Said, Spoken
 from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.chat.tool_calls import protocol_calls
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.policy.call_syntax import call_syntax, opens_thinking
 from grouprl.policy.chat_template import ChatTemplate, template_of
@@ -207,7 +208,7 @@ class TurnText:
         calls = protocol_calls(said, action, str(len(context.talk))) if said.calls else []
         if not calls and (said.calls or (not said.thinking and said.answer == action)):
             return None
-        message: dict[str, Any] = {"role": "assistant", "content": said.beside if calls else said.answer or ""}
+        message: JsonObject = {"role": "assistant", "content": said.beside if calls else said.answer or ""}
         if said.thinking:
             message |= {"reasoning_content": said.thinking, "thinking": said.thinking}
         if calls:
@@ -272,7 +273,7 @@ def _with_object(call: dict[str, object], said: object) -> dict[str, object]:
     return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
-def _marked(said: Mapping[str, Any]) -> Message:
+def _marked(said: JsonMapping) -> Message:
     """Return a message with the same calls, each with a mark as its only argument."""
     calls = [
         {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}

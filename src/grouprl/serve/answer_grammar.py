@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.chat.call_grammars import NoGrammar, answer_signs, calls_grammar, thinking_signs
 from grouprl.chat.calls import Form
@@ -11,10 +11,13 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import ChatRequest, not_held
 from grouprl.rollout.grammars import can_constrain, grammar_error, single_tokens
 
+if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
+
 ABSENT = "without the package llguidance (pip install 'grouprl[grammar]')"
 
 
-def answer_grammar(policy: Any, form: Form, request: ChatRequest, opened: bool) -> str:
+def answer_grammar(policy: TokenPolicy, form: Form, request: ChatRequest, opened: bool) -> str:
     """Return the grammar of an answer in the policy's syntax; '' where any text will do.
 
     `opened`: the prompt ends where thinking begins. Thinking in front of the answer is held to nothing but its end.
@@ -52,7 +55,7 @@ def _turn(form: Form, request: ChatRequest) -> GrammarPart:
     return OneOf((answer, *calls))
 
 
-def _thinking(policy: Any, form: Form, opened: bool) -> tuple[GrammarPart, ...]:
+def _thinking(policy: TokenPolicy, form: Form, opened: bool) -> tuple[GrammarPart, ...]:
     """Return thinking in front of a turn: there must be an end of it where it was begun, there may be some else."""
     begin, end = thinking_signs(form)
     template = str(getattr(policy.tokenizer, "chat_template", None) or "")

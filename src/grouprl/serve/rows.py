@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     pass
 
 NOBODY = Example("served", "")
-Messages = Sequence[Mapping[str, Any]]
-Variables = Mapping[str, Any]
+Messages = Sequence[JsonMapping]
+Variables = JsonMapping
 """What a request sets in the chat template."""
 
 

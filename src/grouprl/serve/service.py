@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
@@ -31,6 +31,9 @@ from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
 from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.slots import Slots
+
+if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
@@ -63,7 +66,7 @@ class Service:
 
     def __init__(
         self,
-        policy: Any,
+        policy: TokenPolicy,
         model: str,
         *,
         max_tokens: int = 1024,
@@ -236,7 +239,7 @@ class Service:
         return list(map(str, texts))
 
 
-def _template_notes(policy: Any, tool_calls: str) -> tuple[str, ...]:
+def _template_notes(policy: TokenPolicy, tool_calls: str) -> tuple[str, ...]:
     if not getattr(policy.tokenizer, "chat_template", None):
         return ()
     call_syntax(policy.tokenizer, tool_calls)

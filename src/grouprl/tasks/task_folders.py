@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import digest
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.terminal import PROMPT, Shell
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
@@ -95,7 +95,7 @@ class TaskFolders(ShellOptions):
         """Return a fresh episode; texts are shown in any script."""
         return self.episode(ascii_only=False)
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option, and what the folders hold."""
         held = [[example.id, example.prompt, example.columns] for jobs in self._jobs.values() for example in jobs]
         return super().options() | {"path": without_folder(self.path), "held": digest(held)}
@@ -122,7 +122,7 @@ def _read(head: Path, split: Split) -> tuple[Example, Split]:
     return example, told.get("split", split)
 
 
-def _files(folder: Path, where: str) -> dict[str, Any]:
+def _files(folder: Path, where: str) -> JsonObject:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_dir():

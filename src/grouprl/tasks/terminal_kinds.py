@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from grouprl.core.json_types import JsonObject
 
 _WORDS = """
     amber anvil apple arrow badge barley basil beacon birch bison bottle branch bridge candle canyon cedar cherry
@@ -28,14 +29,14 @@ class Job:
 
     words: str
     """What is to be done, in words."""
-    files: dict[str, Any]
+    files: JsonObject
     tests: list[dict[str, object]]
     solution: list[str]
     """Commands that do it."""
     slips: list[str]
     """Commands that are beside the point."""
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> JsonObject:
         """Return all but the words as columns of a prompt."""
         return {name: value for name, value in asdict(self).items() if name != "words"}
 
@@ -57,7 +58,7 @@ def _names(rng: random.Random, count: int, ending: str = "") -> list[str]:
     return [f"{word}.{ending or rng.choice(ENDINGS)}" for word in words]
 
 
-def _same(files: dict[str, Any]) -> list[dict[str, Any]]:
+def _same(files: JsonObject) -> list[JsonObject]:
     return [{"file": path, "content": text} for path, text in files.items()]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.importing import import_object
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.verifiers import DemonstratedVerifiers, VerifiersEnvironment
 from grouprl.envs.verifiers_classic import ClassicRollouts
 from grouprl.envs.verifiers_loading import Loaded, loaded, version
@@ -38,10 +38,10 @@ class Verifiers(OptionTask):
     """
 
     id: str = Field(min_length=1, description="the environment's name, as prime or vf-eval take it")
-    args: dict[str, Any] = Field(
+    args: JsonObject = Field(
         default_factory=dict, description="arguments of its load_environment; from 0.4, options of its taskset"
     )
-    settings: dict[str, Any] = Field(
+    settings: JsonObject = Field(
         default_factory=dict, description="from verifiers 0.4, further settings of the environment, such as its harness"
     )
     turns: int | None = Field(None, ge=1, description="most requests of an episode; none: its own limit, or else 16")
@@ -57,9 +57,9 @@ class Verifiers(OptionTask):
     )
     characters: str = Field("", description="the characters that requests and answers are made of, where known")
 
-    _rows: dict[str, list[dict[str, Any]]] = PrivateAttr()
+    _rows: dict[str, list[JsonObject]] = PrivateAttr()
     _content: str = PrivateAttr()
-    _facts: dict[str, Any] = PrivateAttr()
+    _facts: JsonObject = PrivateAttr()
     _expert: Callable[..., str] | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
@@ -143,7 +143,7 @@ class Verifiers(OptionTask):
         """Return none: nothing is known of what is right."""
         return ()
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
 

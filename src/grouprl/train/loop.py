@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from grouprl.config.rates import learning_rate, ratio_of_squares, update_ratio, 
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
@@ -414,7 +415,7 @@ def _log(
     samples: Sequence[Sample] | None = None,
 ) -> None:
     seconds, session.elapsed = clock.step.taken, clock.elapsed()
-    record: dict[str, Any] = {"phase": phase, "step": session.step, "seconds": round(session.elapsed, 3), **values}
+    record: JsonObject = {"phase": phase, "step": session.step, "seconds": round(session.elapsed, 3), **values}
     if "tokens" in values:
         record["tokens_per_second"] = round(values["tokens"] / max(seconds, 1e-9), 1)
     if phase == "train":

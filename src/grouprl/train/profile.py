@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import cast
@@ -22,7 +22,16 @@ from torch import nn
 
 from grouprl.core.errors import InputError
 from grouprl.core.spans import listening
-from grouprl.policy.arithmetic import PASS_TOKENS, Matrices, Shape, backward, operations, rate, synchronise, timed
+from grouprl.policy.arithmetic import (
+    PASS_TOKENS,
+    Matrices,
+    ProductKind,
+    Shape,
+    backward,
+    operations,
+    synchronise,
+    timed,
+)
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.protocols import Policy, Request
 from grouprl.records.histories import histories, read_rows
@@ -82,13 +91,8 @@ class Work:
         pairs = zip(known_r.tolist(), length_r.tolist(), strict=True)
         return sum(self.matrices.attention(n - k, (k + n) / 2) for k, n in pairs)
 
-    def seconds(self, device: str, dtype: torch.dtype = torch.float32) -> dict[str, float]:
-        """Return seconds of the products alone by part, in a type and at the rates of this machine; attention at the
-        best rate."""
-
-        def rate_of(shape: Shape) -> float:
-            return rate(shape, device, dtype=dtype)
-
+    def seconds(self, rate_of: Callable[[Shape], float]) -> dict[str, float]:
+        """Return seconds of the products alone by part, at the rates of their shapes; attention at the best rate."""
         found = {name: timed(products, rate_of) for name, products in self.products.items()}
         best = max((rate_of(shape) for products in self.products.values() for shape in products), default=1.0)
         return {name: seconds + self.attention[name] / best for name, seconds in found.items()}
@@ -99,10 +103,10 @@ class Work:
 
 
 class Clock:
-    """Exclusive wall-clock seconds of nested parts."""
+    """Exclusive seconds of nested parts, by the wall clock unless another one is given."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.seconds = device, defaultdict[str, float](float)
+    def __init__(self, device: torch.device, now: Callable[[], float] | None = None) -> None:
+        self.device, self.now, self.seconds = device, now or time.perf_counter, defaultdict[str, float](float)
         self._stack: list[str] = []
         self._mark = 0.0
 
@@ -131,20 +135,24 @@ class Clock:
 
     def _tell(self) -> None:
         synchronise(self.device)
-        now = time.perf_counter()
+        now = self.now()
         if self._stack:
             self.seconds[self._stack[-1]] += now - self._mark
         self._mark = now
 
 
 class Profile:
-    """Profiles `steps` reinforcement steps of a run, after the first two. Use it as a context manager.
+    """Profiles `steps` reinforcement steps of a run, after the first `skipped`. Use it as a context manager.
+
+    `now` is the clock: on one thread of a busy machine the processor's time says more than the wall's.
 
     Raises:
         InputError: the policy is not one language model, of which the matrix products are known.
     """
 
-    def __init__(self, policy: Policy, steps: int) -> None:
+    def __init__(
+        self, policy: Policy, steps: int, *, skipped: int = SKIPPED, now: Callable[[], float] | None = None
+    ) -> None:
         if not isinstance(policy, CausalPolicy):
             raise InputError(
                 f"--profile with {type(policy).__name__}",
@@ -152,7 +160,8 @@ class Profile:
                 "Leave it out; metrics.jsonl has the seconds of each step (seconds_*)",
             )
         self.policy, self.steps, self.taken, self._seen = policy, steps, 0, 0
-        self.clock, self.work = Clock(policy.device), Work(Matrices.of(policy.model))
+        self.skipped = skipped
+        self.clock, self.work = Clock(policy.device, now), Work(Matrices.of(policy.model))
         self._active = False
         self._open = ExitStack()
 
@@ -172,7 +181,7 @@ class Profile:
         """Hear that a span begins; a step that is profiled begins with its own."""
         if name == STEP:
             self._seen += 1
-            self._active = self._seen > SKIPPED and self.taken < self.steps
+            self._active = self._seen > self.skipped and self.taken < self.steps
             if self._active:
                 self.taken += 1
         if self._active:
@@ -195,9 +204,11 @@ class Profile:
             self.work.run(tokens, torch.is_grad_enabled())
 
 
-def product_dtype(policy: CausalPolicy) -> torch.dtype:
-    """Return the type in which a policy's matrices are multiplied."""
-    return torch.bfloat16 if policy.precision == "mixed" else policy.dtype
+def product_kind(policy: CausalPolicy) -> ProductKind:
+    """Return how a policy's matrices are multiplied: in which type, and by oneDNN or torch's default."""
+    if policy.precision == "float32":
+        return policy.dtype
+    return torch.bfloat16 if policy.precision == "mixed" else "onednn"
 
 
 def timed_modules(policy: CausalPolicy) -> Iterator[tuple[nn.Module, str]]:

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.call_times import CallTimes
+from grouprl.policy.arithmetic import rate
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
-from grouprl.train.profile import PARTS, SKIPPED, Profile, product_dtype
+from grouprl.train.profile import PARTS, SKIPPED, Profile, product_kind
 from grouprl.train.session import Session
 
 R = TypeVar("R")
@@ -45,15 +46,15 @@ def profile_data(profile: Profile, times: CallTimes | None = None) -> JsonObject
     `times` are those of the calls of environments.
     """
     steps = max(1, profile.taken)
-    dtype = product_dtype(profile.policy)
-    alone = profile.work.seconds(str(profile.policy.device), dtype)
+    kind, device = product_kind(profile.policy), str(profile.policy.device)
+    alone = profile.work.seconds(lambda shape: rate(shape, device, kind=kind))
     seconds = {part: profile.clock.seconds.get(part, 0.0) / steps for part in PARTS}
     total, products = sum(seconds.values()), sum(alone.values()) / steps
     return {
         "steps": profile.taken,
         "threads": torch.get_num_threads(),
         "engine": profile.policy.engine,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": "float32 by oneDNN" if kind == "onednn" else str(kind).removeprefix("torch."),
         "seconds": seconds,
         "products_alone": {part: alone[part] / steps for part in PARTS if part in alone},
         "operations": profile.work.operations() / steps,

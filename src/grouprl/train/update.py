@@ -20,7 +20,7 @@ from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
-from grouprl.protocols import Policy, PolicyInputs, SpreadPolicy
+from grouprl.protocols import Policy, PolicyInputs, PolicyOutput, SpreadPolicy
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
@@ -180,7 +180,9 @@ def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]
     out = _score(policy, method, step, grad=False)
     outputs = (out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt)
     leaves = [None if x is None else x.detach().requires_grad_() for x in outputs]
-    total, metrics = _losses(method, type(out)(*leaves), step)
+    logp_bt, *others = leaves
+    assert logp_bt is not None
+    total, metrics = _losses(method, PolicyOutput(logp_bt, *others), step)
     wanted = [x for x in leaves if x is not None]
     found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
     cotangents = [None if x is None else next(found) for x in leaves]
@@ -210,7 +212,7 @@ def _inputs(batch: Batch) -> PolicyInputs:
 
 
 @spanned("forward")
-def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
+def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> PolicyOutput:
     return _beside(policy.logp(batch.inputs, grad=grad, **_wanted(method)), batch)
 
 
@@ -220,10 +222,10 @@ def _wanted(method: Method) -> dict[str, Any]:
     return {"entropy": method.needs_entropy, "values": method.critic is not None, **cross}
 
 
-def _beside(out: Any, batch: Batch) -> Any:
+def _beside(out: PolicyOutput, batch: Batch) -> PolicyOutput:
     """The policy's outputs where the batch lies: a batch stays on the CPU, whatever device the policy runs on."""
-    outputs = (out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt)
-    return type(out)(*(None if x is None else x.to(batch.mask_bt.device) for x in outputs))
+    place, others = batch.mask_bt.device, (out.entropy_bt, out.value_bt, out.cross_bt)
+    return PolicyOutput(out.logp_bt.to(place), *(None if x is None else x.to(place) for x in others))
 
 
 @spanned("loss")

@@ -19,7 +19,7 @@ ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
 CONTEXT = 8
 """Tokens decoded together, so that characters made of several tokens and leading spaces come out right."""
 
-Pieces = Callable[[dict[str, Any]], list[str] | None]
+Pieces = Callable[[JsonObject], list[str] | None]
 
 
 def rollout_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:

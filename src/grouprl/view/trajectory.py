@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.view.runfiles import read_rollouts
 from grouprl.view.tokens import Pieces, token_texts
 
-Row = Mapping[str, Any]
+Row = JsonMapping
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Trajectory:
         found = (abs(p.advantage) for turn in self.turns for p in turn.said if p.trained and p.advantage is not None)
         return max(found, default=0.0)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """Return it as plain data; turns count from 1."""
         turns = [asdict(turn) | {"number": turn.shown_number, "advantage": turn.advantage} for turn in self.turns]
         return {"step": self.step, "prompt": self.prompt, "sample": self.sample, "ended": self.ended, "turns": turns}

@@ -49,7 +49,7 @@ class Canary:
 
     def __init__(self, policy: Any) -> None:
         self.policy, self.tokens = policy, canary_tokens(policy)
-        exact = getattr(policy, "precision", "float32") == "float32"
+        exact = getattr(policy, "precision", "float32") != "mixed"
         self.limit = ROUNDING.get(policy.dtype, HALF_ROUNDING) if exact else HALF_ROUNDING
         self._expected: dict[int, tuple[int, Tensor]] = {}
 

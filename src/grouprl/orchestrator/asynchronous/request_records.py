@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
 from grouprl.records.requests import RolloutRequest
 from grouprl.tasks.task import Task
 
@@ -22,7 +21,7 @@ def pack_request(request: RolloutRequest) -> dict[str, object]:
     return plain | {"example": request.example.id, "prompt": prompt, "keys": dict(request.keys)}
 
 
-def unpack_request(plain: Mapping[str, Any], task: Task) -> RolloutRequest:
+def unpack_request(plain: JsonMapping, task: Task) -> RolloutRequest:
     """Return the request that `pack_request` was given; InputError where `task` no longer has its prompt."""
     example = task.example("train", plain["index"])
     if example.id != plain["example"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class InFlight(LocalSampler):
         super().__init__(follower.policy)
         self.follower, self.partial = follower, partial
 
-    def publish(self, version: int, policy: Policy) -> None:
+    def publish(self, version: int, policy: object) -> None:
         """Refuse: weights come from shared memory, at the time that the follower chooses."""
         raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
 
@@ -135,7 +135,7 @@ class Following:
     A sample therefore never spans two versions, and `run.partial` has no effect.
     """
 
-    def __init__(self, follower: Follower, engine: Engine[Any, Any]) -> None:
+    def __init__(self, follower: Follower, engine: Engine[tuple[int, ...], int]) -> None:
         self.follower, self.engine = follower, engine
 
     @property
@@ -143,12 +143,12 @@ class Following:
         """What the engine says of itself."""
         return self.engine.exact
 
-    def sample(self, requests: Sequence[Request[object]]) -> Samples[Any]:
+    def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
         """Sample what `requests` ask for with the follower's weights."""
         self._bring()
         return self.engine.sample(requests)
 
-    def session(self) -> AbstractContextManager[SamplingSession[Any, Any]]:
+    def session(self) -> AbstractContextManager[SamplingSession[tuple[int, ...], int]]:
         """Open a session of the engine with the follower's weights."""
         self._bring()
         return self.engine.session()

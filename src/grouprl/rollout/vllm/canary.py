@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from grouprl.rollout.canary import HALF_ROUNDING, canary_tokens
 from grouprl.rollout.vllm.wire import Stale
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 ROUNDING = 0.01
 """Nats by which two programs may differ that both compute in float32."""
@@ -22,11 +26,11 @@ REMEMBERED = 4
 class ServerCanary:
     """Compares servers with the policy; `limit` None takes the bound that fits the policy's type of weights."""
 
-    def __init__(self, policy: Any, limit: float | None) -> None:
+    def __init__(self, policy: TokenPolicy, limit: float | None) -> None:
         tokens = canary_tokens(policy)
         self.rows = tuple((*a, *b) for a, b in zip(tokens.prompt_ids, tokens.response_ids, strict=True))
         self._tokens, self._cut = tokens, len(tokens.prompt_ids[0])
-        wide = policy.dtype in (torch.float32, torch.float64) and getattr(policy, "precision", "float32") == "float32"
+        wide = policy.dtype in (torch.float32, torch.float64) and getattr(policy, "precision", "float32") != "mixed"
         self.limit = limit if limit is not None else ROUNDING if wide else HALF_ROUNDING
         self._expected: deque[np.ndarray] = deque(maxlen=REMEMBERED)
 
@@ -60,7 +64,7 @@ class ServerCanary:
 
 
 @contextmanager
-def _unheated(policy: Any) -> Iterator[None]:
+def _unheated(policy: CausalPolicy) -> Iterator[None]:
     """Let the policy score at temperature 1, as servers score prompts."""
     before, policy.temperature = policy.temperature, 1.0
     try:

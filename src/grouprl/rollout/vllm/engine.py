@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
 from grouprl.rollout.vllm.wire import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
 from grouprl.storage.run_folder import in_words
+
+if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024
@@ -292,7 +295,7 @@ class VllmEngine:
 
     # ------------------------------------------------------------------------------------------------ weights
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: TokenPolicy) -> None:
         """Give every server the weights of `policy` as version `version`; see `grouprl.protocols.WeightSync`.
 
         Raises:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,6 +21,10 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm import guard
 from grouprl.rollout.vllm.adapters import SWITCH, lora_words
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 INSIDE = Path(__file__).parent / "inside"
 """The folder with what a server imports to take weights from memory."""
@@ -38,7 +42,7 @@ MODEL = "policy"
 """The name under which own servers serve the policy."""
 
 
-def serve_words(settings: Vllm, policy: Any, folder: Path, port: int, rank: int = 0) -> list[str]:
+def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, rank: int = 0) -> list[str]:
     """Return the command that serves the model in `folder`.
 
     Its weights come later; where it loads adapters, of up to `rank`, those below them lie in the folder.
@@ -67,7 +71,7 @@ def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     return {**beside, **ours, **fixed, **settings.env}
 
 
-def write_description(policy: Any, folder: Path) -> None:
+def write_description(policy: CausalPolicy, folder: Path) -> None:
     """Write what a server must know of the model beside its weights: configuration and tokenizer."""
     base = policy.model.get_base_model() if hasattr(policy.model, "get_base_model") else policy.model
     base.config.save_pretrained(folder)

@@ -8,13 +8,17 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.policy.lora import is_adapted, is_linear, linear_weight
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 ALIGNED = 64
 """Tensors begin at multiples of so many bytes."""
@@ -50,7 +54,7 @@ def checkpoint_tensors(policy: Any) -> Iterator[tuple[str, Tensor]]:
             yield f"{owner[0]}.{owner[2]}", tensor
 
 
-def base_tensors(policy: Any) -> Iterator[tuple[str, Tensor]]:
+def base_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights below the adapters of a language model under the names of its checkpoint."""
     for name, tensor in _own(policy.model.get_base_model()):
         if ".lora_" not in name:
@@ -77,7 +81,7 @@ class WrittenWeights:
     checksum: int
     """CRC-32 of all bytes."""
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         """Return what a server's `update_weights` takes."""
         return {"path": self.path, "places": [list(place) for place in self.places], "checksum": self.checksum}
 
@@ -130,5 +134,5 @@ def _unnamed() -> int:
         return os.dup(file.fileno())
 
 
-def _bytes(tensor: Tensor) -> Any:
+def _bytes(tensor: Tensor) -> memoryview:
     return memoryview(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,0 +1,204 @@
+"""Checks of a device against the CPU: each is a function of the device, so that a CPU can be put through them too.
+
+A check yields what it compared, how far apart the numbers are, and how far they may be.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import GrouprlError
+from grouprl.policy import CausalPolicy, load_policy
+from grouprl.policy.passes import PassSettings
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.sampler import generate
+from grouprl.train.loop import train
+
+ALPHABET = "0123456789+="
+SIZES = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 96}
+LIMITS = {"float32": 1e-4, "bfloat16": 0.1}
+"""Nats by which a log-prob may differ, and the share of its norm by which a gradient may: products of GPUs sum in
+another order, and bfloat16 rounds to 1/256."""
+PATHS: dict[str, dict[str, Any]] = {
+    "lean": {"engine": "lean"},
+    "lean, nothing shared": {"engine": "lean", "passes": PassSettings(shared_prefix="off")},
+    "lean, layers computed anew": {"engine": "lean", "passes": PassSettings(checkpointing="on")},
+    "lean, adapters": {"engine": "lean", "lora": {"r": 4}},
+    "transformers, padded": {"engine": "transformers", "passes": PassSettings("off", "off", "off")},
+    "transformers, packed": {"engine": "transformers", "passes": PassSettings("on", "off", "off")},
+    "transformers, prompts shared": {"engine": "transformers", "passes": PassSettings("off", "on", "off")},
+    "transformers, layers computed anew": {"engine": "transformers", "passes": PassSettings("off", "off", "on")},
+}
+KERNELS = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison: `apart` is None where it could not be made, and `why` says why not."""
+
+    check: str
+    what: str
+    apart: float | None
+    limit: float
+    why: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the numbers agree; what could not be compared does not."""
+        return self.apart is not None and self.apart <= self.limit
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**vars(self), "passed": self.passed}
+
+
+def some_tokens() -> Tokens:
+    """Three prompts with four completions each, of unequal lengths."""
+    generator = torch.Generator().manual_seed(3)
+
+    def ids(count: int) -> tuple[int, ...]:
+        return tuple(torch.randint(3, 12, (count,), generator=generator).tolist())
+
+    prompts = [ids(4 + number) for number in range(3)]
+    return Tokens.of([prompt for prompt in prompts for _ in range(4)], [ids(3 + row % 5) for row in range(12)])
+
+
+def policy_on(device: str, dtype: str, **how: Any) -> CausalPolicy:
+    """A tiny model, the same on every device but for the rounding of its weights."""
+    return load_policy("tiny", alphabet=ALPHABET, device=device, dtype=dtype, seed=1, **{**SIZES, **how})
+
+
+def gradient_of(policy: CausalPolicy, tokens: Tokens) -> torch.Tensor:
+    """The gradient of the mean log-prob by every weight, on the CPU in float64."""
+    for parameter in policy.parameters():
+        parameter.grad = None
+    pull_bt = tokens.present_bt().float() / tokens.present_bt().sum()
+    policy.backward(tokens, pull_bt.to(policy.device))
+    found = [
+        (p.grad if p.grad is not None else torch.zeros_like(p)).flatten().cpu().double() for p in policy.parameters()
+    ]
+    return torch.cat(found)
+
+
+def compare(check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float) -> Iterator[Finding]:
+    """Compare log-probs, entropies and gradients of two policies with the same weights."""
+    tokens = some_tokens()
+    mine, theirs = policy.logp(tokens, entropy=True), wanted.logp(tokens, entropy=True)
+    yield Finding(check, f"{what}: log-probs", _apart(mine.logp_bt, theirs.logp_bt), limit)
+    assert mine.entropy_bt is not None
+    assert theirs.entropy_bt is not None
+    yield Finding(check, f"{what}: entropies", _apart(mine.entropy_bt, theirs.entropy_bt), limit)
+    g, h = gradient_of(policy, tokens), gradient_of(wanted, tokens)
+    yield Finding(check, f"{what}: gradient", float((g - h).norm() / h.norm()), limit)
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a.detach().cpu().double() - b.detach().cpu().double()).abs().max())
+
+
+def parity(device: str) -> Iterator[Finding]:
+    """Every path in float32 and bfloat16 against the same path on the CPU in float32, and mixed precision."""
+    for name, how in PATHS.items():
+        for dtype, limit in LIMITS.items():
+            wanted = policy_on("cpu", "float32", **how)
+            yield from compare("parity", f"{name}, {dtype}", policy_on(device, dtype, **how), wanted, limit)
+    mixed, wanted = policy_on(device, "float32", engine="lean", precision="mixed"), policy_on("cpu", "float32")
+    yield from compare("parity", "lean, mixed precision", mixed, wanted, LIMITS["bfloat16"])
+
+
+def attention(device: str) -> Iterator[Finding]:
+    """transformers' attention by torch's kernels, each alone, against its plain one; flash-attn where it is there."""
+    how = PATHS["transformers, padded"]
+    for dtype, limit in LIMITS.items():
+        wanted = policy_on("cpu", "float32", **how)
+        wanted.model.set_attn_implementation("eager")
+        for name, kernel in KERNELS.items():
+            policy = policy_on(device, dtype, **how)
+            policy.model.set_attn_implementation("sdpa")
+            with sdpa_kernel([kernel]):
+                yield from _tried("attention", f"sdpa by {name}, {dtype}", policy, wanted, limit)
+    wanted, policy = policy_on("cpu", "float32", **how), policy_on(device, "bfloat16", **how)
+    try:
+        policy.model.set_attn_implementation("flash_attention_2")
+    except (ImportError, ValueError) as error:
+        yield Finding("attention", "flash-attn, bfloat16", None, LIMITS["bfloat16"], str(error).splitlines()[0])
+        return
+    yield from _tried("attention", "flash-attn, bfloat16", policy, wanted, LIMITS["bfloat16"])
+
+
+def _tried(check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float) -> Iterator[Finding]:
+    """Compare, or say why the device has no such kernel."""
+    try:
+        yield from list(compare(check, what, policy, wanted, limit))
+    except (RuntimeError, ImportError) as error:
+        yield Finding(check, what, None, limit, str(error).splitlines()[0])
+
+
+def compiled(device: str, backend: str = "inductor") -> Iterator[Finding]:
+    """A policy whose model is compiled by torch against the same on the CPU."""
+    how = PATHS["transformers, padded"]
+    policy, wanted = policy_on(device, "float32", **how), policy_on("cpu", "float32", **how)
+    policy.model.forward = torch.compile(policy.model.forward, backend=backend)
+    yield from _tried("compile", f"torch.compile, {backend}, float32", policy, wanted, LIMITS["float32"])
+
+
+def sampling(device: str) -> Iterator[Finding]:
+    """Log-probs as they are sampled against those that the CPU gives the same completions."""
+    for dtype, limit in LIMITS.items():
+        policy, wanted = policy_on(device, dtype), policy_on("cpu", "float32")
+        prompts = [policy.encode_prompt(text) for text in ("1+2=", "23+4=")]
+        sampled = generate(policy, prompts, n=4, max_new_tokens=6, seeds=range(8))
+        expected_bt = wanted.logp(sampled.tokens).logp_bt
+        yield Finding("sampling", f"log-probs sampled, {dtype}", _apart(sampled.logp_bt, expected_bt), limit)
+
+
+def learning(device: str, engine: Mapping[str, Any] | None = None, what: str = "") -> Iterator[Finding]:
+    """A short run from scratch on the device: the log-probs of sampler and trainer, read off its metrics.
+
+    `engine` are keys of `sampling`, for instance those of servers of vLLM.
+    """
+    config = {
+        "task": "addition",
+        "model": {"name": "tiny", "tiny": SIZES, "device": device},
+        "method": "grpo",
+        "warmup": {"steps": 20, "batch": 16},
+        "batch": {"prompts": 4, "group_size": 8},
+        "steps": 3,
+        "eval": {"every": 0, "final_prompts": 4},
+        "sampling": {"max_new_tokens": 12, **(engine or {})},
+        "reward": {"workers": 0},
+        "run": {"checkpoint_every": 3},
+    }
+    name = what or "a run from scratch"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            train(parse_config(config), folder=Path(folder) / "run", console=Console(quiet=True))
+        except GrouprlError as error:
+            yield Finding("run", name, None, LIMITS["bfloat16"], str(error))
+            return
+        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+    gaps = [line["logp_gap_mean"] for line in lines if line["phase"] == "train" and "logp_gap_mean" in line]
+    worst = max(gaps) if gaps else None
+    yield Finding(
+        "run", f"{name}: sampler and trainer", worst, LIMITS["bfloat16"], "" if gaps else "nothing was trained on"
+    )
+
+
+def servers(device: str, command: str) -> Iterator[Finding]:
+    """The same with samples from an own server of vLLM on the same device, weights handed over after every step."""
+    engine = {"engine": "vllm", "vllm": {"command": command}}
+    yield from learning(device, engine, "samples from a server of vLLM")

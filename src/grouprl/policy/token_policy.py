@@ -1,0 +1,94 @@
+"""What samples, scores and serves text needs of a policy, whether it is one language model or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from grouprl.policy.text import Message
+    from grouprl.protocols import PolicyOutput
+    from grouprl.records.tokens import Tokens
+
+
+class TokenPolicy(Protocol):
+    """A policy that reads and writes tokens: a language model, a team of them, or one that is spread over ranks."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Turns texts into tokens and back, and holds the chat template."""
+        ...
+
+    @property
+    def temperature(self) -> float:
+        """At which it scores."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """The type of the products."""
+        ...
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        ...
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the model was built for, if it says so."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        ...
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of many texts."""
+        ...
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Return the tokens of a prompt."""
+        ...
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+        """Return the tokens of many prompts."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        ...
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of many rows, their end tokens left out."""
+        ...
+
+    def logp(
+        self,
+        tokens: Tokens,
+        *,
+        grad: bool = False,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> PolicyOutput:
+        """Score the responses of `tokens`; see `CausalPolicy.logp`."""
+        ...
