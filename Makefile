@@ -89,7 +89,9 @@ parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the pee
 
 worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environments of verifiers, TextWorld and ALFWorld
 	.venv-worlds/bin/python -m pytest -n 0 tests/envs/test_verifiers.py tests/envs/test_textworld.py tests/envs/test_alfworld.py
+	.venv-worlds/bin/python -m pytest -n 0 tests/tasks/test_contract.py -k "verifiers or textworld or alfworld"
 	.venv-tasksets/bin/python -m pytest -n 0 tests/envs/test_verifiers.py
+	.venv-tasksets/bin/python -m pytest -n 0 tests/tasks/test_contract.py -k verifiers
 	.venv-worlds/bin/python scripts/worlds.py
 
 # verifiers 0.3 and 0.4 are different libraries, and 0.3 excludes the mcp of the extra `agents`.

@@ -25,6 +25,7 @@ import pytest
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import MissingExtra
+from grouprl.envs.awaiting import awaited
 from grouprl.envs.environment import worth
 from grouprl.plan.plan import plan
 from grouprl.records.examples import Example, Split
@@ -187,7 +188,7 @@ def task(request: pytest.FixtureRequest, specs: Callable[[str], Any]) -> Task:
     try:
         made = load_task(specs(request.param), seed=3)
         if made.environment() is not None:
-            made.environment().close()
+            awaited(made.environment().close())
     except MissingExtra as error:
         pytest.skip(str(error))
     return made
@@ -268,15 +269,15 @@ def test_an_environment_ends_right_by_its_gold_and_survives_junk(task: Task) -> 
 def played(task: Task, example: Example, actions: list[str]) -> tuple[float, float]:
     """Return the reward of an episode and whether it ended right."""
     environment = task.environment()
-    environment.reset(example, 0)
+    awaited(environment.reset(example, 0))
     total = 0.0
     for action in actions:
-        step = environment.step(action)
+        step = awaited(environment.step(action))
         total += step.reward
         if step.terminated or step.truncated:
             break
-    components = environment.score()
-    environment.close()
+    components = awaited(environment.score())
+    awaited(environment.close())
     return total + worth(components), components.get("correct", 0.0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import string
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
+from grouprl.tasks.options import BoundedTurns, typed_signs
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.terminal_kinds import WORDS
 
@@ -148,7 +148,7 @@ JOBS: dict[str, Callable[[random.Random, int], PageJob]] = {
 
 
 @register_task("browser")
-class BrowserTask(EnvironmentTask):
+class BrowserTask(BoundedTurns, EnvironmentTask):
     """Do small jobs on web pages in a headless Chromium: click, fill a form, choose, search, read a table.
 
     The prompt is 'Click "plum".' with what is on the page in lines, `2 button "plum"`; an action is `click 2`,
@@ -185,19 +185,9 @@ class BrowserTask(EnvironmentTask):
         return pages
 
     @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
     def alphabet(self) -> str:
         """What can be typed, and the newline."""
-        return "".join(char for char in string.printable if char not in "\r\t\x0b\x0c")
+        return typed_signs("\r\t\x0b\x0c")
 
     @property
     def needs_clock(self) -> bool:

@@ -22,7 +22,7 @@ from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.generated import GeneratedTask
-from grouprl.tasks.options import OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Task, check_request, split_of
 
@@ -160,7 +160,7 @@ class SeededTask(OptionTask):
 
 
 @register_task("env", argument="path")
-class OwnEnvironment(SeededTask):
+class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     """Act in your own environment, a class with reset, step, score and close.
 
     It is written env:pkg.module:Class or env:path/to/file.py:Class. Example number i has a seed of its own in the
@@ -231,24 +231,9 @@ class OwnEnvironment(SeededTask):
         return (self._make.__doc__ or f"The environment {self.path}.").strip().splitlines()[0]
 
     @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
     def agents(self) -> tuple[str, ...]:
         """Those that the class names as `agents`, where it does."""
         return tuple(getattr(self._make, "agents", ("",)))
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
-    def alphabet(self) -> str:
-        """As the option says."""
-        return self.characters
 
     @property
     def spaces(self) -> Spaces | None:

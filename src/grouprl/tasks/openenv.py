@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.openenv import OpenEnvEnvironment, OpenEnvWording, action_fields
 from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.options import BoundedTurns, KnownCharacters
 from grouprl.tasks.registry import register_task
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @register_task("openenv", argument="url")
-class OpenEnv(SeededTask):
+class OpenEnv(BoundedTurns, KnownCharacters, SeededTask):
     """Act in the environment of an OpenEnv server: openenv:http://127.0.0.1:8000.
 
     A prompt is a seed, which the server's reset is given; the completions of a group share it. The server must take as
@@ -61,21 +62,6 @@ class OpenEnv(SeededTask):
         """Which server, and how actions are written."""
         how = "JSON objects" if self._wording.field is None else f"the field '{self._wording.field}'"
         return f"The OpenEnv server {self.url}, actions are {how}."
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
-    def alphabet(self) -> str:
-        """As the option says."""
-        return self.characters
 
     def environment(self) -> OpenEnvEnvironment:
         """Return a fresh session."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -37,6 +38,41 @@ class OptionTask(Task, BaseModel):
     def options(self) -> dict[str, Any]:
         """Return every option with its value."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+class BoundedTurns:
+    """What tasks share whose options `turns` and `tokens` bound an episode and each of its turns."""
+
+    if TYPE_CHECKING:
+        turns: int
+        tokens: int
+
+    @property
+    def max_turns(self) -> int:
+        """As the option `turns` says."""
+        return self.turns
+
+    @property
+    def max_new_tokens(self) -> int:
+        """As the option `tokens` says."""
+        return self.tokens
+
+
+class KnownCharacters:
+    """What tasks share whose option `characters` says what texts and actions are made of."""
+
+    if TYPE_CHECKING:
+        characters: str
+
+    @property
+    def alphabet(self) -> str:
+        """As the option `characters` says."""
+        return self.characters
+
+
+def typed_signs(without: str) -> str:
+    """Return what can be typed and the newline, but for some signs."""
+    return "".join(char for char in string.printable if char not in without)
 
 
 def without_folder(path: str) -> str:

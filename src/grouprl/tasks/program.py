@@ -18,7 +18,7 @@ from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.validation import RESERVED, verdicts_of
-from grouprl.tasks.options import OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task
 
@@ -26,7 +26,7 @@ FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 
 
 @register_task("program", argument="path")
-class Program(OptionTask):
+class Program(BoundedTurns, KnownCharacters, OptionTask):
     """Train an agent program that speaks OpenAI's chat completions: program:agent.py:run, program:python agent.py.
 
     It runs once per episode, against an endpoint that the policy answers; each of its requests is a turn. Prompts,
@@ -115,24 +115,9 @@ class Program(OptionTask):
         return () if self.reward_path is not None else self._inner.reward_examples()
 
     @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
     def agents(self) -> tuple[str, ...]:
         """As the option says."""
         return self.names or ("",)
-
-    @property
-    def alphabet(self) -> str:
-        """As the option says."""
-        return self.characters
 
     @property
     def needs_clock(self) -> bool:

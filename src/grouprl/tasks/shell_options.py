@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,11 +13,11 @@ from grouprl.records.examples import Message
 from grouprl.runtimes import Runtime, runtime_named
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.games import POOR
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.options import BoundedTurns, OptionTask, typed_signs
 from grouprl.tools.shell import ShellTools
 
 
-class ShellOptions(OptionTask):
+class ShellOptions(BoundedTurns, OptionTask):
     """Options of a task whose prompts are jobs for a shell, with the columns of `grouprl.envs.Shell`."""
 
     turns: int = Field(3, ge=1, description="most turns; 'done' is one, too")
@@ -44,19 +43,9 @@ class ShellOptions(OptionTask):
         return runtime
 
     @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
     def alphabet(self) -> str:
         """What can be typed, and the newline."""
-        return "".join(char for char in string.printable if char not in "\r\x0b\x0c")
+        return typed_signs("\r\x0b\x0c")
 
     @property
     def needs_clock(self) -> bool:

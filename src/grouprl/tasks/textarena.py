@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.envs.textarena import TextArenaEnvironment, players_of
 from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.options import BoundedTurns
 from grouprl.tasks.registry import register_task
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ MOST_PLAYERS = 6
 
 
 @register_task("textarena", argument="id")
-class TextArena(SeededTask):
+class TextArena(BoundedTurns, SeededTask):
     """Play a TextArena game alone or against yourself: textarena:TicTacToe-v0.
 
     A prompt is a seed for how the game begins. Several players are the agents '0', '1', … of one policy, each with
@@ -93,16 +94,6 @@ class TextArena(SeededTask):
     def agents(self) -> tuple[str, ...]:
         """The players' numbers; '' for a single one."""
         return tuple(map(str, range(self._players))) if self._players > 1 else ("",)
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
 
     @property
     def needs_clock(self) -> bool:

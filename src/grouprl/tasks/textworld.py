@@ -15,14 +15,14 @@ from grouprl.envs.textworld_games import GENERATED, brings_commands, games_at, k
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.environments import EpisodeReward
-from grouprl.tasks.options import OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of
 
 FOLDER = "~/.cache/grouprl/textworld"
 
 
-class TextGameTask(OptionTask):
+class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
     """What tasks of text games share: games as prompts, the limits of an episode.
 
     A subclass has the games of each split (`file`), and says how one is started (`start`).
@@ -64,21 +64,6 @@ class TextGameTask(OptionTask):
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return none: nothing is known of what is right."""
         return ()
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
-    def alphabet(self) -> str:
-        """As the option says."""
-        return self.characters
 
     @property
     def needs_clock(self) -> bool:

@@ -18,7 +18,7 @@ from grouprl.rewards import KnownExample, Reward, exact_match
 from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
-from grouprl.tasks.options import OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task
 from grouprl.tools import PythonTool, Tool, Toolbox, ToolEnvironment, form_named
@@ -28,7 +28,7 @@ Expert = Callable[..., str]
 
 
 @register_task("tools", argument="path")
-class ToolTask(OptionTask):
+class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
     """Complete the prompts of another task with tools at hand, your own Python functions.
 
     It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose prompts
@@ -87,21 +87,6 @@ class ToolTask(OptionTask):
     def description(self) -> str:
         """The task of the prompts, and the tools."""
         return f"The prompts of {self._inner.name} with the tools {', '.join(self._toolbox.tools)}."
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
-
-    @property
-    def alphabet(self) -> str:
-        """As the option says."""
-        return self.characters
 
     @property
     def reward(self) -> Reward:

@@ -14,7 +14,7 @@ from grouprl.envs.webshop import WebShopEnvironment
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.environments import EpisodeReward
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.options import BoundedTurns, OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request
 
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 @register_task("webshop")
-class WebShop(OptionTask):
+class WebShop(BoundedTurns, OptionTask):
     """Buy what is asked for in WebShop; its package `web_agent_site` and its data must be there.
 
     Goals are numbered: held out are the first 500, as its authors have it, and those from number 1,500 on are trained
@@ -88,16 +88,6 @@ class WebShop(OptionTask):
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return none: nothing is known of what is right."""
         return ()
-
-    @property
-    def max_turns(self) -> int:
-        """As the option says."""
-        return self.turns
-
-    @property
-    def max_new_tokens(self) -> int:
-        """As the option says."""
-        return self.tokens
 
     @property
     def needs_clock(self) -> bool:
