@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm ray culprits clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm vllm-runs ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -97,6 +97,9 @@ worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environm
 vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vLLM (CPU build), and measure it
 	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/vllm
 	$(BIN)/python scripts/vllm_record.py .venv-vllm/bin/vllm
+
+vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, and record those that are not recorded yet
+	$(BIN)/python scripts/vllm_learn.py .venv-vllm/bin/vllm $(RUNS)
 
 # The CPU build wants the torch of the machine's CPU index first, another transformers than this package's, none of
 # torch's companions (their builds do not fit), and metadata under the name that it is imported by.

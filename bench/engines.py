@@ -14,9 +14,9 @@ import transformers
 import typer
 from rich.console import Console
 
-import drawing
 import machine
 import report
+import sampling
 import updating
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.storage.run_folder import write_json, write_text
@@ -43,7 +43,7 @@ samples and returns tokens; ours returns the log-prob and the entropy of every t
 a seed of its own. Skewed lengths are log-normal with a median of a fifth of the longest; `generate` is told each row's
 end by a stopping criterion and goes on to the longest.
 
-{drawing_words}
+{sampling_words}
 
 ## An update in different ways
 
@@ -65,10 +65,12 @@ def main(
     keep_freed_memory()
     transformers.logging.set_verbosity_error()
     console, rounds = Console(), 1 if quick else rounds
-    compared_cases = {case: drawing.compare(case, rounds) for case in (drawing.CASES[3:4] if quick else drawing.CASES)}
+    compared_cases = {
+        case: sampling.compare(case, rounds) for case in (sampling.CASES[3:4] if quick else sampling.CASES)
+    }
     updates = [(case, updating.compare(case, rounds)) for case in (updating.cases()[:1] if quick else updating.cases())]
     tables = {
-        "drawing": (drawing.HEAD, [drawing.row(*item) for item in compared_cases.items()]),
+        "sampling": (sampling.HEAD, [sampling.row(*item) for item in compared_cases.items()]),
         "updating": (updating.HEAD, [updating.row(*item) for item in updates]),
     }
     for name, table in tables.items():
@@ -77,7 +79,7 @@ def main(
     data = {
         "machine": facts,
         "rounds": rounds,
-        "drawing": [asdict(case) | found for case, found in compared_cases.items()],
+        "sampling": [asdict(case) | found for case, found in compared_cases.items()],
         "updating": [{"rows": case.words, "engine": case.engine, "way": case.way} | x for case, x in updates],
     }
     docs.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,7 @@ def main(
     text = {name: report.markdown(*table) for name, table in tables.items()}
     line = ", ".join(f"{name} {value}" for name, value in facts.items())
     words = verdict([(case.words, found) for case, found in compared_cases.items()])
-    write_text(docs / "bench_engines.md", PAGE.format(rounds=rounds, facts=line, drawing_words=words, **text))
+    write_text(docs / "bench_engines.md", PAGE.format(rounds=rounds, facts=line, sampling_words=words, **text))
 
 
 def verdict(found: list[tuple[str, dict[str, Any]]]) -> str:

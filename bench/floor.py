@@ -34,8 +34,8 @@ class Work:
     trained: float
     """Tokens in the rows that were trained on."""
     rows_trained: float
-    questions_trained: float
-    question_tokens: int
+    prompts_trained: float
+    prompt_tokens: int
     """Tokens of one prompt."""
     vocabulary: int
 
@@ -56,24 +56,24 @@ class Floor:
 
 def floor_of(job: Job, work: Work) -> Floor:
     """Count the products of a step and time them."""
-    reading = float(job.prompts * work.question_tokens)
+    reading = float(job.prompts * work.prompt_tokens)
     decoded = work.sampled - job.rows
     at_once = max(1, round(decoded / (job.max_new_tokens - 1)))
     completions = work.trained - work.rows_trained
-    learning = work.questions_trained * work.question_tokens + completions
+    learning = work.prompts_trained * work.prompt_tokens + completions
     rows = min(PASS_TOKENS, max(1, round(learning)))
 
     read = layers(job, round(reading), 1.0) + head(job, work, job.prompts, 1.0)
-    drawing = layers(job, at_once, decoded / at_once) + head(job, work, at_once, decoded / at_once)
+    sampling = layers(job, at_once, decoded / at_once) + head(job, work, at_once, decoded / at_once)
     forward = layers(job, rows, learning / rows) + head(job, work, rows, work.trained / rows)
     training = forward + backward(forward)
 
-    context = work.question_tokens + work.sampled / job.rows / 2
+    context = work.prompt_tokens + work.sampled / job.rows / 2
     attention = 4 * context * job.hidden * job.layers
     peak = rate((PASS_TOKENS, job.hidden, 2 * job.intermediate))
-    rollout_s = timed(read, rate) + timed(drawing, rate) + attention * (reading / 2 + decoded) / peak
+    rollout_s = timed(read, rate) + timed(sampling, rate) + attention * (reading / 2 + decoded) / peak
     training_s = timed(training, rate) + 3 * attention * learning / peak
-    done = operations(read + drawing + training)
+    done = operations(read + sampling + training)
     return Floor(rollout_s, training_s, done + attention * (reading / 2 + decoded + 3 * learning))
 
 

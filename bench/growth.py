@@ -46,7 +46,7 @@ class Point:
     prompts: int = 8
     group: int = 8
     prompt: int = 32
-    answer: int = 32
+    completion: int = 32
     hidden: int = 128
     layers: int = 4
     vocabulary: int = 61
@@ -61,11 +61,20 @@ BASE = Point()
 AXES: dict[str, tuple[str, list[Point]]] = {
     "group": ("completions per prompt", [replace(BASE, group=n) for n in (4, 8, 16, 32, 64)]),
     "prompt": ("tokens of a prompt", [replace(BASE, prompt=n) for n in (16, 64, 128, 256, 512)]),
-    "answer": ("tokens of a completion", [replace(BASE, answer=n) for n in (16, 32, 64, 128, 256)]),
+    "completion": ("tokens of a completion", [replace(BASE, completion=n) for n in (16, 32, 64, 128, 256)]),
     "hidden": ("hidden size (parameters grow with its square)", [replace(BASE, hidden=n) for n in (64, 128, 256, 384)]),
     "vocabulary": ("tokens in the vocabulary", [replace(BASE, vocabulary=n) for n in (61, 1_000, 8_000, 32_000)]),
 }
-KEYS = ("draw_s", "draw_products_s", "update_s", "update_products_s", "draw_mb", "cache_mb", "update_mb", "kept_mb")
+KEYS = (
+    "sample_s",
+    "sample_products_s",
+    "update_s",
+    "update_products_s",
+    "sample_mb",
+    "cache_mb",
+    "update_mb",
+    "kept_mb",
+)
 HEAD = ["", "sample, s", "products, s", "update, s", "products, s", "sample, MB", "cache, MB", "update, MB", "kept, MB"]
 WORDS = {
     "group": "Sampled and trained tokens grow with the group, the prompts are read and trained once whatever its size: "
@@ -73,7 +82,7 @@ WORDS = {
     "prompt": "A prompt is read and trained once for all its completions, so its tokens count an eighth of theirs: "
     "small exponents that rise with the prompt's share. Beyond the products each completion attends to the prompt's "
     "keys; for an update those are laid out once per completion, which is what long prompts cost besides.",
-    "answer": "Every token costs the same products, and attention in proportion to its place. For an update the "
+    "completion": "Every token costs the same products, and attention in proportion to its place. For an update the "
     "attention is a product of matrices and stays near the arithmetic. For sampling it is one query per row: it reads "
     "all keys and values for each token, is bound by the memory and not by products, and is why the measured exponent "
     "rises towards 2 while that of the products stays near 1.",
@@ -99,28 +108,28 @@ def policy_of(point: Point) -> CausalPolicy:
     return CausalPolicy(model, tokenizer, token_budget=PASS)
 
 
-def measure_drawing(point: Point, repeats: int) -> dict[str, float]:
+def measure_sampling(point: Point, repeats: int) -> dict[str, float]:
     """Median processor seconds, memory beyond what stood before, and what the arithmetic says of both."""
     policy, prompts = policy_of(point), examples(point)
 
     def sample() -> Tokens:
-        return generate(policy, prompts, n=point.group, max_new_tokens=point.answer, seeds=range(point.rows)).tokens
+        return generate(policy, prompts, n=point.group, max_new_tokens=point.completion, seeds=range(point.rows)).tokens
 
     needed, work = peak(sample), Work(Matrices.of(policy.model))
     work.sample(sample())
     cache = numbers(point) * point.layers * 2 * point.hidden * 4 / MB
     products = sum(work.seconds("cpu").values())
-    return {"draw_s": median(sample, repeats), "draw_products_s": products, "draw_mb": needed, "cache_mb": cache}
+    return {"sample_s": median(sample, repeats), "sample_products_s": products, "sample_mb": needed, "cache_mb": cache}
 
 
 def measure_updating(point: Point, repeats: int) -> dict[str, float]:
     """The same of forward and backward of all log-probs."""
     policy, rng = policy_of(point), np.random.default_rng(1)
     requested = [prompt for prompt in examples(point) for _ in range(point.group)]
-    tokens = Tokens.of(requested, [rng.integers(3, 60, point.answer).tolist() for _ in requested])
+    tokens = Tokens.of(requested, [rng.integers(3, 60, point.completion).tolist() for _ in requested])
     for parameter in policy.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    cotangent_bt, work = torch.ones(point.rows, point.answer), Work(Matrices.of(policy.model))
+    cotangent_bt, work = torch.ones(point.rows, point.completion), Work(Matrices.of(policy.model))
 
     def update() -> None:
         policy.backward(tokens, cotangent_bt)
@@ -141,7 +150,7 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
 
 def numbers(point: Point) -> int:
     """Tokens, each prompt once."""
-    return point.prompts * point.prompt + point.rows * point.answer
+    return point.prompts * point.prompt + point.rows * point.completion
 
 
 def examples(point: Point) -> list[list[int]]:
@@ -242,8 +251,8 @@ def main(
     for axis in list(AXES)[:1] if quick else AXES:
         points = AXES[axis][1][:2] if quick else AXES[axis][1]
         rounds = 1 if quick else repeats
-        found[axis] = [apart(measure_drawing, x, rounds) | apart(measure_updating, x, rounds) for x in points]
-        console.print(f"{axis}: {[round(x['draw_s'] + x['update_s'], 3) for x in found[axis]]} s")
+        found[axis] = [apart(measure_sampling, x, rounds) | apart(measure_updating, x, rounds) for x in points]
+        console.print(f"{axis}: {[round(x['sample_s'] + x['update_s'], 3) for x in found[axis]]} s")
     facts = machine.describe(("torch", "transformers", "grouprl"))
     docs.mkdir(parents=True, exist_ok=True)
     write_json(docs / "bench_growth.json", {"machine": facts, "repeats": repeats, "axes": found})

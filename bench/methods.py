@@ -21,7 +21,7 @@ from grouprl.storage.run_folder import write_text
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from batches import Case, random_case
 
-GROUPS, ANSWERS, TOKENS = 64, 16, 1024
+GROUPS, COMPLETIONS, TOKENS = 64, 16, 1024
 REPEATS = 3
 HEAD = ["method", "prepare", "loss", "both"]
 SLOW = 1.0
@@ -30,7 +30,9 @@ SLOW = 1.0
 
 def step() -> Case:
     """A step of 1,024 completions in 64 groups, float32, with everything that any method may need."""
-    return random_case(0, sizes=(ANSWERS,) * GROUPS, width=TOKENS, rewards="mixed", dtype=torch.float32, holes=False)
+    return random_case(
+        0, sizes=(COMPLETIONS,) * GROUPS, width=TOKENS, rewards="mixed", dtype=torch.float32, holes=False
+    )
 
 
 def seconds(name: str, case: Case) -> tuple[float, float]:
@@ -88,7 +90,7 @@ def page(found: dict[str, dict[str, float]]) -> str:
     slow = [name for name, row in found.items() if row["both"] >= SLOW]
     return PAGE.format(
         repeats=REPEATS,
-        completions=GROUPS * ANSWERS,
+        completions=GROUPS * COMPLETIONS,
         groups=GROUPS,
         tokens=TOKENS,
         facts=", ".join(f"{name} {value}" for name, value in machine.describe(("torch", "grouprl")).items()),

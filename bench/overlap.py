@@ -154,7 +154,7 @@ def _learning_row(name: str, ahead: int, folders: list[Path]) -> list[str]:
 
 
 RACE_HEAD = [
-    *("run", "s per step", "drawing", "update", "trainer waits", "sampler idle", "staleness"),
+    *("run", "s per step", "sampling", "update", "trainer waits", "sampler idle", "staleness"),
     *("× synchronous, 1 thread", "spread"),
 ]
 LEARNING_HEAD = [
@@ -194,8 +194,8 @@ def _page(
         found += [
             "## Seconds per step",
             f"`addition` by a warmed-up tiny model, 32 prompts of 16 completions, two optimiser steps each, {rounds} "
-            "rounds, the second half of each run, medians. `drawing` and `update` are the seconds of the two halves of "
-            "a step, wherever they ran; the spread is that of the rounds.",
+            "rounds, the second half of each run, medians. `sampling` and `update` are the seconds of the two halves "
+            "of a step, wherever they ran; the spread is that of the rounds.",
             report.markdown(RACE_HEAD, raced),
         ]
     if learnt:

@@ -93,7 +93,7 @@ Measured by `make bench` (`bench/run.py`). One step is everything from choosing 
 
 Medians over {steps} steps. Both libraries run in processes of their own and take turns step by step, so that whatever
 else the machine does disturbs both; wall-clock times are those of a machine that was not idle, CPU seconds suffer less
-from that. Both start from the same warmed-up model folder and completion the same prompts with the same group size,
+from that. Both start from the same warmed-up model folder and complete the same prompts with the same group size,
 temperature, learning rate, reward function, loss (token mean, group mean and sample standard deviation, no KL) and one
 optimiser step per rollout. The learning rate is so small that both sample from the same policy throughout, and lengths
 stay alike. Neither evaluates nor saves; TRL's logging is off, this library's metrics are on. TRL's

@@ -90,8 +90,8 @@ def work_of(job: Job, model: Path, race: Race) -> Work:
         sampled=mean("tokens"),
         trained=trained * mean("tokens"),
         rows_trained=trained * job.rows,
-        questions_trained=trained * job.prompts,
-        question_tokens=len(policy.encode_prompt(example.prompt)),
+        prompts_trained=trained * job.prompts,
+        prompt_tokens=len(policy.encode_prompt(example.prompt)),
         vocabulary=len(policy.tokenizer),
     )
 

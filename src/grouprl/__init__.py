@@ -6,8 +6,9 @@ What is listed in `__all__` is imported when it is first used, so that the comma
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
+"""As in `typing`, which takes a while to load: until the command line hears signals, Ctrl-C is a traceback."""
 if TYPE_CHECKING:
     from grouprl import methods as methods
     from grouprl.algorithms.advantages.advantage import Advantage

@@ -166,7 +166,7 @@ class Samples(Generic[Action_co]):
 
 @runtime_checkable
 class SamplingSession(Protocol[Prompt_contra, Action_co]):
-    """Whoever completions requests: a sampler, or a session of one."""
+    """Whatever samples requests: a sampler, or a session of one."""
 
     def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
         """Return the samples that `requests` ask for, in their order.

@@ -113,14 +113,14 @@ def test_knapsack_refuses_groups_outside_its_bounds() -> None:
 # ── greedy filter ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_prompts_with_a_wrong_greedy_completion_are_asked() -> None:
+def test_only_prompts_with_a_wrong_greedy_completion_are_sampled() -> None:
     context = FakeContext([0.9, 0.1, 0.6, 0.3])
     requests = GreedyFilter().allot([context.request(i) for i in range(4)], context)
     assert counts(requests) == [0, 4, 0, 4]
     assert context.notes == {"completions_probed": 4, "prompts_skipped": 0.5}
 
 
-def test_the_greedy_completion_must_earn_what_is_asked() -> None:
+def test_the_greedy_completion_must_earn_what_is_wanted() -> None:
     context = FakeContext([0.9, 0.1])
     assert counts(GreedyFilter(solved=2.0).allot(context.take(2), context)) == [4, 4]
 
@@ -234,7 +234,7 @@ def test_prompts_alike_get_equally_many() -> None:
     assert set(UncertaintyRounds().split({k: PromptRewards(4, 0.5) for k in range(4)}, 8).values()) == {2}
 
 
-def test_rounds_draw_further_completions_of_the_same_prompts() -> None:
+def test_rounds_sample_further_completions_of_the_same_prompts() -> None:
     context = FakeContext([0.5, 1.0, 0.0], completions=4)
     first = context.sample([context.request(i) for i in range(3)])
     rows = UncertaintyRounds(extra=1.5, rounds=3)(first, context)
@@ -244,10 +244,10 @@ def test_rounds_draw_further_completions_of_the_same_prompts() -> None:
     assert len(set(names)) == 30
     sizes = [int((rows.group_b == g).sum()) for g in range(3)]
     assert sizes[0] == max(sizes) == context.notes["completions_most"]
-    assert [ask_rows.group_b.tolist() for ask_rows in context.sampled[1:]]
+    assert [round_rows.group_b.tolist() for round_rows in context.sampled[1:]]
 
 
-def test_rounds_measure_only_what_the_policy_drew() -> None:
+def test_rounds_measure_only_what_the_policy_sampled() -> None:
     context = FakeContext([0.5], completions=4)
     sampled = context.sample([context.request(0)])
     both = join(
@@ -322,7 +322,7 @@ def test_a_budget_below_every_completion_recovers() -> None:
     assert context.state_of(part)["budget"] == {0: 20}
 
 
-def test_an_ask_of_its_own_smaller_budget_keeps_it() -> None:
+def test_a_request_of_its_own_smaller_budget_keeps_it() -> None:
     context = FakeContext([0.5])
     request = RolloutRequest(0, 0, context.task.example("train", 0), 4, max_new_tokens=3)
     assert LengthBudget().adjust([request], context)[0].max_new_tokens == 3

@@ -328,8 +328,8 @@ def test_a_demonstration_keeps_to_its_budget_and_thinks_the_better_the_longer():
         example = replace(bare, prompt=task.with_budget(bare, dots + 6))
         assert example.prompt == f"{'.' * dots}>{bare.prompt}"
         completions = [task.demonstration(example, seed) for seed in range(50)]
-        assert {answer.count(".") for answer in completions} == {dots}
-        right_at[dots] = np.mean([task.reward(answer, **bare.columns) for answer in completions])
+        assert {completion.count(".") for completion in completions} == {dots}
+        right_at[dots] = np.mean([task.reward(completion, **bare.columns) for completion in completions])
         assert task.solution(example) == f"{'.' * dots}|{bare.columns['answer']}"
     assert right_at[6] == 1.0 > 0.2 > right_at[0]
     free = [task.demonstration(bare, seed).count(".") for seed in range(50)]

@@ -92,7 +92,7 @@ def test_endless_prompts_are_refused(part: Any) -> None:
 @pytest.mark.parametrize(
     "part", [*ALL[1:3], EasyToHard(until=0.1), HardStage(after=0.0, keep=1.0), ALL[-1]], ids=lambda p: p.name
 )
-def test_a_second_round_of_a_step_asks_other_prompts(part: Any) -> None:
+def test_a_second_round_of_a_step_samples_other_prompts(part: Any) -> None:
     context = FakeContext(RATES, prompts=4)
     context.step = 5
     first = [request.index for request in part.choose(4, context)]
@@ -259,7 +259,7 @@ def test_full_decay_returns_to_the_prior() -> None:
     assert all(right_n[i] + wrong_n[i] == (4 if i in again else 0) for i in requested | again)
 
 
-def test_counts_shrink_faster_where_asked() -> None:
+def test_counts_shrink_faster_where_told() -> None:
     part, context = ThompsonSampling(decay=0.5, sampled_decay=0.25), FakeContext([1.0, 1.0])
     context.state_of(part)["counts"] = torch.tensor([[8.0, 8.0], [4.0, 4.0]], dtype=torch.float64)
     seen(context, 0, 3, 4)
@@ -328,7 +328,7 @@ def test_the_window_forgets_and_the_count_does_not() -> None:
     assert context.state_of(part)["asked"] == {"even": 8}
 
 
-def test_the_source_that_teaches_is_asked_most() -> None:
+def test_the_source_that_teaches_is_sampled_most() -> None:
     part, context = BanditOverSources(by="source"), FakeContext([0.5, 0.0] * 10, prompts=8, steps=100)
     chosen: list[int] = []
     for _ in range(60):
@@ -377,7 +377,7 @@ def test_solved_prompts_come_back_only_by_option() -> None:
     assert epochs(HistoryResampling(readmit_every=2)) == [whole, rest, whole, rest]
 
 
-def test_when_everything_is_solved_nothing_is_asked() -> None:
+def test_when_everything_is_solved_nothing_is_sampled() -> None:
     part, context = HistoryResampling(), FakeContext([1.0] * 4, prompts=3)
     assert len(step(part, context)) == 3
     assert len(step(part, context)) == 3  # the last of the first epoch, and those whose completions were not in by then
@@ -412,7 +412,7 @@ def test_one_level_is_no_order() -> None:
         EasyToHard().choose(2, FakeContext([0.5] * 4, task=Numbers(4, per_level=9)))
 
 
-def test_the_hard_stage_asks_the_prompts_of_lowest_reward() -> None:
+def test_the_hard_stage_samples_the_prompts_of_lowest_reward() -> None:
     part, context = HardStage(after=0.5, keep=0.5), FakeContext(RATES, prompts=12, completions=32, steps=4)
     plain = FakeContext(RATES)
     for _ in range(2):

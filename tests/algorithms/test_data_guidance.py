@@ -44,7 +44,7 @@ class Letters(Numbers):
 
 
 class OracleContext(FakeContext):
-    """Completions are right where `oracle(request, number of the answer)` says so."""
+    """Completions are right where `oracle(request, number of the completion)` says so."""
 
     def __init__(self, oracle: Callable[[RolloutRequest, int], bool], **settings: Any) -> None:
         super().__init__(**({"task": Letters(4), "rates": (0.0,) * 4} | settings))
@@ -84,14 +84,14 @@ def same_rows(a: ScoredSamples, b: ScoredSamples) -> bool:
     )
 
 
-def test_a_policy_that_needs_half_the_solution_is_asked_twice_more():
+def test_a_policy_that_needs_half_the_solution_is_sampled_twice_more():
     context = OracleContext(needs_half)
     plain = context.sample(context.take(4))
     guided = GroupHints()(plain, context)
     assert len(context.sampled) == 1 + 2
     assert context.notes["guidance_rounds"] == 2
     assert context.notes["groups_guided"] == 2  # prompt 3 has no solution
-    assert [hint_of(request) for request in asked_of(context, 1)] == ["abc"] * 4 + ["abcde"] * 4
+    assert [hint_of(request) for request in requests_of(context, 1)] == ["abc"] * 4 + ["abcde"] * 4
     for index in (1, 2):
         rows = rows_of(guided, index)
         assert rows.scores.correct_b.all()
@@ -103,8 +103,8 @@ def test_a_policy_that_needs_half_the_solution_is_asked_twice_more():
     assert len(guided) == len(plain)
 
 
-def asked_of(context: FakeContext, index: int) -> list[RolloutRequest]:
-    """An ask per row sampled for a prompt after the first sample."""
+def requests_of(context: FakeContext, index: int) -> list[RolloutRequest]:
+    """A request per row sampled for a prompt after the first sample."""
     found = []
     for sampled in context.sampled[1:]:
         rows = rows_of(sampled, index)
@@ -120,7 +120,7 @@ def asked_of(context: FakeContext, index: int) -> list[RolloutRequest]:
 
 
 def test_the_hint_is_never_in_the_action_mask():
-    for part in (GroupHints(), GroupHints(place="answer"), RowHint()):
+    for part in (GroupHints(), GroupHints(place="completion"), RowHint()):
         context = OracleContext(needs_half)
         guided = part(context.sample(context.take(4)), context)
         batch = context.batch(guided)
@@ -137,7 +137,7 @@ def test_seeds_of_further_rounds_are_new_ones():
 
 def test_a_hint_can_be_the_beginning_of_the_completion():
     context = OracleContext(needs_half)
-    guided = GroupHints(place="answer")(context.sample(context.take(4)), context)
+    guided = GroupHints(place="completion")(context.sample(context.take(4)), context)
     rows = rows_of(guided, 1)
     assert rows.prompts[0] == "q1="
     assert "".join(map(chr, rows.rollout.prompt_ids[0])) == "q1=abcde"
@@ -151,7 +151,7 @@ def test_what_never_helps_ends_with_the_longest_hint():
     assert set(rows_of(guided, 1).prompts) == {"q1=\nHint: abcdefgh\n"}
 
 
-def test_live_groups_draw_nothing_more():
+def test_live_groups_sample_nothing_more():
     context = OracleContext(lambda request, number: number == 0)
     plain = context.sample(context.take(4))
     for part in (GroupHints(), RowHint(), SolvedExemplars()):
@@ -183,7 +183,7 @@ def test_the_tasks_own_hints():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"levels": (0.5, 0.25)}, "says more"), ({"place": "answer", "train_on": "original"}, "begins with the hint")],
+    [({"levels": (0.5, 0.25)}, "says more"), ({"place": "completion", "train_on": "original"}, "begins with the hint")],
 )
 def test_settings_that_contradict_each_other(settings, message):
     with pytest.raises(InputError, match=message):
@@ -309,7 +309,7 @@ def test_the_soft_strategy_of_hpt_adds_a_demonstration_to_every_group_with_a_sol
         assert rows_of(shown, index).source_b.tolist() == [0] * 4 + [SOURCES["demonstration"]] * (index < 3)
 
 
-def test_only_demonstrations_draw_nothing():
+def test_only_demonstrations_sample_nothing():
     context = OracleContext(lambda request, number: False, prompts=3)
     part = Demonstrations()
     assert part.fresh(context) == 0
@@ -336,10 +336,10 @@ def test_what_cannot_act_is_named():
     assert not GroupHints().idle(RunFacts())
 
 
-# --- asking again ---------------------------------------------------------------------------------------------------
+# --- sampling again -------------------------------------------------------------------------------------------------
 
 
-def test_asking_again_keeps_prompt_keys_and_counts_on():
+def test_sampling_again_keeps_prompt_keys_and_counts_on():
     context = FakeContext()
     request = dataclasses.replace(context.request(0), prompt="other", keys={"budget": 12}, first=5)
     rows = context.sample([request])
@@ -397,7 +397,7 @@ def odd(tmp_path: Path) -> dict[str, str]:
     "method",
     [
         {"name": "ghpo"},
-        {"name": "ghpo", "place": "answer"},
+        {"name": "ghpo", "place": "completion"},
         {"name": "scaf_grpo", "train_on": "both"},
         {"name": "xrpo"},
         {"name": "temp_samp"},

@@ -53,7 +53,7 @@ def surveyed(rates: list[float], **settings: Any) -> tuple[FakeContext, InitialC
     return context, part
 
 
-def test_every_prompt_is_asked_once_in_pieces() -> None:
+def test_every_prompt_is_sampled_once_in_pieces() -> None:
     context, part = surveyed([0.0, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0, 0.25])
     assert part.count(context) == 3
     assert [len(rows) for rows in context.sampled] == [12, 12, 8]
@@ -74,13 +74,13 @@ def test_values_and_rates_reach_the_batch() -> None:
     near(KnownBaseline()(batch)[:, 0], [0.0] * 8)
 
 
-def test_only_a_finite_set_can_be_asked_through() -> None:
+def test_only_a_finite_set_can_be_sampled_through() -> None:
     for part in (InitialCompletions(), InitialRate(above=0.0), ReferenceRows()):
         assert "data.prompts" in part.refuse(RunFacts(examples=None))[0]
         assert not part.refuse(RunFacts(examples=5))
 
 
-def test_prompts_are_asked_by_their_initial_rate() -> None:
+def test_prompts_are_sampled_by_their_initial_rate() -> None:
     context, _ = surveyed([0.0, 1.0, 1.0, 0.0, 1.0])
     above = InitialRate(above=0.0)
     requested = [request.index for _ in range(3) for request in above.choose(2, context)]
@@ -206,7 +206,7 @@ def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
     assert {"value_head.weight", "value_head.bias"} <= second_policy(own, value_head=True).trainable_state().keys()
 
 
-@pytest.mark.parametrize("chosen", ["answers", "solutions"])
+@pytest.mark.parametrize("chosen", ["completions", "solutions"])
 def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
     context = context_with([0.5] * 12, prompts=6)
     before = context.policy.trainable_state()
@@ -467,7 +467,7 @@ def test_a_second_model_is_frozen_while_the_policy_learns(name: str, part: str, 
     assert policies[0] != policies[1]
 
 
-def test_a_star_po_asks_the_whole_set_before_training(tmp_path: Path) -> None:
+def test_a_star_po_samples_the_whole_set_before_training(tmp_path: Path) -> None:
     whole = run(tmp_path / "run", METHODS["a_star_po"])
     first = records(whole, "pretraining")[0]
     assert 0 < first["initial_rate"] <= first["initial_solved"] < 1
@@ -494,7 +494,7 @@ def test_value_pretraining_teaches_the_critic_before_the_policy(tmp_path: Path) 
     assert after[0]["value_error"] < first["value_error"]
 
 
-def test_dph_rl_keeps_what_the_initial_policy_solved_and_asks_the_rest(tmp_path: Path) -> None:
+def test_dph_rl_keeps_what_the_initial_policy_solved_and_samples_the_rest(tmp_path: Path) -> None:
     whole = run(tmp_path / "run", METHODS["dph_rl"])
     data = torch.load(whole / "checkpoints" / "step-000003" / "data.pt", weights_only=True)
     rate = data["memory"]["pretrain.initial_completions"]["rate"]

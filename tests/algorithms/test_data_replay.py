@@ -110,7 +110,7 @@ def groups_of(rows: ScoredSamples, source: str) -> set[int]:
     return set(rows.group_b[rows.source_b == SOURCES[source]].tolist())
 
 
-def test_rollout_replay_asks_half_anew_once_it_has_enough() -> None:
+def test_rollout_replay_samples_half_anew_once_it_has_enough() -> None:
     context, replay = FakeContext([0.5] * 40, prompts=4, completions=8), RolloutReplay(first_epoch=False)
     first = step(context, replay)
     assert groups_of(first, "replay") == set()

@@ -1,4 +1,4 @@
-"""Prompts asked in several ways, with budgets; rows besides the groups: extras and verification."""
+"""Prompts in several wordings, with budgets; rows besides the groups: extras and verification."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from small import gradient
 
 
 class Turned(Numbers):
-    """Every prompt can also be asked as 'Q3=' and 'r3='."""
+    """Every prompt can also be worded 'Q3=' and 'r3='."""
 
     def variants(self, example: Example) -> tuple[Example, ...]:
         names = (str(example.prompt).replace("q", letter) for letter in "qQr")
@@ -68,7 +68,7 @@ def test_completions_are_spread_over_the_forms_of_a_prompt():
     assert len(set(first.index_b.tolist())) == 1
 
 
-def test_one_form_leaves_the_asks_alone():
+def test_one_form_leaves_the_requests_alone():
     context = FakeContext()
     (request,) = context.take(1)
     (same,) = Variants(limit=4).allot([request], context)
@@ -126,7 +126,7 @@ def test_budgets_of_the_paper():
     assert [in_tokens(b, 4096) for b in BudgetPrompts().budgets] == [512, 1024, 2048, 2560]
 
 
-def test_every_budget_is_asked_with_its_own_prompt_and_numbers():
+def test_every_budget_is_sampled_with_its_own_prompt_and_numbers():
     context = FakeContext(completions=8, max_new_tokens=40)
     rows = context.sample(BudgetPrompts().allot(context.take(1), context))
     assert rows.extras["keys.budget"].tolist() == [5, 5, 10, 10, 20, 20, 25, 25]
@@ -260,7 +260,7 @@ def test_without_an_entropy_or_good_completions_there_are_no_extras():
         assert join([extended, extended]).extras["stat_b"].all()
 
 
-def test_which_prompts_are_answered_again_depends_on_the_seed_alone():
+def test_which_prompts_are_sampled_again_depends_on_the_seed_alone():
     first, second = tempered(0.2)[2], tempered(0.2)[2]
     assert first.group_b.tolist() == second.group_b.tolist()
 
@@ -296,8 +296,8 @@ def test_a_verdict_is_one_token_behind_prompt_and_completion():
     assert rows.foreign_b.all()
     for i in range(len(rows)):
         assert rows.rollout.response_ids[i] == ((ord("Y"),) if rows.scores.correct_b[i] else (ord("N"),))
-        answer = "right" if rows.scores.correct_b[i] else "wrong"
-        assert f"Solution: {answer}\n\nIs this solution correct?" in str(rows.prompts[i])
+        verdict = "right" if rows.scores.correct_b[i] else "wrong"
+        assert f"Solution: {verdict}\n\nIs this solution correct?" in str(rows.prompts[i])
     batch = context.batch(requested)
     assert batch.mask_bt.sum(1)[batch.from_source("verification")].tolist() == [1] * len(rows)
 
@@ -388,9 +388,9 @@ def test_verdicts_leave_the_gradient_of_completions_alone():
     context, plain, requested = verified((0.4,) * 8)
     both, alone = (grouprl.method(name) for name in ("rl_v", "grpo"))
     batch, sampled = context.batch(requested), context.batch(plain)
-    of_answers = gradient(both, batch, batch.old_bt)[batch.from_source("sampled")]
+    of_completions = gradient(both, batch, batch.old_bt)[batch.from_source("sampled")]
     of_grpo = gradient(alone, sampled, sampled.old_bt)
-    assert torch.allclose(of_answers, of_grpo)
+    assert torch.allclose(of_completions, of_grpo)
     assert of_grpo.any()
     of_verdicts = gradient(both, batch, batch.old_bt)[batch.from_source("verification")]
     count = len(of_verdicts)

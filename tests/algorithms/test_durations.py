@@ -44,7 +44,7 @@ def policy() -> Any:
     )
 
 
-class Slow(toy_envs.RolloutRequest):
+class Slow(toy_envs.Asking):
     """Asking takes four seconds, answering one."""
 
     told: Any = 4.0

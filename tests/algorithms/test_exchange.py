@@ -87,7 +87,7 @@ def names(run: Path) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     for file in sorted((run / "rollouts").glob("*.parquet")):
         for row in pq.read_table(file).to_pylist():
-            found[(row["prompt_id"], row["answer"], row["row"])] += 1
+            found[(row["prompt_id"], row["sample"], row["row"])] += 1
     return found
 
 

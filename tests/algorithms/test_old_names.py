@@ -44,3 +44,21 @@ def test_old_settings_of_parts_and_methods() -> None:
         assert repr(built) == repr(grouprl.method(name, **{new: 0.25}))
     with pytest.warns(RenamedWarning, match="top_entropy_bonus"):
         grouprl.compose({"base": "grpo", "add": {"regularize": [{"part": "kept_entropy_bonus"}]}})
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "old", "new"),
+    [
+        ("rto", "chosen", "answers", "completions"),
+        ("dvpo", "chosen", "answers", "completions"),
+        ("ghpo", "place", "answer", "completion"),
+        ("spa_rl", "progress_at", "answer", "observation"),
+    ],
+)
+def test_old_values_of_settings(name: str, key: str, old: str, new: str) -> None:
+    with pytest.warns(RenamedWarning, match=f"'{old}' is now called '{new}'"):
+        built = grouprl.method(name, **{key: old})
+    now = grouprl.method(name, **{key: new})
+    assert (built.augment, built.pretrain) == (now.augment, now.pretrain)
+    with pytest.raises(grouprl.InputError, match=f"{key} = 'neither'"):
+        grouprl.method(name, **{key: "neither"})

@@ -204,7 +204,7 @@ def test_stored_advantages_reach_replayed_rows_alone():
 
 
 @pytest.mark.parametrize("step", [0.0, 0.3])
-def test_a_replayed_row_has_the_ratio_to_the_policy_that_drew_it(step):
+def test_a_replayed_row_has_the_ratio_to_the_policy_that_sampled_it(step):
     batch = small([1, 0], source_b=[OLD, OLD], old_bt=f64([[-9], [-9]]), behavior_bt=f64([[-1], [-1]]))
     method = grouprl.method("dots", scale="none", clip_high=0.5)
     grad_bt = gradient(method, batch, batch.behavior_bt + step)

@@ -66,9 +66,9 @@ def play(policy: Bandit, per_state: int = 4000) -> Batch:
     """Completions of one token sampled from the policy; the reward is a fixed table."""
     with torch.no_grad():
         logp_sa = policy.all_logp().double()
-    drawn_sn = torch.multinomial(logp_sa.exp(), per_state, True, generator=torch.Generator().manual_seed(1))
+    sampled_sn = torch.multinomial(logp_sa.exp(), per_state, True, generator=torch.Generator().manual_seed(1))
     state_b = torch.arange(len(logp_sa)).repeat_interleave(per_state)
-    action_b = drawn_sn.flatten()
+    action_b = sampled_sn.flatten()
     table_sa = torch.randn(logp_sa.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     tokens = Tokens.of([[int(s)] for s in state_b], [[int(a)] for a in action_b])
     old_bt = policy.logp(tokens).logp_bt

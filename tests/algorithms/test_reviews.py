@@ -158,7 +158,7 @@ def acted(rows: ScoredSamples, row: int, turn: int) -> tuple[int, ...]:
     return tuple(ids[rows.extras["turn_bt"][row, : len(ids)] == turn].tolist())
 
 
-DRAWN, GUIDED, EXTRA, REVIEW = 0, 1, 6, 7
+SAMPLED, GUIDED, EXTRA, REVIEW = 0, 1, 6, 7
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
@@ -331,11 +331,11 @@ def test_second_attempts_share_the_beginning_and_neither_trains_it(tmp_path: Pat
         assert second.prompts[row] == plain.prompts[base]
         assert second.rollout.prompt_ids[row] == plain.rollout.prompt_ids[base]
     batch = session.context.batch(subset(rows, rows.valid_b))
-    answers_b = np.isin(batch.source_b.numpy(), (DRAWN, EXTRA))
-    assert not (batch.active_bt & (batch.turn_bt == 0))[answers_b].any()
-    assert ((batch.turn_bt > 0) & batch.mask_bt == batch.active_bt)[answers_b].all()
+    attempts_b = np.isin(batch.source_b.numpy(), (SAMPLED, EXTRA))
+    assert not (batch.active_bt & (batch.turn_bt == 0))[attempts_b].any()
+    assert ((batch.turn_bt > 0) & batch.mask_bt == batch.active_bt)[attempts_b].all()
     assert second.foreign_b.all()
-    assert not of_source(rows, DRAWN).foreign_b.any()
+    assert not of_source(rows, SAMPLED).foreign_b.any()
 
 
 def test_a_pivot_at_the_start_leaves_the_masks(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_reviews_that_cannot_be_read_are_counted_and_change_nothing(tmp_path: Pa
     plain, rows, session = explored(tmp_path, {"name": name, "form": form(Unreadable)})
     notes = session.context.read_notes()
     assert notes["reviews"] == notes["reviews_unread"] == 16
-    episodes = of_source(rows, DRAWN)
+    episodes = of_source(rows, SAMPLED)
     assert episodes.rollout.response_ids == plain.rollout.response_ids
     assert len(rows) - len(episodes) == (16 if name == "search_r2" else 0), "R³L does not learn from them"
     batch = session.context.batch(rows)
@@ -436,7 +436,7 @@ def test_episodes_that_leave_no_room_are_counted(tmp_path: Path, name: str) -> N
 
 def test_a_refiner_that_accepts_everything_leaves_the_episodes(tmp_path: Path) -> None:
     plain, rows, session = explored(tmp_path, {"name": "search_r2", "form": form(Content), "process": 0.0})
-    episodes = of_source(rows, DRAWN)
+    episodes = of_source(rows, SAMPLED)
     assert episodes.rollout.response_ids == plain.rollout.response_ids
     prepared = session.method.compute_advantages(session.context.batch(rows))
     alone = session.method.with_parts(advantage_transform=()).compute_advantages(session.context.batch(episodes))
@@ -449,7 +449,7 @@ def test_a_refiner_that_accepts_everything_leaves_the_episodes(tmp_path: Path) -
 def test_rejected_episodes_give_way_to_new_endings(tmp_path: Path) -> None:
     plain, rows, session = explored(tmp_path, {"name": "search_r2", "form": form(Fixed)})
     second, reviews = of_source(rows, EXTRA), of_source(rows, REVIEW)
-    assert not len(of_source(rows, DRAWN))
+    assert not len(of_source(rows, SAMPLED))
     assert len(second) == len(reviews) == 16
     assert second.rollout.response_ids != plain.rollout.response_ids
     for row in range(16):

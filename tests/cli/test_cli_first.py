@@ -281,7 +281,7 @@ def test_the_shell_completes_names():
     assert "dapo" in completed("grouprl methods show da")
     assert "methods" in completed("grouprl meth")
     assert "addition" in completed("grouprl tasks addi")
-    assert invoke("--show-completion", "bash").exit_code in (0, 1)  # 1: the shell that requests is not known
+    assert invoke("--show-completion", "bash").exit_code in (0, 1)  # 1: the shell is not known
 
 
 def test_quiet_prints_the_run_alone(tmp_path):

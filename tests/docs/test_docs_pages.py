@@ -52,7 +52,7 @@ def test_the_numbers_of_the_readme_are_counted() -> None:
     assert f"**{sum(not entry.dialect_of for entry in CATALOGUE.values())} methods" in made
 
 
-def test_the_first_screen_says_what_a_stranger_asks() -> None:
+def test_the_first_screen_says_what_a_stranger_wants_to_know() -> None:
     first = README.split("## What `make train` does")[0]
     for words in ("methods diff grpo@trl grpo@verl", "For whom", "Why not TRL or verl first?", "What it cannot do yet"):
         assert words in first

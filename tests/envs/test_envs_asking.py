@@ -30,7 +30,7 @@ def played(environment, *actions):
 
 
 @pytest.mark.parametrize(("task", "level"), LEVELS)
-def test_every_question_is_solved_in_time_by_its_solution(task, level):
+def test_every_prompt_is_solved_in_time_by_its_solution(task, level):
     task = task(level=level)
     for index in range(40):
         example = task.example("train", index)
@@ -65,7 +65,7 @@ def test_no_rule_of_environments_is_broken(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_questions_are_determined_and_splits_disjoint(task):
+def test_prompts_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
     examples = [one.example("train", index) for index in range(100)]
     assert [again.example("train", index) for index in range(100)] == examples

@@ -245,7 +245,7 @@ def test_a_call_that_hangs_is_stopped():
 
     started = time.monotonic()
     report = examined(Hanging, seconds=0.05)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert names(report) == {"step hangs"}
 
 
@@ -319,7 +319,7 @@ SOUND = """
 from grouprl.envs import Observation, Step
 
 class Coin:
-    def reset(self, question, seed):
+    def reset(self, example, seed):
         self.side = "HT"[seed % 2]
         return Observation(f"{self.side}>", legal=("H", "T"))
 

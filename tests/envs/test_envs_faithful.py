@@ -35,7 +35,7 @@ def faithful(*actions):
 
 
 @pytest.mark.parametrize(("task", "level"), LEVELS)
-def test_every_question_is_solved_by_its_solution_and_spelt_in_the_alphabet(task, level):
+def test_every_prompt_is_solved_by_its_solution_and_spelt_in_the_alphabet(task, level):
     task = task(level=level)
     for index in range(25):
         example = task.example("train", index)
@@ -190,10 +190,10 @@ def test_rows_of_one_agent_leave_loss_and_statistics():
 
 
 def test_spans_leave_the_loss_with_their_signs_and_stay_in_the_mask():
-    """The answers are "a[b]c[d]", "a[b" (never closed), "]a[bc]" with 1 = "[" and 2 = "]"."""
-    answers = [[7, 1, 8, 2, 9, 1, 8, 2], [7, 1, 8], [2, 7, 1, 8, 9, 2]]
+    """The completions are "a[b]c[d]", "a[b" (never closed), "]a[bc]" with 1 = "[" and 2 = "]"."""
+    completions = [[7, 1, 8, 2, 9, 1, 8, 2], [7, 1, 8], [2, 7, 1, 8, 9, 2]]
     batch = small([1.0] * 3, [8, 3, 6])
-    marked_bt = spans(batch, answers, [(1,)], [(2,)])
+    marked_bt = spans(batch, completions, [(1,)], [(2,)])
     assert marked_bt.int().tolist() == [[0, 1, 1, 1, 0, 1, 1, 1], [0] * 8, [0, 0, 1, 1, 1, 1, 0, 0]]
     kept = DropSpan(begin="[", end="]")(batch.replace(marks={"span": marked_bt}))
     assert kept.active_bt.equal(batch.mask_bt & ~marked_bt)

@@ -277,7 +277,7 @@ def test_objects_are_single_use(task):
         environment.step("1")
 
 
-def test_a_question_of_another_task_is_refused_in_words():
+def test_a_prompt_of_another_task_is_refused_in_words():
     with pytest.raises(InputError, match="Guess was given the example 'q', which has no column 'low'"):
         began(Guess(3), board="x")
 
@@ -322,7 +322,7 @@ def test_without_noise_demonstrations_are_right(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
+def test_prompts_and_demonstrations_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
     examples = [one.example("train", index) for index in range(200)]
     assert [again.example("train", index) for index in range(200)] == examples

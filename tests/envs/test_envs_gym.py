@@ -23,7 +23,7 @@ NAMES = ["FrozenLake-v1", "Taxi-v4", "Blackjack-v1", "CartPole-v1"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_episode_is_the_librarys(name):
-    """Beginning by the question's seed, chance by the episode's, rewards and ends as the library gives them."""
+    """Beginning by the prompt's seed, chance by the episode's, rewards and ends as the library gives them."""
     task = load_task(f"gym:{name}")
     for index in range(8):
         example = task.example("train", index)
@@ -77,7 +77,7 @@ def test_frozen_lake_by_hand():
     assert pickle.loads(pickle.dumps(task.reward))("d\nd\nr\nd\nr\nr", **example.columns) == 1
 
 
-def test_the_answers_of_a_group_begin_alike_and_differ_in_luck():
+def test_the_episodes_of_a_group_begin_alike_and_differ_in_luck():
     task = load_task("gym:FrozenLake-v1")
     example = task.example("train", 3)
     seconds = set()

@@ -20,10 +20,10 @@ class Dice:
     def __init__(self, sides=6):
         self.sides = sides
 
-    def reset(self, question, seed):
+    def reset(self, example, seed):
         self.rng = random.Random(seed)
         self.die = self.rng.randint(1, self.sides)
-        self.column = question.columns["seed"]
+        self.column = example.columns["seed"]
         return Observation(f"d{self.die}>", state=str(self.die))
 
     def step(self, action):
@@ -41,7 +41,7 @@ class Shown(Dice):
         return str(self.die + rng.randint(0, 1))
 
 class Half:
-    def reset(self, question, seed):
+    def reset(self, example, seed):
         pass
 
 class Broken(Dice):
@@ -108,7 +108,7 @@ def test_splits_have_different_seeds():
     assert {split_of(str(seed)) for seed in train} == {"train"}
 
 
-def test_the_answers_to_a_question_begin_alike_unless_luck_is_their_own():
+def test_the_episodes_of_a_prompt_begin_alike_unless_luck_is_their_own():
     shared, own = load_task("env:dicegame:Shown"), load_task({"name": "env:dicegame:Shown", "own_luck": True})
     example = shared.example("train", 0)
     for task, starts in ((shared, 1), (own, 6)):

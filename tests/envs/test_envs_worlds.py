@@ -52,7 +52,7 @@ def texts(steps):
 
 
 @pytest.mark.parametrize(("task", "level"), LEVELS)
-def test_every_question_is_solved_in_time_by_its_solution_and_spelt_in_the_alphabet(task, level):
+def test_every_prompt_is_solved_in_time_by_its_solution_and_spelt_in_the_alphabet(task, level):
     task = task(level=level)
     for index in range(25):
         example = task.example("train", index)
@@ -123,7 +123,7 @@ def test_without_noise_demonstrations_are_right(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
+def test_prompts_and_demonstrations_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
     examples = [one.example("train", index) for index in range(60)]
     assert [again.example("train", index) for index in range(60)] == examples

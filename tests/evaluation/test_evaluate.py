@@ -135,9 +135,9 @@ def test_counts_are_those_of_the_completions(policy):
     found = request(policy, samples=1, k=(1,))
     correct = [sample.reward >= 1.0 for sample in found.samples]
     assert found.greedy.value == pytest.approx(np.mean(correct))
-    for example, answer, reward, right in found.samples:
+    for example, completion, reward, right in found.samples:
         assert right is None  # 0.25 and 1.25 are shades: nobody says what is right
-        assert reward == float(answer[:1].isalpha()) + 0.25 * (example == "a")
+        assert reward == float(completion[:1].isalpha()) + 0.25 * (example == "a")
     assert found.greedy.low <= found.greedy.value <= found.greedy.high
 
 

@@ -155,7 +155,7 @@ def test_a_mistyped_run_is_refused_without_asking_the_hub(work, monkeypatch) -> 
         begun = time.perf_counter()
         with pytest.raises(InputError, match=words):
             check_on_hub(spec)
-        assert time.perf_counter() - begun < 5
+        assert time.perf_counter() - begun < 30
 
 
 def test_prompts_that_no_model_could_read_are_refused(tmp_path) -> None:
@@ -174,4 +174,4 @@ def test_a_constructor_that_hangs_is_refused(work, monkeypatch) -> None:
     begun = time.perf_counter()
     with pytest.raises(InputError, match=r"is not made in time.*0\.3 seconds"):
         load_task({"name": "env:hang.py:Hangs", "turns": 2})
-    assert time.perf_counter() - begun < 20
+    assert time.perf_counter() - begun < 30

@@ -46,14 +46,14 @@ def test_copo_trusts_the_group_only_where_completions_differ(completions, low, h
 
 
 def test_a_lone_prompt_has_no_global_advantage():
-    near(PromptAdvantage()(keyed([1.0, 1.0], [0, 0])).rewards["question"], [0.0, 0.0])
+    near(PromptAdvantage()(keyed([1.0, 1.0], [0, 0])).rewards["prompt"], [0.0, 0.0])
     assert PromptAdvantage().idle(RunFacts(prompts=1))
     assert not PromptAdvantage().idle(RunFacts(prompts=2))
 
 
 def test_prompts_count_once_however_many_completions_they_have():
     shaped = PromptAdvantage(blend="dead", eps=0.0)(keyed([1.0, 1.0, 1.0, 0.0], [0] * 4, [0, 0, 0, 1]))
-    near(shaped.rewards["question"], [0.5 / 0.5**0.5] * 3 + [-0.5 / 0.5**0.5])
+    near(shaped.rewards["prompt"], [0.5 / 0.5**0.5] * 3 + [-0.5 / 0.5**0.5])
 
 
 def test_dead_groups_teach_in_copo_and_not_in_grpo():
@@ -74,7 +74,7 @@ def test_the_dead_variant_leaves_mixed_groups_to_grpo():
 
 
 def test_advantages_of_opposite_sign_are_clipped_each_on_its_side():
-    rewards = {"local": f64([0.5]), "question": f64([-0.75])}
+    rewards = {"local": f64([0.5]), "prompt": f64([-0.75])}
     batch = small([0.0]).replace(advantage_bt=f64([[2.0]]), rewards=rewards)
     loss_bt, grad_bt = slopes(TwoLevelClip(), [[log(1.5)]], batch)
     near(loss_bt, [[-1.0 * 1.2 + 0.75 * 1.5]])
@@ -85,7 +85,7 @@ def test_advantages_of_opposite_sign_are_clipped_each_on_its_side():
 
 
 def test_two_level_clip_dual_bounds_the_negative_side():
-    batch = small([0.0]).replace(advantage_bt=f64([[0.0]]), rewards={"local": f64([0.5]), "question": f64([-1.0])})
+    batch = small([0.0]).replace(advantage_bt=f64([[0.0]]), rewards={"local": f64([0.5]), "prompt": f64([-1.0])})
     loss_bt, grad_bt = slopes(TwoLevelClip(dual_clip=3.0), [[2.0]], batch)
     near(loss_bt, [[3.0]])
     near(grad_bt, [[0.0]])

@@ -296,12 +296,12 @@ def test_the_clips_bias_is_a_mean_over_completions():
 
 
 def test_progress_is_read_where_the_turn_ends():
-    """Turn 0 ends at position 1, the environment completions at 2 and 3, turn 1 begins at 4."""
+    """Turn 0 ends at position 1, the environment's observation is at 2 and 3, turn 1 begins at 4."""
     mask_t = torch.tensor([True, True, False, False, True])
     model = grouprl.method("spa_rl").pretrain[0]
     assert model.at == "turn"
     assert model._read(mask_t, 1) == 2
-    assert grouprl.method("spa_rl", progress_at="answer").pretrain[0]._read(mask_t, 1) == 4
+    assert grouprl.method("spa_rl", progress_at="observation").pretrain[0]._read(mask_t, 1) == 4
 
 
 def test_a_natural_steps_length_comes_from_all_completions():

@@ -287,7 +287,7 @@ def test_what_a_run_must_provide():
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp_baseline", "gspo", "raft", "reinforce_rej"])
-def test_a_kl_loss_asks_for_a_reference_only_when_it_counts(name):
+def test_a_kl_loss_needs_a_reference_only_when_it_counts(name):
     assert "ref_bt" not in grouprl.method(name).needs()
     method = grouprl.method(name, kl_coef=0.01)
     assert "ref_bt" in method.needs()

@@ -23,7 +23,7 @@ from small import f64, near, small
 
 
 def test_vade_adds_right_and_wrong_completions_and_forgets_at_two_rates() -> None:
-    """a += c, b += G - c; counts shrink by 0.9 where the prompt was asked, by 0.999 elsewhere."""
+    """a += c, b += G - c; counts shrink by 0.9 where the prompt was sampled, by 0.999 elsewhere."""
     part = grouprl.method("vade").curriculum
     assert isinstance(part, ThompsonSampling)
     assert (part.prior, part.decay, part.sampled_decay) == (1.0, 0.999, 0.9)
@@ -41,7 +41,7 @@ def test_vade_adds_right_and_wrong_completions_and_forgets_at_two_rates() -> Non
     np.testing.assert_allclose(np.stack(found).T, plain)
 
 
-def test_vade_asks_what_promises_the_most_variance() -> None:
+def test_vade_samples_what_promises_the_most_variance() -> None:
     """With sharp posteriors p(1 - p) is largest at one half, p(1 - p)² at one third."""
     right, wrong = [100, 50, 33, 5], [0, 50, 67, 95]
     for gain, order in (("variance", [1, 2, 3, 0]), ("information", [2, 1, 3, 0])):

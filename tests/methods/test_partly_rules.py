@@ -69,8 +69,8 @@ def test_seed_grpo_scales_by_the_entropy_of_the_completions() -> None:
 
 
 def test_seed_grpo_limits() -> None:
-    def first(answers: list[int]) -> float:
-        batch = small([1, 0], old_bt=[[-1.0], [-1.0]]).replace(keys={"answer": torch.tensor(answers)}, max_length=1)
+    def first(clusters: list[int]) -> float:
+        batch = small([1, 0], old_bt=[[-1.0], [-1.0]]).replace(keys={"answer": torch.tensor(clusters)}, max_length=1)
         batch = batch.replace(behavior_bt=batch.old_bt)
         return float(grouprl.method("seed_grpo").prepare(batch).advantage_bt[0, 0])
 

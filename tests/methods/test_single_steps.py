@@ -121,7 +121,7 @@ def test_a_whole_way_is_gone_by_both_in_turn() -> None:
     assert episode.scores()[PLANNER]["execution"] == pytest.approx((4 + 2 / 3) / 5)
 
 
-def test_training_asks_single_steps_and_evaluation_whole_ways() -> None:
+def test_training_samples_single_steps_and_evaluation_whole_ways() -> None:
     task = SubgoalsTask(pages=2, goals=2)
     steps = [task.example("train", i).columns for i in range(30)]
     assert not any(c["whole"] for c in steps)
@@ -215,7 +215,7 @@ def test_a_judge_that_the_task_lacks_is_named(tmp_path: Path) -> None:
 
 # --- StepGRPO -------------------------------------------------------------------------------------------------------
 
-ANSWER = """### Image Description: a triangle
+COMPLETION = """### Image Description: a triangle
 ### Rationales: add the sides
 ### Step 1: Two sides are 3 and 4.
 They add up to 7.
@@ -226,27 +226,32 @@ or so"""
 
 def test_the_rewards_of_a_completion_in_steps() -> None:
     keys = [["add up to 7", "3 + 4"], "the third is 5", ["perimeter"], "a triangle"]
-    assert key_step_share(ANSWER, keys) == 0.5  # what the description says is no step
-    assert step_rewards(ANSWER, "12", keys) == {"accuracy": 1.0, "key_steps": 0.5, "valid_steps": 1.0, "correct": 1.0}
-    assert key_step_share(ANSWER, []) == 0.0
+    assert key_step_share(COMPLETION, keys) == 0.5  # what the description says is no step
+    assert step_rewards(COMPLETION, "12", keys) == {
+        "accuracy": 1.0,
+        "key_steps": 0.5,
+        "valid_steps": 1.0,
+        "correct": 1.0,
+    }
+    assert key_step_share(COMPLETION, []) == 0.0
     assert final_line("no heading at all ") == "no heading at all"
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        ANSWER.replace("Step 1", "Step 3").replace("Step 2", "Step 1").replace("Step 3", "Step 2"),
-        ANSWER.replace("Step 2", "Step 3"),
-        ANSWER.replace("### Rationales:", ""),
-        ANSWER.replace("### Step 1:", "").replace("Step 2", "Step 1").replace("### Step 1:", ""),
-        "### The final answer is: 12\n" + ANSWER,
-        ANSWER.partition("### The")[0],
+        COMPLETION.replace("Step 1", "Step 3").replace("Step 2", "Step 1").replace("Step 3", "Step 2"),
+        COMPLETION.replace("Step 2", "Step 3"),
+        COMPLETION.replace("### Rationales:", ""),
+        COMPLETION.replace("### Step 1:", "").replace("Step 2", "Step 1").replace("### Step 1:", ""),
+        "### The final answer is: 12\n" + COMPLETION,
+        COMPLETION.partition("### The")[0],
         "",
     ],
     ids=["permuted", "skipped", "a section is missing", "no step", "answered first", "no completion", "nothing"],
 )
 def test_steps_out_of_order_are_not_valid(broken: str) -> None:
-    assert in_order(ANSWER)
+    assert in_order(COMPLETION)
     assert not in_order(broken)
 
 

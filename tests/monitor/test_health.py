@@ -90,7 +90,7 @@ def test_dead_groups_are_told_in_words_with_the_effective_batch():
     assert finding.persists
 
 
-def test_mostly_wrong_dead_groups_ask_for_easier_prompts():
+def test_mostly_wrong_dead_groups_call_for_easier_prompts():
     finding = found(history(groups_zero_variance=0.7, groups_all_right=0.0, groups_all_wrong=0.7))["dead_groups"]
     assert finding.severity == "warning"
     assert "easier prompts" in finding.remedy

@@ -1,4 +1,4 @@
-"""The account of a run closes: what was asked and sampled was trained on, or dropped for a stated reason."""
+"""The account of a run closes: what was requested and sampled was trained on, or dropped for a stated reason."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def prompts_dealt(folder: Path) -> int:
 
 @contextmanager
 def counted_requests() -> Iterator[list[Any]]:
-    """What the sampler of texts is asked for inside the block, by the collector alone."""
+    """What is requested of the sampler of texts inside the block, by the collector alone."""
     seen: list[Any] = []
 
     def counting(requests: Any, samples: Any) -> Any:
@@ -100,7 +100,7 @@ def run(folder: Path, **changes: Any) -> dict[str, float]:
         launch(folder, **settings)
     sums = closed(folder)
     if "task" not in changes:  # episodes ask turn by turn
-        assert sums["rows_sampled"] == len(requests), "every completion that was asked of the sampler in training"
+        assert sums["rows_sampled"] == len(requests), "every completion that was requested of the sampler in training"
     assert sums["prompts_sampled"] == prompts_dealt(folder)
     return sums
 
@@ -249,7 +249,7 @@ def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
     assert sums["rows_sampled"] == 96 + sums["rows_lost/probe"]
 
 
-def test_the_counter_of_the_source_is_the_number_asked() -> None:
+def test_the_counter_of_the_source_is_the_number_requested() -> None:
     from grouprl.tasks import load_task
 
     source = PromptStream(load_task("addition"), 0)

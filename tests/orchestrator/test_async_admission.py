@@ -1,4 +1,4 @@
-"""The rule that bounds staleness, and the account of what was asked."""
+"""The rule that bounds staleness, and the account of what was requested."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_step_that_got_too_little_does_not_let_later_ones_run_further_ahead() 
     data=st.data(),
 )
 def test_in_order_nothing_is_older_than_the_bound(bound: int, batch: int, rounds: int, data: st.DataObject) -> None:
-    """Prompts taken in order, any number of them rejected and asked for again: ages stay within the bound."""
+    """Prompts taken in order, any number of them rejected and requested again: ages stay within the bound."""
     rule, line = Admission(bound, batch), []
     for version in range(12):
         missing = batch

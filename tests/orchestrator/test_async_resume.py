@@ -128,7 +128,7 @@ def check_history(folder: Path) -> None:
     steps = [int(path.stem[5:]) for path in sorted((folder / "rollouts").iterdir())]
     assert steps == list(range(1, STEPS + 1))
     assert [row["group"] for row in rows] == [WARM + i // GROUP for i in range(STEPS * PROMPTS * GROUP)]
-    assert [row["answer"] for row in rows] == list(range(GROUP)) * (STEPS * PROMPTS)
+    assert [row["sample"] for row in rows] == list(range(GROUP)) * (STEPS * PROMPTS)
     for row in rows:
         assert 0 <= row["step"] - 1 - min(row["version"]) <= BOUND
         assert max(row["version"]) <= row["step"] - 1
@@ -139,5 +139,5 @@ def check_history(folder: Path) -> None:
         step = int(path.name[5:])
         waiting = [request["ordinal"] for request in load(path).data["in_flight"]["requests"]]
         first = WARM + step * PROMPTS
-        assert waiting == list(range(first, first + len(waiting))), "what was asked and not trained on is written down"
+        assert waiting == list(range(first, first + len(waiting))), "what was requested and not trained on is stored"
         assert len(waiting) <= (BOUND + 1) * PROMPTS

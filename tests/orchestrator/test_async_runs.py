@@ -110,8 +110,8 @@ def test_completions_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> N
     assert max(r["staleness_max"] for r in aged) >= 1, "something was sampled ahead"
     assert all(sum(v for k, v in r.items() if k.startswith("staleness/")) == pytest.approx(1) for r in aged)
     assert [r["groups_ahead"] for r in found][-3:] == [8.0, 4.0, 0.0]
-    assert len({(row["group"], row["answer"]) for row in rows}) == len(rows) == STEPS * 16
-    assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order asked"
+    assert len({(row["group"], row["sample"]) for row in rows}) == len(rows) == STEPS * 16
+    assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order of requests"
     for row in rows:
         assert len(row["version"]) == len(row["completion_ids"])
         assert 0 <= row["step"] - 1 - min(row["version"]) <= 2
@@ -168,7 +168,7 @@ def test_failing_rewards_are_counted_as_in_other_runs(slow: Run) -> None:
     assert all("none below c" in problem for problem in problems)
 
 
-def test_several_samplers_draw_the_same_prompts_in_the_same_order(
+def test_several_samplers_sample_the_same_prompts_in_the_same_order(
     tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm(monkeypatch)
@@ -180,7 +180,7 @@ def test_several_samplers_draw_the_same_prompts_in_the_same_order(
     rows, found = rollouts(folder), records(folder)
     assert len(set(pids)) == 3
     assert not any(map(alive, pids))
-    assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order asked"
+    assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order of requests"
     assert all(r["staleness_max"] <= 2 for r in found)
     assert len({tuple(sorted(row["components"])) for row in rows}) == 3, "each of them sampled"
     assert_own_versions(folder, rows)
@@ -295,7 +295,7 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     assert "were under way when the run was interrupted: sampled anew" in console.file.getvalue()  # type: ignore[attr-defined]
     rows = rollouts(tmp_path / "run")
     assert sorted({row["group"] for row in rows}) == list(range(24))
-    assert len(rows) == len({(row["group"], row["answer"]) for row in rows})
+    assert len(rows) == len({(row["group"], row["sample"]) for row in rows})
     assert not any(alive(pid) for pid in pids)
 
 

@@ -22,7 +22,7 @@ from grouprl.rollout.token_sampling import uniforms
 from policies import make_policy
 
 PROMPTS = [(3, 4, 5), (6,), (7, 8)]
-DRAW: dict[str, Any] = {"n": 2, "max_new_tokens": 24, "temperature": 0.9, "seeds": [10, 11, 12, 13, 14, 15]}
+SAMPLING: dict[str, Any] = {"n": 2, "max_new_tokens": 24, "temperature": 0.9, "seeds": [10, 11, 12, 13, 14, 15]}
 
 
 class Published(SharedWeights):
@@ -81,8 +81,8 @@ def test_a_paused_completion_comes_back_as_it_is() -> None:
         calls.append(1)
         return len(calls) == 4
 
-    whole = generate(policy, PROMPTS, **DRAW)
-    part = decode(policy, requests_of(PROMPTS, **DRAW), pause=pause)
+    whole = generate(policy, PROMPTS, **SAMPLING)
+    part = decode(policy, requests_of(PROMPTS, **SAMPLING), pause=pause)
     for ids, begun, cut in zip(whole.response_ids, part.ids, part.truncated_b.tolist(), strict=True):
         assert begun == ids[:4]
         assert cut == (len(ids) > 4)
@@ -92,10 +92,10 @@ def test_a_paused_completion_comes_back_as_it_is() -> None:
 @pytest.mark.parametrize("every", [1, 3])
 def test_weights_that_stay_the_same_change_nothing(family: str, every: int) -> None:
     policy = make_policy(family, torch.float64)
-    whole = generate(policy, PROMPTS, **DRAW)
+    whole = generate(policy, PROMPTS, **SAMPLING)
     shared, in_flight, reports = started(policy)
     shared.plan([policy.trainable_state() for _ in range(5)], every)
-    sampled, version_bt = sampled_by(in_flight, **DRAW)
+    sampled, version_bt = sampled_by(in_flight, **SAMPLING)
     assert len(reports) > 2, "weights were exchanged while completions were sampled"
     assert sampled.response_ids == whole.response_ids
     assert torch.equal(sampled.truncated_b, whole.truncated_b)
@@ -104,13 +104,13 @@ def test_weights_that_stay_the_same_change_nothing(family: str, every: int) -> N
     assert version_bt.max() > 1
 
 
-def test_every_log_prob_belongs_to_the_version_that_drew_the_token() -> None:
+def test_every_log_prob_belongs_to_the_version_that_sampled_the_token() -> None:
     policy = make_policy("llama", torch.float64, temperature=0.9)
     states = [policy.trainable_state()]
     states += [moved(states[0], seed) for seed in (1, 2, 3)]
     shared, in_flight, reports = started(policy)
     shared.plan(states[1:], 6)
-    sampled, version_bt = sampled_by(in_flight, **DRAW)
+    sampled, version_bt = sampled_by(in_flight, **SAMPLING)
     assert [report.version for report in reports] == [0, 1, 2, 3]
     assert version_bt.shape == sampled.logp_bt.shape
     tokens = Tokens(sampled.prompt_ids, sampled.response_ids)
@@ -134,15 +134,15 @@ def test_completions_that_are_not_to_span_keep_their_weights(options: dict[str, 
     policy = make_policy()
     shared, in_flight, reports = started(policy, partial=options.pop("partial", True))
     shared.plan([moved(policy.trainable_state(), 1)], 2)
-    sampled, version_bt = sampled_by(in_flight, **DRAW, **options)
+    sampled, version_bt = sampled_by(in_flight, **SAMPLING, **options)
     assert len(reports) == 1
     assert set(version_bt.flatten().tolist()) <= {0, -1}
-    assert sampled.response_ids == generate(policy, PROMPTS, **DRAW).response_ids
+    assert sampled.response_ids == generate(policy, PROMPTS, **SAMPLING).response_ids
 
 
 def test_budgets_and_temperatures_of_single_completions_hold_across_an_exchange() -> None:
     policy = make_policy("llama", torch.float64)
-    options = {**DRAW, "budgets": [3, 24, 9, 24, 12, 5], "temperature": [0.5, 1.0, 1.5, 0.7, 0.9, 1.1]}
+    options = {**SAMPLING, "budgets": [3, 24, 9, 24, 12, 5], "temperature": [0.5, 1.0, 1.5, 0.7, 0.9, 1.1]}
     whole = generate(policy, PROMPTS, **options)
     shared, in_flight, _ = started(policy)
     shared.plan([policy.trainable_state() for _ in range(4)], 2)

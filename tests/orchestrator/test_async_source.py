@@ -1,4 +1,4 @@
-"""The trainer's side without a process: what it asks, in which order it takes, what it leaves out and says."""
+"""The trainer's side without a process: what it requests, in which order it takes, what it leaves out and says."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def step(
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-def test_prompts_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None:
+def test_prompts_are_requested_as_far_ahead_as_the_rule_allows(bound: int) -> None:
     context, source, _, _ = begun(bound)
     for number in range(STEPS):
         requested = min((number + 1 + bound) * PROMPTS, STEPS * PROMPTS)

@@ -15,7 +15,7 @@ from grouprl.orchestrator.resolve import resolve
 
 
 def refusals(**changes: Any) -> list[str]:
-    return list(rank_refusals(resolve(parse_config({"task": "addition", **changes}))))
+    return list(rank_refusals(resolve(parse_config({"task": "addition", **changes})), 3))
 
 
 def test_ordinary_runs_are_not_refused() -> None:
@@ -31,6 +31,8 @@ def test_ordinary_runs_are_not_refused() -> None:
         ({"model": {"shared_prefix": "on"}}, "prompts are not shared"),
         ({"run": {"async_steps": 1}}, "run.async_steps"),
         ({"optim": {"name": "muon"}}, "whole matrices"),
+        ({"model": {"tensor_parallel": 2}}, "on 3 processes"),
+        ({"model": {"tensor_parallel": 3, "lora": {"r": 4}}}, "without adapters"),
         ({"method": "trpo"}, "looks inside the model"),
         ({"method": "st_ppo"}, "looks inside the model or its gradients"),
     ],

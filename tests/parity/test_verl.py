@@ -307,7 +307,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("threshold", [1.05, 1.5])
-def test_rejection_of_what_the_sampler_drew(option, threshold):
+def test_rejection_of_what_the_sampler_sampled(option, threshold):
     over, _, statistic = option.rpartition("_")
     high = threshold if statistic == "k1" else (threshold - 1) / 4
     part = MismatchRejection(over=over.replace("seq", "sequence"), statistic=statistic, high=high)

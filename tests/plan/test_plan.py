@@ -496,7 +496,7 @@ def test_hints_and_exemplars_count_as_prompts():
     assert seeded > plain
 
 
-def test_a_long_question_far_behind_is_found_before_it_is_asked(tmp_path):
+def test_a_long_prompt_far_behind_is_found_before_it_is_sampled(tmp_path):
     rows = [{"prompt": f"{number:0{90 if number == 200 else 9}}", "answer": "1"} for number in range(300)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     given = {

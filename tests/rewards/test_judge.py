@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from grouprl.rewards.judge_client import JudgeClient, NoAnswer
 from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, quoted, read_scores, shown
 from judge_server import judging, material, scores
 
-QUESTION = "Count to three."
+PROMPT = "Count to three."
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +30,7 @@ def judge_at(url, **settings):
     return TrajectoryJudge(JudgeClient(url, **client), **settings)
 
 
-def scored(judge, texts, prompt=QUESTION, groups=None):
+def scored(judge, texts, prompt=PROMPT, groups=None):
     groups = groups or [0] * len(texts)
     places = [GroupPlace(group, number, prompt) for number, group in enumerate(groups)]
     columns = placed(judge, [{"answer": "3"} for _ in texts], places)
@@ -49,9 +48,9 @@ def test_a_group_is_one_request_and_its_prompt_is_shown_once():
     assert found.components["judge"].tolist() == [0.1, 0.3, 0.5, 0.1]
     (request,) = got
     told = material(request)
-    assert told["shared"] == [{"role": "user", "content": QUESTION}]
+    assert told["shared"] == [{"role": "user", "content": PROMPT}]
     assert sorted(each["text"] for each in told["trajectories"]) == ["1", "1 2", "1 2 3"]  # equal ones once
-    assert json.dumps(request).count(QUESTION) == 1
+    assert json.dumps(request).count(PROMPT) == 1
     assert RUBRIC in request["messages"][0]["content"]
     assert (request["temperature"], request["seed"], request["path"]) == (0.0, 0, "/v1/chat/completions")
     assert "model" not in request
@@ -60,10 +59,10 @@ def test_a_group_is_one_request_and_its_prompt_is_shown_once():
 
 def test_groups_are_judged_by_themselves_and_rows_of_one_sample_together():
     places = [
-        GroupPlace("a", 0, QUESTION),
-        GroupPlace("a", 1, QUESTION),
-        GroupPlace("b", 0, QUESTION),
-        GroupPlace("a", 0, QUESTION),
+        GroupPlace("a", 0, PROMPT),
+        GroupPlace("a", 1, PROMPT),
+        GroupPlace("b", 0, PROMPT),
+        GroupPlace("a", 0, PROMPT),
     ]
     with judging(by_length) as (url, got):
         judge = judge_at(url)
@@ -87,15 +86,15 @@ def test_a_shared_beginning_is_shown_once_and_what_differs_with_each():
 
 
 def test_the_order_follows_from_the_seed_and_favours_no_place():
-    group = [JudgedTrajectory(as_messages(QUESTION), text) for text in "abcd"]
+    group = [JudgedTrajectory(as_messages(PROMPT), text) for text in "abcd"]
 
-    def order(seed, prompt=QUESTION):
+    def order(seed, prompt=PROMPT):
         own = [JudgedTrajectory(as_messages(prompt), each.text) for each in group]
         found = json.loads(shown(own, RUBRIC, seed, 100).messages[1]["content"])["trajectories"]
         return "".join(t["text"] for t in found)
 
     assert order(0) == order(0)
-    orders = [order(0, f"question {i}") for i in range(400)]
+    orders = [order(0, f"prompt {i}") for i in range(400)]
     assert len({order(seed) for seed in range(50)}) > 10
     for place in range(4):
         counts = [sum(each[place] == text for each in orders) for text in "abcd"]
@@ -125,7 +124,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_a_trajectory_writes_stays_in_its_string(text):
     told = shown(
-        [JudgedTrajectory(as_messages(QUESTION), text), JudgedTrajectory(as_messages(QUESTION), "3")], RUBRIC, 0, 10_000
+        [JudgedTrajectory(as_messages(PROMPT), text), JudgedTrajectory(as_messages(PROMPT), "3")], RUBRIC, 0, 10_000
     )
     content = told.messages[1]["content"]
     found = json.loads(content)
@@ -261,14 +260,15 @@ def test_one_groups_failure_is_its_own():
 
 
 def test_a_judge_that_is_late_or_not_there():
+    over = threading.Event()
+
     def late(request):
-        threading.Event().wait(1.5)
+        over.wait(60)
         return by_length(request)
 
     with judging(late) as (url, _):
-        begin = time.monotonic()
         found = scored(judge_at(url, timeout=0.2, tries=2), ["1", "1 2"])
-        assert time.monotonic() - begin < 1.4
+        over.set()
     assert found.status_b.tolist() == ["timeout", "timeout"]
     assert "did not come within 0.2 s" in str(found.problems[0])
     found = scored(judge_at("http://127.0.0.1:9/v1"), ["1"])

@@ -142,7 +142,7 @@ def test_leaving_the_process_is_a_failure_of_one_sample():
         assert "raised SystemExit: 3" in scores.problems[0].what
 
 
-def test_async_answers_are_given_up_at_their_limit():
+def test_async_verdicts_are_given_up_at_their_limit():
     async def reward(completion):
         await asyncio.sleep(60 if completion == "b" else 0)
         return 1.0
@@ -306,7 +306,7 @@ def test_partial_keeps_its_options():
     assert run(partial(reward, scale=3.0)).reward_b.tolist() == [3.0, 3.0]
 
 
-def test_long_answers_are_shortened_in_problems():
+def test_long_completions_are_shortened_in_problems():
     scores = run(lambda completion: None, ["x" * 10_000])
     assert len(scores.problems[0].completion) < 300
 

@@ -194,7 +194,7 @@ def run_config(reward: dict[str, Any]) -> Any:
     )
 
 
-def test_a_run_goes_on_when_its_reward_hangs_on_some_answers(tmp_path: Path) -> None:
+def test_a_run_goes_on_when_its_reward_hangs_on_some_completions(tmp_path: Path) -> None:
     (tmp_path / "trap.py").write_text(RUN_REWARD)
     reward = {"function": f"{tmp_path}/trap.py:trap", "timeout": 0.4, "workers": 2, "max_failed_fraction": 1.0}
     before = children()

@@ -64,7 +64,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("deed", "status", "what", "evidence"), BAD, ids=[case[0] for case in BAD])
-def test_a_bad_answer_fails_with_evidence_and_the_others_keep_their_scores(
+def test_a_bad_completion_fails_with_evidence_and_the_others_keep_their_scores(
     moody: RewardWorkers, patient: RewardWorkers, deed: str, status: str, what: str, evidence: str
 ) -> None:
     workers = moody if status == "timeout" else patient
@@ -80,7 +80,7 @@ def test_a_bad_answer_fails_with_evidence_and_the_others_keep_their_scores(
 
 
 @pytest.mark.parametrize("deed", ["megabytes", "child returns", "child stays", "stdin"])
-def test_a_strange_but_harmless_answer_is_scored_once(patient: RewardWorkers, deed: str) -> None:
+def test_a_strange_but_harmless_completion_is_scored_once(patient: RewardWorkers, deed: str) -> None:
     scores = scores_of(patient, ["a", deed, "b", "right"])
     assert scores.reward_b.tolist() == [0.5] * 4
     assert not scores.problems
@@ -203,7 +203,7 @@ def test_a_reply_that_states_no_verdict_is_refused(place: int, value: Any) -> No
         read_verdict(GOOD[:-1])
 
 
-def test_no_answers_and_one_call(moody: RewardWorkers) -> None:
+def test_no_completions_and_one_call(moody: RewardWorkers) -> None:
     assert len(scores_of(moody, []).reward_b) == 0
     assert moody("right") == {"reward": 0.5, "half": 0.5, "correct": 1.0}
     assert moody("none") is None
@@ -237,7 +237,7 @@ def test_a_reward_may_begin_with_any_module_of_the_package(tmp_path: Path) -> No
     workers.close()
 
 
-def test_a_batch_reward_sees_all_answers_and_fails_as_a_whole() -> None:
+def test_a_batch_reward_sees_all_completions_and_fails_as_a_whole() -> None:
     workers = workers_of("rank", count=2, clock=0.2)
     assert scores_of(workers, ["c", "a", "b"]).reward_b.tolist() == [2 / 3, 0, 1 / 3]
     began = time.monotonic()
@@ -249,7 +249,7 @@ def test_a_batch_reward_sees_all_answers_and_fails_as_a_whole() -> None:
     workers.close()
 
 
-def test_async_answers_are_awaited_together_and_given_up_one_by_one() -> None:
+def test_async_verdicts_are_awaited_together_and_given_up_one_by_one() -> None:
     workers = workers_of("judge", count=2, clock=0.5)
     began = time.monotonic()
     scores = scores_of(workers, ["right", "wrong"] * 10)

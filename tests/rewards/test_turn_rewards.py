@@ -70,7 +70,7 @@ def test_the_fewest_calls_are_best(m, n):
     assert 0 <= found <= best + 1e-12 == pytest.approx(1.0)
 
 
-def test_only_right_episodes_of_the_question_set_the_fewest():
+def test_only_right_episodes_of_the_prompt_set_the_fewest():
     batch = turned(
         [1, 1, 1], [2, 4, 1], groups=[0, 0, 1], correct_b=torch.tensor([False, True, True]),
         past={"fewest_calls": f64([-1, -1, 5])},
@@ -78,7 +78,7 @@ def test_only_right_episodes_of_the_question_set_the_fewest():
     near(ToolProductivity()(batch).reward_b, [math.sin(math.pi / 4), 1, 1])
 
 
-def test_the_fewest_calls_are_remembered_by_question():
+def test_the_fewest_calls_are_remembered_by_prompt():
     context = FakeContext((1.0,) * 8, completions=2, prompts=2)
     part = FewestCalls()
 
@@ -109,7 +109,7 @@ def test_the_fewest_calls_are_remembered_by_question():
         (0, [5, 5], [False, False], 0.0),
     ],
 )
-def test_late_and_repeated_answers(reward, completions, valid, expected):
+def test_late_and_repeated_attempts(reward, completions, valid, expected):
     batch = turned([reward], [len(completions)], token_bt=torch.tensor([completions]), valid_bs=torch.tensor([valid]))
     near(TryAgain()(batch).reward_b, [expected])
 
@@ -196,7 +196,7 @@ class Outcomes(FakeContext):
         return kept.with_extras(turn_bt=np.tile([0, 1], (len(ids), 1)))
 
 
-def test_a_turn_is_read_with_its_answer():
+def test_a_turn_is_read_with_its_observation():
     mask_t = torch.tensor([True, True, False, False, True, False])
     assert completed(mask_t, 1) == 4  # two tokens of the turn, two of the completion
     assert completed(mask_t, 4) == 5  # the last turn has none that matters

@@ -259,6 +259,6 @@ def test_a_team_is_planned_and_trained(tmp_path: Path) -> None:
         acted = [turn for turn, own in zip(row["turn"], row["mask"], strict=True) if own]
         assert set(acted) == set(range(len(row["turns"])))
         assert sum(turn["reward"] for turn in row["turns"]) == pytest.approx(dict(row["components"])["turn_rewards"])
-    names = {(row["group"], row["answer"], row["row"]) for row in rows}
+    names = {(row["group"], row["sample"], row["row"]) for row in rows}
     assert len(names) == len(rows)
     resumed_is_the_same(folder, tmp_path, changes)

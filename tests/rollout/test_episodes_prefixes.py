@@ -25,7 +25,7 @@ from grouprl.rollout.episodes import Start, play
 from prefix_runs import collector, policy, sampled
 
 
-class Lucky(toy_envs.RolloutRequest):
+class Lucky(toy_envs.Asking):
     """Shows the parity of its seed on the first turn, so that luck can be told."""
 
     def reset(self, example: Any, seed: int) -> Observation:
@@ -174,7 +174,7 @@ def test_runs_with_branches_resume_exactly(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"task": f"{__file__}:LuckyTask", "method": method, "steps": 4}
     folder = launch(tmp_path / "run", run={"threads": 1, "checkpoint_every": 2}, **changes)
     rows = pq.read_table(folder / "rollouts" / "step-000004.parquet").to_pylist()
-    branched = [row for row in rows if row["answer"] == 8]
+    branched = [row for row in rows if row["sample"] == 8]
     assert len(branched) == 8
     assert all(row["used"] and row["turn"][0] == 0 and not row["mask"][0] for row in branched)
     resumed_is_the_same(folder, tmp_path, changes)

@@ -57,7 +57,7 @@ class Silent(toy_envs.AskTask):
     """An environment that cannot show what to do."""
 
     def environment(self) -> Any:
-        made = toy_envs.RolloutRequest()
+        made = toy_envs.Asking()
         made_of = {name: staticmethod(getattr(made, name)) for name in ("reset", "step", "score", "close")}
         return type("Quiet", (), made_of)()
 
@@ -88,7 +88,7 @@ class Fragile(toy_envs.AskTask):
     def environment(self) -> Any:
         every = self.every
 
-        class Falling(toy_envs.RolloutRequest):
+        class Falling(toy_envs.Asking):
             def step(self, action: str) -> Any:
                 if int(self.number) % every == 0 and self.turn == 1:
                     raise ValueError("the board fell down")

@@ -6,7 +6,6 @@ import io
 import json
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -191,7 +190,7 @@ def test_the_environments_are_sound(function):
 
 
 @pytest.mark.parametrize("function", ["two_turns", "tool_loop", "two_conversations"])
-def test_rows_are_what_the_policy_drew(function):
+def test_rows_are_what_the_policy_sampled(function):
     """Token-in token-out: log-probs of the rows are the policy's own, and rows go on where conversations do."""
     policy, task = chatting(), program(function)
     starts = [Start(SUM, seed, action_seed=100 * seed) for seed in range(3)]
@@ -224,11 +223,9 @@ def test_a_program_played_again_is_the_same():
 
 
 def test_programs_wait_at_the_same_time():
-    """Eight programs that take 0.3 s before each of two requests: together less than one after the other would be."""
-    task, began = program("slow"), time.monotonic()
+    task = program("together")
     episodes = play(chatting(), task.environment, [Start(SUM, i) for i in range(8)], max_turns=2, max_new_tokens=2)
     assert not episodes.failures
-    assert time.monotonic() - began < 8 * 2 * 0.3
 
 
 def test_programs_in_worker_processes():

@@ -45,13 +45,13 @@ def test_uniforms_are_uniform_and_uncorrelated():
     assert abs(np.corrcoef(u[:-1, 0], u[1:, 0])[0, 1]) < 0.08
 
 
-def test_draw_inverts_the_distribution():
+def test_sampling_inverts_the_distribution():
     p = torch.tensor([0.0, 0.5, 0.0, 0.25, 0.25, 0.0]).expand(8, -1)
     u = torch.tensor([0.0, 0.4999, 0.5, 0.7499, 0.75, 0.9999, 1 - 2.0**-48, 0.25], dtype=torch.float64)
     assert sample(p, u).tolist() == [1, 1, 3, 3, 4, 4, 4, 1]
 
 
-def test_draw_needs_no_normalisation():
+def test_sampling_needs_no_normalisation():
     assert sample(torch.tensor([[1.0, 3.0]]), torch.tensor([0.26], dtype=torch.float64)).item() == 1
     assert sample(torch.tensor([[1.0, 3.0]]), torch.tensor([0.24], dtype=torch.float64)).item() == 0
 

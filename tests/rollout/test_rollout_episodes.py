@@ -16,7 +16,7 @@ from grouprl.policy import load_policy
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Start, demonstrate, play
 from grouprl.tasks import Example
-from toy_envs import AskTask, Counting, RolloutRequest
+from toy_envs import Asking, AskTask, Counting
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_a_row_never_outgrows_the_model():
 
 
 def test_states_are_equal_exactly_where_their_keys_are(policy):
-    a, b = play(policy, RolloutRequest, requests(12), max_turns=2, max_new_tokens=2), go(policy)
+    a, b = play(policy, Asking, requests(12), max_turns=2, max_new_tokens=2), go(policy)
     assert len(set(a.state_bs[:, 0].tolist())) == 1
     assert set(b.state_bs[1].tolist()) == {int(b.state_bs[1, 0])}
     assert b.state_bs[0].tolist()[1:] == [-1, -1]
@@ -161,7 +161,7 @@ def test_the_score_is_the_sum_of_the_turns_and_the_components(policy):
 
 
 def test_demonstrations_have_the_same_layout(policy):
-    episodes = demonstrate(policy, RolloutRequest, requests(5), max_turns=2, max_new_tokens=2)
+    episodes = demonstrate(policy, Asking, requests(5), max_turns=2, max_new_tokens=2)
     end = policy.eos_ids[0]
     for row, start in enumerate(requests(5)):
         letter = start.example.columns["letter"]
@@ -178,14 +178,14 @@ class Mute:
     """Cannot demonstrate."""
 
     def __init__(self):
-        self.inner = RolloutRequest()
+        self.inner = Asking()
         self.reset, self.step, self.score, self.close = (
             getattr(self.inner, name) for name in ("reset", "step", "score", "close")
         )
 
 
 def broken(where, how):
-    class Broken(RolloutRequest):
+    class Broken(Asking):
         def reset(self, example, seed):
             if where == "reset" and example.id.endswith("1"):
                 return how()
@@ -221,7 +221,7 @@ def fail():
     ],
 )
 def test_environments_that_fail_are_errors_of_their_row(policy, where, how, words):
-    RolloutRequest.opened.clear()
+    Asking.opened.clear()
     episodes = play(policy, broken(where, how), requests(3), max_turns=2, max_new_tokens=2)
     assert episodes.ended[1] == "error"
     assert isinstance(episodes.verdicts[1], Failure)
@@ -231,18 +231,18 @@ def test_environments_that_fail_are_errors_of_their_row(policy, where, how, word
         assert episodes.ended[0] == episodes.ended[2] == "terminated"
     else:
         assert episodes.mask_bt[1].any()
-    assert all(environment.closed == 1 for environment in RolloutRequest.opened)
+    assert all(environment.closed == 1 for environment in Asking.opened)
 
 
 def test_environments_are_closed_when_the_policy_is_interrupted(policy, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    RolloutRequest.opened.clear()
+    Asking.opened.clear()
     monkeypatch.setattr("grouprl.rollout.sampler.decode", stopped)
     with pytest.raises(KeyboardInterrupt):
-        play(policy, RolloutRequest, requests(3), max_turns=2, max_new_tokens=2)
-    assert [environment.closed for environment in RolloutRequest.opened] == [1, 1, 1]
+        play(policy, Asking, requests(3), max_turns=2, max_new_tokens=2)
+    assert [environment.closed for environment in Asking.opened] == [1, 1, 1]
 
 
 def chat_policy(template):

@@ -76,7 +76,7 @@ def test_drafts_that_go_astray_change_nothing(wrong: set[tuple[int, int]], slow:
     own = CausalPolicy(*build_tiny(slow_envs.SlowTask.alphabet, **sizes, seed=1))
     turns = [3, 5, 2, 6, 4]
     well = play(own, slow_envs.Slow, starts(turns), **LIMITS)
-    toy_envs.RolloutRequest.opened.clear()
+    toy_envs.Asking.opened.clear()
     stage = slow_envs.LateStage(slow_envs.Slow, lambda number, call: delay if number == slow else call % 2)
     with ExitStack() as open_sessions:
         sampling = [TurnSampling(LocalSampler(own), TurnSettings(), open_sessions) for _ in range(2)]
@@ -96,7 +96,7 @@ def test_drafts_that_go_astray_change_nothing(wrong: set[tuple[int, int]], slow:
         rounds.play()
     identical(laid_out(list(own.eos_ids[:1]), torch.float32, episodes), well)
     assert not list(stage._held), "an environment is left"
-    assert all(environment.closed for environment in toy_envs.RolloutRequest.opened)
+    assert all(environment.closed for environment in toy_envs.Asking.opened)
 
 
 def test_quick_environments_are_never_drafted(policy: CausalPolicy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,8 @@ def test_every_run_begins_afresh(ground):
     ground.run("import builtins, sys, random\nbuiltins.x = sys.y = 1\nopen('z', 'w').close()\nrandom.seed(7)")
     code = "import builtins, sys, os, random\nprint(hasattr(builtins, 'x'), hasattr(sys, 'y'), os.listdir('.'))"
     assert ground.run(code).stdout == "False False []\n"
-    drawn = "import random\nprint(random.random(), {'a', 'b', 'c'})"
-    assert ground.run(drawn).stdout == ground.run(drawn).stdout
+    printed = "import random\nprint(random.random(), {'a', 'b', 'c'})"
+    assert ground.run(printed).stdout == ground.run(printed).stdout
 
 
 def test_it_is_a_program_of_its_own(ground):

@@ -34,9 +34,7 @@ for number in range(2):
 def test_products_of_a_step_are_those_counted_by_hand(monkeypatch):
     monkeypatch.setattr(floor, "rate", lambda shape: 1.0)
     job = smaller(A)  # 2 prompts x 4 completions, d = 64, f = 176, 3 layers
-    work = floor.Work(
-        sampled=8 + 8 * 5, trained=48, rows_trained=8, questions_trained=2, question_tokens=7, vocabulary=10
-    )
+    work = floor.Work(sampled=8 + 8 * 5, trained=48, rows_trained=8, prompts_trained=2, prompt_tokens=7, vocabulary=10)
     found = floor.floor_of(job, work)
     per_token = 2 * 3 * (64 * 3 * 64 + 64 * 64 + 64 * 2 * 176 + 176 * 64)
     per_logits = 2 * 64 * 10

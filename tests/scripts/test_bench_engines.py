@@ -9,10 +9,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-import drawing
 import engines
 import growth
 import report
+import sampling
 import timing
 import updating
 from grouprl.policy.passes import padding_ratio, sharing_ratio
@@ -34,19 +34,19 @@ def test_ratios_are_taken_round_by_round():
     assert timing.cpu(slow) == 2.5
 
 
-@pytest.mark.parametrize("case", drawing.CASES, ids=lambda case: case.words)
+@pytest.mark.parametrize("case", sampling.CASES, ids=lambda case: case.words)
 def test_lengths_fit_the_case(case):
-    found = drawing.lengths(case)
+    found = sampling.lengths(case)
     assert len(found) == case.rows
     assert max(found) == case.tokens
     assert (sum(found) < 0.4 * case.rows * case.tokens) == case.skewed
 
 
-def test_both_sides_draw_the_same_lengths():
-    case = drawing.Case("small", 2, 3, 4, 12, 1.0, skewed=True, hidden=16, layers=1)
-    policy, length_b = drawing.policy_of(case), drawing.lengths(case)
+def test_both_sides_sample_the_same_lengths():
+    case = sampling.Case("small", 2, 3, 4, 12, 1.0, skewed=True, hidden=16, layers=1)
+    policy, length_b = sampling.policy_of(case), sampling.lengths(case)
     ids = torch.tensor([[1, 5, 6, 7]] * case.rows)
-    ends = [drawing.EndAt(4, torch.tensor(length_b))]
+    ends = [sampling.EndAt(4, torch.tensor(length_b))]
     theirs = policy.model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=True, max_new_tokens=12, pad_token_id=0,
         stopping_criteria=ends,
@@ -54,7 +54,7 @@ def test_both_sides_draw_the_same_lengths():
     ours = generate(policy, ids.tolist(), n=1, max_new_tokens=12, seeds=range(case.rows), budgets=length_b)
     assert [len(x) for x in ours.response_ids] == length_b
     assert theirs.shape[1] == 4 + max(length_b)
-    assert drawing.EndAt(4, torch.tensor([2, 3]))(torch.zeros(2, 6), None).tolist() == [True, False]
+    assert sampling.EndAt(4, torch.tensor([2, 3]))(torch.zeros(2, 6), None).tolist() == [True, False]
 
 
 def test_ways_of_updating_are_compared_by_the_tokens_they_save():
@@ -78,10 +78,10 @@ def test_every_axis_varies_one_size():
 
 
 def test_a_point_is_measured_in_a_process_of_its_own():
-    point = growth.Point(prompts=2, group=2, prompt=4, answer=4, hidden=16, layers=1)
-    found = growth.apart(growth.measure_drawing, point, 1) | growth.apart(growth.measure_updating, point, 1)
+    point = growth.Point(prompts=2, group=2, prompt=4, completion=4, hidden=16, layers=1)
+    found = growth.apart(growth.measure_sampling, point, 1) | growth.apart(growth.measure_updating, point, 1)
     assert set(found) == set(growth.KEYS)
-    assert found["draw_s"] > 0
+    assert found["sample_s"] > 0
     assert found["cache_mb"] == (2 * 4 + 4 * 4) * 1 * 2 * 16 * 4 / 2**20
 
 

@@ -307,21 +307,21 @@ def test_a_record_holds_every_token(policy, tmp_path):
 
 
 def test_a_client_that_goes_away_stops_its_answer(policy):
-    drawing, begun = BatchedSampling(policy), threading.Event()
+    sampler, begun = BatchedSampling(policy), threading.Event()
     seen = []
     line = SampleJob(tuple(policy.encode("x")), 1500, 0, told=lambda text: (seen.append(text), begun.set()))
-    future = drawing.sample(line)
+    future = sampler.sample(line)
     begun.wait(20)
     ended = future.cancel()
-    other = drawing.sample(SampleJob(tuple(policy.encode("y")), 5, 0)).result(20)
-    drawing.close()
+    other = sampler.sample(SampleJob(tuple(policy.encode("y")), 5, 0)).result(20)
+    sampler.close()
     assert ended
     assert len(other.ids) <= 5
     assert sum(map(len, seen)) < 1500
-    drawing.close()
+    sampler.close()
 
 
-def test_what_fails_while_drawing_is_said(served, monkeypatch):
+def test_what_fails_while_sampler_is_said(served, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("no memory")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
 import time
 from contextlib import contextmanager, suppress
 
@@ -18,7 +19,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'gr
 from grouprl.chat import Endpoint
 from grouprl.serve import Retention, Service
 
-SECONDS = 5.0
+SECONDS = 30.0
 """Within which everything is answered or hung up on; the limits below are shorter."""
 LIMITS = ChatLimits(
     body_bytes=200_000,
@@ -310,21 +311,24 @@ SLOW = {
     "silence": (b"", []),
     "half a word": (b"PO", []),
     "half a head": (b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n", []),
-    "a head byte by byte": (b"GET / HTTP/1.1\r\nx: ", [b"a"] * 200),
-    "a head header by header": (b"GET / HTTP/1.1\r\n", [b"x: y\r\n"] * 200),
+    "a head byte by byte": (b"GET / HTTP/1.1\r\nx: ", [b"a"] * 2000),
+    "a head header by header": (b"GET / HTTP/1.1\r\n", [b"x: y\r\n"] * 2000),
     "no body": (framed(b"", content_length="100"), []),
     "half a body": (framed(b'{"messages": [', content_length="100"), []),
-    "a body byte by byte": (framed(b"", content_length="100000"), [b" "] * 200),
+    "a body byte by byte": (framed(b"", content_length="100000"), [b" "] * 2000),
     "chunks byte by byte": (
         framed(b"", content_length="0").replace(b"content-length: 0", b"transfer-encoding: chunked"),
-        [b"1\r\n \r\n"] * 200,
+        [b"1\r\n \r\n"] * 2000,
     ),
     "a body to nowhere": (framed(b"", "/nowhere", content_length="1000"), []),
     "a body to the models": (framed(b"", "/v1/models", "GET", content_length="1000"), []),
     "half a second request": (framed(b"", "/v1/models", "GET", connection="keep-alive") + b"GET /v1/mod", []),
     "silence after a request": (framed(b"", "/v1/models", "GET", connection="keep-alive"), []),
-    "a second request byte by byte": (framed(b"", "/v1/models", "GET", connection="keep-alive"), [b"G"] + [b"a"] * 200),
-    "empty lines": (b"", [b"\r\n"] * 200),
+    "a second request byte by byte": (
+        framed(b"", "/v1/models", "GET", connection="keep-alive"),
+        [b"G"] + [b"a"] * 2000,
+    ),
+    "empty lines": (b"", [b"\r\n"] * 2000),
 }
 
 
@@ -543,22 +547,22 @@ def test_keys_are_bounded(policy):
 
 def test_a_prompt_that_is_slow_to_read_holds_up_nobody(policy, monkeypatch):
     with serving(policy, limits=ChatLimits()) as endpoint:
-        service, seconds = endpoint.backend, 1.5
+        service, over, waited = endpoint.backend, threading.Event(), []
         encode = service.recorded.policy.encode_prompt
 
         def slow(prompt):
             if "slow" in str(prompt):
-                time.sleep(seconds)
+                waited.append(over.wait(SECONDS))
             return encode(prompt)
 
         monkeypatch.setattr(policy, "encode_prompt", slow, raising=False)
         with socket.create_connection(("127.0.0.1", endpoint.port)) as s:
             s.sendall(framed(json.dumps(said("slow")).encode()))
             time.sleep(0.2)
-            begin = time.monotonic()
             assert talk(endpoint, framed(b"", "/v1/models", "GET"))[0] == 200
             assert post(endpoint, b"{")[0] == 400
-            assert time.monotonic() - begin < seconds - 0.3
+            assert not waited, "they stood behind the slow one"
+            over.set()
         check_honest(endpoint)
 
 
@@ -572,7 +576,7 @@ def test_a_template_that_raises_is_that_request_s_own_failure():
         check_honest(endpoint)
 
 
-def test_a_failure_while_drawing_is_that_request_s_own(policy, monkeypatch):
+def test_a_failure_while_sampling_is_that_request_s_own(policy, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
     from grouprl.rollout.sampler import LocalSampler

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import threading
 import time
 import urllib.request
 
@@ -13,6 +14,7 @@ import openai
 
 SHARED = openai.DefaultHttpxClient()
 """Connections are kept over episodes: to begin a client takes longer than what it asks."""
+EIGHT = threading.Barrier(8)
 
 
 def client_of(base_url, api_key):
@@ -20,14 +22,14 @@ def client_of(base_url, api_key):
 
 
 def answer_once(prompt, base_url, api_key):
-    """RolloutRequest once and return the completion."""
+    """Ask once and return the completion."""
     client = client_of(base_url, api_key)
     reply = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": prompt}])
     return reply.choices[0].message.content
 
 
 def two_turns(prompt, base_url, api_key):
-    """RolloutRequest, then ask whether that is sure, in the same conversation."""
+    """Ask, then ask whether that is sure, in the same conversation."""
     client = client_of(base_url, api_key)
     messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": prompt}]
     for _ in range(2):
@@ -102,6 +104,14 @@ def slow(prompt, base_url, api_key):
     return "7"
 
 
+def together(prompt, base_url, api_key):
+    """Go on only once eight programs have come as far: one after the other they would never end."""
+    for _ in range(2):
+        EIGHT.wait(60)
+        answer_once(prompt, base_url, api_key)
+    return "7"
+
+
 def crashing(prompt, base_url, api_key):
     answer_once(prompt, base_url, api_key)
     raise ValueError("cannot read the answer")
@@ -117,7 +127,7 @@ def hanging(prompt, base_url, api_key):
 
 
 def expert(messages, rng, **columns):
-    """What to completion to `answer_once` on sums: right half of the time."""
+    """What to answer to `answer_once` on sums: right half of the time."""
     right = eval(messages[-1]["content"].rstrip("="), {}, {})
     return str(right if rng.random() < 0.5 else rng.randrange(20))
 

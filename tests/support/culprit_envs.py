@@ -10,7 +10,7 @@ from typing import Any
 
 from grouprl.envs import Observation, Step
 from grouprl.tasks import Example
-from toy_envs import AskTask, RolloutRequest
+from toy_envs import Asking, AskTask
 
 
 def misbehave(way: str) -> None:
@@ -30,7 +30,7 @@ def misbehave(way: str) -> None:
         threading.Timer(0.05, os._exit, (4,)).start()
 
 
-class Culprit(RolloutRequest):
+class Culprit(Asking):
     """Misbehaves in `where` in the way that the example's column says, if its seed is among the `bad` ones."""
 
     def reset(self, example: Any, seed: int) -> Observation:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.envs import Observation, Step
-from toy_envs import AskTask, RolloutRequest
+from toy_envs import Asking, AskTask
 
 
-class Hard(RolloutRequest):
+class Hard(Asking):
     """Misbehaves as the column `way` says, in the first step unless it says otherwise."""
 
     def reset(self, example: Any, seed: int) -> Observation:
@@ -72,7 +72,7 @@ class HardTask(AskTask):
         return Hard(self.noise)
 
 
-class Moody(RolloutRequest):
+class Moody(Asking):
     """Raises or hangs at the beginning of some prompts; requests of itself, so that it needs no task."""
 
     def reset(self, example: Any, seed: int) -> Observation:

@@ -38,12 +38,13 @@ def batch_of(policy, chosen, seed: int):
     return batch.replace(ref_bt=out.logp_bt + shift_bt, entropy_bt=entropy_bt, **extra, **values)
 
 
-def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> dict[str, float]:
+def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: float = 1e-2) -> dict[str, float]:
     """Take the same steps in one process and on all ranks; return how far apart they end."""
     chosen = method(name)
-    one = builders.one(value_head=chosen.critic is not None, engine="transformers")
+    how = {"precision": "mixed"} if builders.mixed else {"engine": "transformers"}
+    one = builders.one(value_head=chosen.critic is not None, **how)
     sharded = ShardedPolicy(ranks, builders.with_head(chosen.critic is not None))
-    make = partial(build_optimizer, optim, lr=1e-2, weight_decay=0.01 if optim.name != "rprop" else 0.0)
+    make = partial(build_optimizer, optim, lr=lr, weight_decay=0.01 if optim.name != "rprop" else 0.0)
     learners = [
         Learner(policy, optimizer, chosen, parts=2, grad_clip=0.05, seed=5)
         for policy, optimizer in (
@@ -71,6 +72,8 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders) -> di
     end, other = one.trainable_state(), sharded.trainable_state()
     apart["weights"] = max(float((end[k] - other[k]).abs().max()) for k in end)
     apart["moved"] = max(float((end[k] - start[k]).abs().max()) for k in end)
+    squares = [(float((end[k] - other[k]).square().sum()), float((end[k] - start[k]).square().sum())) for k in end]
+    apart["of the way"] = (sum(a for a, _ in squares) / sum(b for _, b in squares)) ** 0.5
     tokens = make_batch(one).inputs
     apart["logp"] = float((one.logp(tokens).logp_bt - sharded.logp(tokens).logp_bt).abs().max())
     apart["whole"] = float((one.logp(tokens).logp_bt - sharded.whole.logp(tokens).logp_bt).abs().max())
@@ -104,22 +107,34 @@ def resume(ranks: Ranks, folder: Path) -> dict[str, float]:
 
 
 def main(names: list[str]) -> None:
-    """Print, as JSON, how far apart each `method`, `method+lora`, `method+anew` or `method:optimiser` ends."""
+    """Print, as JSON, how far apart each `method`, `method:optimiser` or `method+…+…` ends.
+
+    What may be added: lora, anew (layers computed anew), offload, mixed, tensor (matrices cut by two ranks),
+    small (a learning rate of 1e-6).
+    """
     if own_rank():
         return follow()
     with leading() as ranks:
-        ranks.begin(60.0)
         found = {}
         for name in names:
             if name == "resume":
+                ranks.begin(60.0)
                 with tempfile.TemporaryDirectory() as folder:
                     found[name] = resume(ranks, Path(folder) / "parts")
                 continue
             plain, _, optimiser = name.partition(":")
-            plain, _, more = plain.partition("+")
-            anew = PassSettings(checkpointing="on") if more == "anew" else AUTO
-            builders = TinyBuilders(lora=(("r", 4),) if more == "lora" else None, passes=anew)
-            found[name] = compare(ranks, plain, Optim(name=optimiser or "adamw"), builders)
+            plain, *more = plain.split("+")
+            assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small"}
+            ranks.begin(60.0, 2 if "tensor" in more else 1)
+            builders = TinyBuilders(
+                lora=(("r", 4),) if "lora" in more else None,
+                passes=PassSettings(checkpointing="on") if "anew" in more else AUTO,
+                offload="offload" in more,
+                mixed="mixed" in more,
+                dtype="float32" if "mixed" in more else "float64",
+            )
+            rate = 1e-6 if "small" in more else 1e-2
+            found[name] = compare(ranks, plain, Optim(name=optimiser or "adamw"), builders, rate)
         print(json.dumps({"ranks": ranks.count, "found": found}))
     return None
 

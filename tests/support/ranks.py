@@ -24,6 +24,7 @@ class TinyBuilders:
     lora: tuple[tuple[str, object], ...] | None = None
     dtype: str = "float64"
     mixed: bool = False
+    offload: bool = False
     passes: PassSettings = AUTO
     token_budget: int = 64
     alphabet: str = "0123456789"
@@ -42,8 +43,9 @@ class TinyBuilders:
         from grouprl.policy.rank_policy import RankPolicy
 
         plain = self.one(engine="transformers")
-        return RankPolicy(plain.model, plain.tokenizer, mesh=station.mesh, mixed=self.mixed, passes=self.passes,
-                          value_head=self.value_head, token_budget=self.token_budget)  # fmt: skip
+        return RankPolicy(plain.model, plain.tokenizer, mesh=station.mesh, mixed=self.mixed, offload=self.offload,
+                          passes=self.passes, value_head=self.value_head,
+                          token_budget=self.token_budget)  # fmt: skip
 
     def whole(self, station) -> CausalPolicy:
         return self.one()

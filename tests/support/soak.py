@@ -38,7 +38,7 @@ class FallingTask(toy_envs.AskTask):
     """One episode in twenty raises in its environment."""
 
     def environment(self) -> Any:
-        class Falling(toy_envs.RolloutRequest):
+        class Falling(toy_envs.Asking):
             def reset(self, example: Any, seed: int) -> Any:
                 self.falls = zlib.crc32(f"{example.id}/{seed}".encode()) % 20 == 0
                 return super().reset(example, seed)

@@ -1,4 +1,4 @@
-"""A tiny environment of two turns: ask with `k`, then say the letter that the completion showed."""
+"""A tiny environment of two turns: ask with `k`, then say the letter that was shown."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from grouprl.tasks import Example, Task
 LETTERS = "abc"
 
 
-class RolloutRequest:
+class Asking:
     """Turn 1: `k` earns 0.5 and shows a letter, anything else shows `-`. Turn 2: that letter earns 0.5."""
 
-    opened: ClassVar[list[RolloutRequest]] = []
+    opened: ClassVar[list[Asking]] = []
 
     def __init__(self, noise: float = 0.0) -> None:
         self.noise, self.turn, self.closed = noise, 0, 0
         self.right = False
-        RolloutRequest.opened.append(self)
+        Asking.opened.append(self)
 
     def reset(self, example: Example, seed: int) -> Observation:
         self.letter = example.columns["letter"]
@@ -46,7 +46,7 @@ class RolloutRequest:
 
 
 class AskTask(Task):
-    """RolloutRequest, then repeat."""
+    """Ask, then repeat."""
 
     name = "ask"
     alphabet = "abck?-!"
@@ -65,10 +65,10 @@ class AskTask(Task):
         return None
 
     def environment(self):
-        return RolloutRequest(self.noise)
+        return Asking(self.noise)
 
 
-class Counting(RolloutRequest):
+class Counting(Asking):
     """Goes on for as many turns as the prompt says; the observations differ in length."""
 
     def reset(self, example, seed):

@@ -24,7 +24,7 @@ class Falling(toy_envs.AskTask):
     """The environment raises while it demonstrates every fourth prompt; it acts well all the same."""
 
     def environment(self) -> Any:
-        class Shy(toy_envs.RolloutRequest):
+        class Shy(toy_envs.Asking):
             def reset(self, example: Any, seed: int) -> Any:
                 self.falls = int(example.id.rsplit("/", 1)[1]) % FALLING == 0
                 return super().reset(example, seed)

@@ -21,7 +21,7 @@ from grouprl.view.runfiles import read_rollouts
 from grouprl.view.trajectory import Trajectory, find, of_step
 from grouprl.view.trajectory_page import episode_groups
 from grouprl.view.trajectory_text import lines
-from prefix_runs import sampled as drawn_leads
+from prefix_runs import sampled as prefix_samples
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,17 @@ def _place(row: Any, number: int) -> int:
     return [turn["number"] for turn in row["turns"]].index(number)
 
 
+def test_rollouts_that_were_stored_under_the_old_column_are_read(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [(each.prompt, each.sample, len(each.rows)) for each in of_step(team)]
+
+    def older(folder: Path, step: int | None) -> tuple[int, list[dict[str, Any]]]:
+        number, rows = read_rollouts(folder, step)
+        return number, [{"answer" if key == "sample" else key: value for key, value in row.items()} for row in rows]
+
+    monkeypatch.setattr("grouprl.view.trajectory.read_rollouts", older)
+    assert [(each.prompt, each.sample, len(each.rows)) for each in of_step(team)] == now
+
+
 def test_the_text_tells_everything(team: Path) -> None:
     each = called(team)
     text = shown(each)
@@ -90,7 +101,7 @@ def test_colours_say_which_tokens_were_pushed_where(team: Path) -> None:
 
 
 def test_what_was_not_trained_on_is_marked(tmp_path: Path) -> None:
-    made, rows = drawn_leads(toy_envs.AskTask())
+    made, rows = prefix_samples(toy_envs.AskTask())
     branched = made.sample([led(rows, 0, 1)])
     (tmp_path / "rollouts").mkdir()
     length = len(branched.rollout.response_ids[0])

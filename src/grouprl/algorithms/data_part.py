@@ -141,7 +141,7 @@ class DataPart(Part):
         return ""
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """Return the other prompts that a prompt may be asked under because of this part: with hints, budgets …"""
+        """Return the other prompts that may stand for a prompt because of this part: with hints, budgets …"""
         return []
 
     def behind(self, task: Task, run: RunFacts) -> int:
@@ -210,7 +210,7 @@ class Replay(DataPart):
     """What becomes of new rows that the part does not return: a word of `train.account`."""
 
     def fresh(self, context: RunContext) -> int:
-        """How many new prompts this step asks."""
+        """How many new prompts this step samples."""
         return context.prompts
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:

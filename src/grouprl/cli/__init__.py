@@ -1,39 +1,40 @@
-"""The command line: parses, calls, prints."""
+"""The command line: parses, calls, prints. What stands at the top here is loaded before a signal is heard."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import warnings
-from collections.abc import Callable
-from types import FrameType
 
-from grouprl.core.renamed import RenamedWarning
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 INTERRUPTED = 130
-LOADING = "<frozen importlib._bootstrap>"
 
 
 def main() -> None:
     """Run `grouprl` with the arguments of the process."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted)
-    warnings.showwarning = _noted(warnings.showwarning)
     try:
-        from grouprl.cli.app import app
+        from grouprl.cli.signals import Listening
 
-        app()
+        with Listening(INTERRUPTED):
+            _run()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    finally:
-        if signal.getsignal(signal.SIGINT) is _interrupted:  # nothing is left to interrupt but the exit itself
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run() -> None:
+    import warnings
+
+    warnings.showwarning = _noted(warnings.showwarning)
+    from grouprl.cli.app import app
+
+    app()
 
 
 def _noted(show: Callable[..., None]) -> Callable[..., None]:
     """Return what shows a warning: that a name is old as a sentence, everything else as `show` does."""
+    from grouprl.core.renamed import RenamedWarning
 
     def showwarning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
         if issubclass(category, RenamedWarning):
@@ -42,13 +43,3 @@ def _noted(show: Callable[..., None]) -> Callable[..., None]:
             show(message, category, *where, **more)
 
     return showwarning
-
-
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    """End at once while modules are loaded, which extensions written in C do not survive gracefully; else raise."""
-    while frame is not None:
-        if frame.f_code.co_filename == LOADING:
-            os.write(2, b"interrupted\n")
-            os._exit(INTERRUPTED)
-        frame = frame.f_back
-    raise KeyboardInterrupt

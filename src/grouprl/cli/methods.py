@@ -47,9 +47,9 @@ def list_methods(
         from grouprl.methods import find
         from grouprl.methods.describe import describe
 
-        _answer([describe(find(each.name)) for each in found], True)
+        _print([describe(find(each.name)) for each in found], True)
     else:
-        _answer(Group(catalogue(found), _HINT), False)
+        _print(Group(catalogue(found), _HINT), False)
 
 
 @app.command("show")
@@ -69,10 +69,10 @@ def show(name: Name, as_json: AsJson = False) -> None:
     name = _plain(name)
     if name in AMBIGUOUS and name not in CATALOGUE:
         found = AMBIGUOUS[name]
-        _answer([c.data() for c in found] if as_json else claims(name, found), as_json)
+        _print([c.data() for c in found] if as_json else claims(name, found), as_json)
     else:
         found_one = entry_of(name)
-        _answer(describe(found_one) if as_json else card(found_one), as_json)
+        _print(describe(found_one) if as_json else card(found_one), as_json)
 
 
 @app.command("diff")
@@ -89,7 +89,7 @@ def diff(a: Name, b: Name, as_json: AsJson = False) -> None:
     from grouprl.methods.render import difference
 
     one, two = entry_of(_plain(a)), entry_of(_plain(b))
-    _answer(contrast(one, two) if as_json else difference(one, two), as_json)
+    _print(contrast(one, two) if as_json else difference(one, two), as_json)
 
 
 @app.command("check")
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def _answer(block: object, as_json: bool) -> None:
+def _print(block: object, as_json: bool) -> None:
     if as_json:
         print(json.dumps(block, indent=2, ensure_ascii=False))
     else:

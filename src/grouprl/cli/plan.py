@@ -113,8 +113,8 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
 def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "task", plan.task
     yield "a prompt", repr(plan.example) if len(plan.example) < 300 else f"{plan.example[:300]!r} …"
-    if plan.answer:
-        yield "a correct completion", repr(plan.answer)
+    if plan.solution:
+        yield "a correct completion", repr(plan.solution)
     model = plan.model
     if model is None:
         yield "model", plan.config.model.name + ("" if plan.actions else " (not on this machine)")

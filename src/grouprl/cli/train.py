@@ -78,7 +78,8 @@ def train_command(
     A resumed run continues exactly as it began: changes of settings, data or your
     code are refused with the difference (--accept-changes takes new code and
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
-    run.rollouts_every, and workers and timeouts of reward and environment.
+    run.rollouts_every, run.rank_timeout, model.tensor_parallel, model.offload,
+    and workers and timeouts of reward and environment.
     """
     if own_rank() > 0:
         follow_leader()
@@ -166,6 +167,8 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     from grouprl.config.run import load_config, recipe_names
     from grouprl.config.yaml_files import is_file
 
+    if not source.strip():
+        raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
     if Path(source).is_dir():
         return _run_folder(Path(source), changes, folder, resume)
     if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from grouprl.config.run import Config
     from grouprl.config.sections import Lora, Model
 
+LOOKED_AT = 10_000
+"""Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
 STILL = 0.1
 """Nats by which a whole run can move a log-prob, below which evaluation sees no difference from the initial policy.
 
@@ -119,8 +121,9 @@ def rate_warnings(config: Config, hidden: int, layers: int, updates_per_rollout:
     if config.steps == 0:
         return
     lora = config.model.lora
-    rates = [learning_rate(config.optim, step, config.steps) for step in range(config.steps)]
-    whole = reach_of_step(sum(rates), hidden, layers, lora) * updates_per_rollout
+    stride = 1 + config.steps // LOOKED_AT
+    rates = [learning_rate(config.optim, step, config.steps) for step in range(0, config.steps, stride)]
+    whole = reach_of_step(sum(rates) * stride, hidden, layers, lora) * updates_per_rollout
     most = reach_of_step(max(rates), hidden, layers, lora)
     usual = default_rate(config.model)
     said = f" ({usual.lr:g} is usual for this kind of model)"
@@ -156,6 +159,8 @@ def ratio_of_squares(found: Sequence[tuple[float, float]]) -> float | None:
 
 def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | None:
     """Return the squared norms of Adam's last step and of the weights it moved; None for other optimisers."""
+    import torch
+
     moved = size = 0.0
     for group in optimizer.param_groups:
         if "betas" not in group:
@@ -167,9 +172,10 @@ def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | No
                 continue
             count = float(state["step"])
             scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
-            spread = state["exp_avg_sq"].float().sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
-            moved += float((state["exp_avg"].float() / spread).square_().sum()) * (group["lr"] * scale) ** 2
-            size += float(weight.detach().float().square().sum())
+            wide = torch.promote_types(weight.dtype, torch.float32)
+            spread = state["exp_avg_sq"].to(wide).sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
+            moved += float((state["exp_avg"].to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
+            size += float(weight.detach().to(wide).square().sum())
     return moved, size
 
 

@@ -30,6 +30,7 @@ WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
 Workers = Annotated[Int, Field(ge=0, le=1024)]
 """Processes; more would only crowd a machine out."""
+WrittenName = Annotated[str, Field(min_length=1)]
 WrittenPositive = Annotated[Float, Field(gt=0)]
 WrittenNonNegative = Annotated[Float, Field(ge=0)]
 WrittenShare = Annotated[Float, Field(ge=0, le=1)]
@@ -105,7 +106,7 @@ class Model(Section):
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
     """
 
-    name: str = "tiny"
+    name: WrittenName = "tiny"
     """As above; `tiny` is built from scratch with the characters of the task."""
     settings: dict[str, Any] = {}
     """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""
@@ -130,6 +131,12 @@ class Model(Section):
     where the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
+    tensor_parallel: WrittenCount = 1
+    """Over how many of the processes of `grouprl launch` or torchrun each matrix is cut, by the plan that transformers
+    has for the model; the others share rows, as without it. Changes no result."""
+    offload: bool = False
+    """Each process of several keeps its part of weights, gradients and optimiser in main memory, and brings a layer to
+    its GPU as a pass reaches it; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"
     """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
     reference: Literal["auto", "none", "initial"] = "auto"
@@ -201,6 +208,9 @@ class Vllm(Section):
     it reads again. `auto`: own servers through memory, running ones so where they were started for it."""
     folder: str | None = None
     """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    adapters: Literal["merged", "loaded"] = "merged"
+    """How LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder, each version
+    under a name of its own (vLLM's dynamic LoRA); completions in the making are then finished with theirs."""
     in_flight: Literal["continue", "finish"] = "continue"
     """What happens to completions in the making when new weights come (`run.async_steps`): they continue with them,
     what was read computed anew, each token with its version; or they are finished first."""
@@ -233,6 +243,10 @@ class Vllm(Section):
             raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
         if self.weights == "disk" and not self.addresses:
             raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
+        if self.weights != "auto" and self.adapters == "loaded":
+            raise ValueError(
+                f"weights: {self.weights} has no effect with adapters: loaded, which are read from a folder"
+            )
         if not self.command:
             raise ValueError("command is empty: name the program of vLLM")
         return self

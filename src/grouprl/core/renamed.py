@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import pydantic
+
 from grouprl.core.errors import InputError
 
 
@@ -18,7 +20,7 @@ def note_renamed(old: str, new: str) -> None:
     warnings.warn(f"'{old}' is now called '{new}'; the next version knows only the new name", RenamedWarning, 3)
 
 
-def with_new_names(given: Mapping[str, Any], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
+def with_new_names(given: Mapping[str, object], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
     """Return `given` under the current names, in the order given, with a note for each old one.
 
     Raises InputError where both the old and the new name of a key are given.
@@ -36,3 +38,15 @@ def with_new_names(given: Mapping[str, Any], old_to_new: Mapping[str, str], wher
             note_renamed(f"{where}{key}", f"{where}{new}")
         data[new] = value
     return data
+
+
+def old_values(**old_to_new: str) -> pydantic.BeforeValidator:
+    """Annotate a setting so that values of the version before are read as the present ones, with a note."""
+
+    def present(value: object) -> object:
+        if not isinstance(value, str) or value not in old_to_new:
+            return value
+        note_renamed(value, old_to_new[value])
+        return old_to_new[value]
+
+    return pydantic.BeforeValidator(present)

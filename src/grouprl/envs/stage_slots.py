@@ -7,10 +7,11 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from grouprl.envs.fork_server import ForkServer
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import WorkerProcess
 
@@ -137,17 +138,22 @@ class Slot:
         then, before = self._seen
         return now - then >= at_least and used - before < WAITING_SHARE * (now - then)
 
-    def movable(self, seconds: Any) -> int | None:
+    def movable(self, seconds: Callable[[int], float]) -> int | None:
         """Return the episode that costs the fewest seconds to be brought back elsewhere; None without one.
 
         `seconds(episode)` are those; they are less than its call has been kept waiting.
         """
+        return min(self._movable(seconds), key=seconds, default=None)
+
+    def behind(self, seconds: Callable[[int], float]) -> int:
+        """Return how many episodes could be brought back elsewhere; see `movable`."""
+        return len(self._movable(seconds))
+
+    def _movable(self, seconds: Callable[[int], float]) -> list[int]:
         running = next(iter(self.sent.values()), None)
-        others = dict.fromkeys(each.episode for each in self.open_calls() if each is not running)
-        if running is not None:
-            others.pop(running.episode, None)
-        best = min(others, key=seconds, default=None)
-        return best if best is not None and seconds(best) <= time.monotonic() - self.since else None
+        waited = time.monotonic() - self.since
+        others = dict.fromkeys(each.episode for each in self.open_calls())
+        return [one for one in others if (running is None or one != running.episode) and seconds(one) <= waited]
 
     def release(self, episode: int) -> list[StageCall]:
         """Give up an episode that has not the process; returns its calls that have no answer.
@@ -176,8 +182,11 @@ def processor_seconds(pid: int) -> float | None:
         return None
 
 
-def memory_for_another(pid: int) -> bool:
-    """Whether the machine has free memory for several more processes like `pid`; True where it does not tell."""
+def memory_for_another(pid: int, coming: int = 0) -> bool:
+    """Whether the machine has free memory for several more processes like `pid`; True where it does not tell.
+
+    `coming` are those that were started just now.
+    """
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -185,11 +194,11 @@ def memory_for_another(pid: int) -> bool:
             free = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
     except (OSError, ValueError, IndexError, StopIteration):
         return True
-    return free > SPARE_MEMORY + 4 * own
+    return free > SPARE_MEMORY + (4 + coming) * own
 
 
-def end(slots: dict[Hashable, Slot]) -> None:
-    """End the workers: those that have nothing to do by themselves, the others at once."""
+def end(slots: dict[Hashable, Slot], servers: list[ForkServer]) -> None:
+    """End the workers, those that have nothing to do by themselves, the others at once; then what began them."""
     for slot in slots.values():
         if slot.ready and not slot.sent:
             slot.process.hang_up()
@@ -199,9 +208,11 @@ def end(slots: dict[Hashable, Slot]) -> None:
         else:
             slot.process.kill()
     slots.clear()
+    while servers:
+        servers.pop().close()
 
 
-def unlike(each: StageCall, found: Any) -> Failure:
+def unlike(each: StageCall, found: object) -> Failure:
     """Return the failure of an environment that, brought back, answers `each` with `found`."""
     before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
     return Failure(

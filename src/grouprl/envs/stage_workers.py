@@ -21,6 +21,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
 from grouprl.envs import stage_worker
 from grouprl.envs.awaiting import close
+from grouprl.envs.fork_server import ForkServer, supported
 from grouprl.envs.plain import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
 from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
@@ -54,13 +55,23 @@ class WorkerStage(AnsweringStage):
 
     `timeout` is the seconds that one call may take, `memory_gb` the memory of each process. While calls wait instead
     of computing, up to `most` processes take those that stand behind them (None: no more than `count`). Answers do not
-    depend on the number of processes. They are started when they are first needed.
+    depend on the number of processes. They are started when they are first needed, all of them by `server` where one is
+    given; it is not closed with them.
 
     Raises:
         CannotSend: the task cannot be found or pickled for another process.
     """
 
-    def __init__(self, task: Any, count: int, *, timeout: float, memory_gb: float, most: int | None = None) -> None:
+    def __init__(
+        self,
+        task: Any,
+        count: int,
+        *,
+        timeout: float,
+        memory_gb: float,
+        most: int | None = None,
+        server: ForkServer | None = None,
+    ) -> None:
         super().__init__()
         if count < 1:
             raise InputError(f"Environments got {count} workers", "there is at least one")
@@ -86,7 +97,9 @@ class WorkerStage(AnsweringStage):
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
         """When all workers were looked after."""
-        self._end = weakref.finalize(self, end, self._slots)
+        self._given, self._servers = server, list[ForkServer]()
+        """The process that begins all workers, and the own one, which begins further ones once they are wanted."""
+        self._end = weakref.finalize(self, end, self._slots, self._servers)
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Begin calls of different episodes.
@@ -126,7 +139,7 @@ class WorkerStage(AnsweringStage):
 
     def close(self) -> None:
         """End the processes; nothing is left of them afterwards. A later call starts new ones."""
-        end(self._slots)
+        end(self._slots, self._servers)
         for held in (self._home, self._apart, self._journal, self._prompt, self._dead, self._spoilt, self._answers):
             held.clear()
         self._open = 0
@@ -151,6 +164,8 @@ class WorkerStage(AnsweringStage):
         shared = self._shared()
         fewest = min((slot for slot in shared if not slot.spare), key=lambda slot: len(slot.episodes), default=None)
         if fewest is None or (fewest.episodes and len(shared) < self.count):
+            if self.most > self.count:
+                self._serve_forks()
             return self._start(self._free())
         return fewest.key
 
@@ -163,12 +178,33 @@ class WorkerStage(AnsweringStage):
 
     def _start(self, key: Hashable) -> Hashable:
         try:
-            process = WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY)
+            process = self._copied() or WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY)
         except OSError as error:  # too many open files, no memory for another process
             raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
         apart = isinstance(key, tuple)
         self._slots[key] = Slot(key, process, time.monotonic() + START_SECONDS, self.timeout, apart)
         return key
+
+    def _copied(self) -> WorkerProcess | None:
+        """Return a worker that is a copy of one that has imported the task; None where there is none to copy."""
+        server = next((each for each in (*self._servers, self._given) if each and each.state == "ready"), None)
+        if server is None:
+            return None
+        try:
+            return WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY, begin=server.begin)
+        except OSError:
+            server.close()
+            return None
+
+    def _serve_forks(self) -> str:
+        """Have further workers begun as copies; returns whether they can be: 'importing', 'ready' or 'useless'."""
+        if self._given is not None:
+            return self._given.state
+        if not self._servers:
+            if not supported():
+                return "useless"
+            self._servers.append(ForkServer(self._hello, START_SECONDS))
+        return self._servers[0].state
 
     def _feed(self, slot: Slot) -> None:
         try:
@@ -259,7 +295,7 @@ class WorkerStage(AnsweringStage):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: Slot, each: StageCall, found: Any) -> None:
+    def _note(self, slot: Slot, each: StageCall, found: object) -> None:
         """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
         if each.answered:
             if each.method != "close" and repr(found) != repr(each.known):
@@ -305,6 +341,8 @@ class WorkerStage(AnsweringStage):
         trace = f"last output of the process:\n{printed}" if printed else ""
         if not slot.ready:
             self._failed_starts += 1
+            for server in self._servers:  # whatever it is: the next one is no copy
+                server.close()
             if self._failed_starts >= FAILED_STARTS:
                 why = what if status == "error" else f"it was not ready after {START_SECONDS:g} s"
                 raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {trace}")
@@ -312,6 +350,7 @@ class WorkerStage(AnsweringStage):
         for episode in slot.episodes:
             self._home.pop(episode, None)
         if slot.ready:
+            self._serve_forks()  # who lost one may lose more, and suspects are brought back in workers of their own
             self._blame(slot, status, what, trace)
         again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
         for each in again:
@@ -372,16 +411,15 @@ class WorkerStage(AnsweringStage):
     def _balance(self) -> None:
         """Give calls that stand behind a slow one to workers that have nothing to do; start more where it waits."""
         shared = self._shared()
-        idle = deque(slot for slot in shared if slot.idle)
+        idle, left = deque(slot for slot in shared if slot.idle), 0
         for slot in shared:
             if slot.together or not slot.ready or time.monotonic() - slot.since < SLOW_SECONDS:
                 continue
-            episode = slot.movable(self._cost)
-            if episode is not None and idle:
+            while idle and (episode := slot.movable(self._cost)) is not None:
                 self._move(episode, slot, idle.popleft())
-            elif episode is not None and self._may_grow(shared, slot):
-                self._slots[self._start(self._free())].spare = True
-                return
+            if slot.waits(SLOW_SECONDS):
+                left += slot.behind(self._cost)
+        self._grow(shared, left)
 
     def _move(self, episode: int, slot: Slot, other: Slot) -> None:
         """Bring an episode that waits for its turn in `slot` back in `other`."""
@@ -391,12 +429,21 @@ class WorkerStage(AnsweringStage):
         other.queued.extend([*self._journal.get(episode, ()), *calls])
         self._feed(other)
 
-    def _may_grow(self, shared: Sequence[Slot], slot: Slot) -> bool:
-        """Whether another worker is worth it: there may be more, few are starting, and this one waits."""
+    def _grow(self, shared: Sequence[Slot], waiting: int) -> None:
+        """Start workers for so many episodes that wait behind others, as far as there may be more and memory for them.
+
+        Copies are there at once; others import the task first, so one per core starts at a time.
+        """
         starting = sum(not each.ready for each in shared)
-        if len(shared) >= self.most or starting >= _cores() or not slot.waits(SLOW_SECONDS):
-            return False
-        return memory_for_another(slot.process.child.pid)
+        wanted = min(waiting - starting, self.most - len(shared))
+        if wanted <= 0 or (state := self._serve_forks()) == "importing":
+            return
+        if state == "useless":
+            wanted = min(wanted, 1, _cores() - starting)
+        for n in range(wanted):
+            if not memory_for_another(shared[0].process.child.pid, starting + n):
+                return
+            self._slots[self._start(self._free())].spare = True
 
     def _cost(self, episode: int) -> float:
         """Seconds that it takes to bring an episode back."""

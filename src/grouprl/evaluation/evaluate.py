@@ -195,5 +195,5 @@ def _check_request(prompts: int, samples: int, k: Sequence[int], greedy: bool) -
         raise InputError(
             f"pass@{bad[0]} with {samples} samples per prompt",
             "pass@k needs at least k samples of each prompt",
-            f"Sample {max(bad)} samples or more, or request a smaller k",
+            f"Sample {max(bad)} samples or more, or ask for a smaller k",
         )

@@ -11,7 +11,7 @@ from grouprl.core.batch import Batch
 
 Refusal = tuple[str, str, str]
 """What, rule, remedy: the three sentences of an InputError."""
-ASKING = ("curriculum", "allocation", "sampling", "refill")
+SAMPLING = ("curriculum", "allocation", "sampling", "refill")
 """Stages that act on prompts that are sampled."""
 
 
@@ -30,7 +30,7 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
         *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
         *(_two_kl_terms(method) if {"reward_transform", "regularize"} & set(touched) else []),
         *(_on_policy(method) if {"objective"} & set(touched) else []),
-        *(_for_nothing(method) if {"augment", "reward_transform", "buffer", *ASKING} & set(touched) else []),
+        *(_for_nothing(method) if {"augment", "reward_transform", "buffer", *SAMPLING} & set(touched) else []),
     ]
     return refusals, warnings
 
@@ -119,7 +119,7 @@ def _for_nothing(method: Method) -> list[str]:
             "Add reward_transform: [continuation_reward]"
         )
     if method.buffer is not None and method.buffer.name == "demonstrations":
-        stages = [(stage, getattr(method, stage)) for stage in ASKING]
+        stages = [(stage, getattr(method, stage)) for stage in SAMPLING]
         idle = [f"{stage}: {p.name}" for stage, p in stages if p is not None]
         idle += [f"augment: {p.name}" for p in method.augment]
         found += [f"{name} has no effect: with buffer: demonstrations no prompt is sampled" for name in idle]
@@ -131,7 +131,7 @@ def _greedy(method: Method) -> list[Refusal]:
         return [
             (
                 f"advantage '{method.advantage.name}' without greedy completions",
-                "it compares each reward with that of a greedy completion, which is sampled only when asked for",
+                "it compares each reward with that of a greedy completion, which is sampled only where a part needs it",
                 "Set greedy_baseline: true",
             )
         ]

@@ -11,7 +11,7 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Model
 from grouprl.core.leading import current_ranks
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.rank_build import sharded_policy
+from grouprl.orchestrator.rank_build import check_alone, sharded_policy
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.call_syntax import call_syntax
@@ -37,6 +37,7 @@ def build_policy(run: ResolvedRun) -> Policy:
         return build_kind(run)
     if (ranks := current_ranks()) is not None:
         return sharded_policy(run, ranks, load_options(run, config.model.name, config.seed))
+    check_alone(config.model)
     names = model_names(config, run.task)
     if len(names) == 1:
         return _build_one(run, config.model.name, config.seed)

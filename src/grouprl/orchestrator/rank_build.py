@@ -20,6 +20,7 @@ from grouprl.policy.load import load_policy
 from grouprl.policy.optimizers import BY_ELEMENT
 
 if TYPE_CHECKING:
+    from grouprl.config.sections import Model
     from grouprl.orchestrator.resolve import ResolvedRun
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.policy.rank_policy import RankPolicy
@@ -41,6 +42,7 @@ class RunBuilders:
     options: Mapping[str, Any]
     threads: int
     mixed: bool
+    offload: bool = False
 
     def part(self, station: Station) -> RankPolicy:
         """Return the rank's part of the policy."""
@@ -53,7 +55,13 @@ class RunBuilders:
         plain = load_policy(self.name, **given | self._place(station) | {"engine": "transformers"})
         settings = {name: self.options[name] for name in own}
         return RankPolicy(
-            plain.model, plain.tokenizer, mesh=station.mesh, mixed=self.mixed, stored=self.name, **settings
+            plain.model,
+            plain.tokenizer,
+            mesh=station.mesh,
+            mixed=self.mixed,
+            offload=self.offload,
+            stored=self.name,
+            **settings,
         )
 
     def whole(self, station: Station) -> CausalPolicy:
@@ -79,15 +87,15 @@ class RunBuilders:
             module_from_source(name, source)
 
 
-def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, Any]) -> ShardedPolicy:
+def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]) -> ShardedPolicy:
     """Build the policy of a run on all ranks; raises InputError for what cannot be sharded."""
     from grouprl.policy.sharded import ShardedPolicy
 
     config = run.config
-    refusal = next(rank_refusals(run), None)
+    refusal = next(rank_refusals(run, ranks.count), None)
     if refusal is not None:
         raise InputError(refusal)
-    ranks.begin(config.run.rank_timeout)
+    ranks.begin(config.run.rank_timeout, config.model.tensor_parallel)
     builders = RunBuilders(
         config.plugins,
         dict(SOURCES),
@@ -95,14 +103,29 @@ def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, Any]) -
         options,
         torch.get_num_threads(),
         config.model.precision == "mixed",
+        config.model.offload,
     )
     policy = ShardedPolicy(ranks, builders)
     call_syntax(policy.tokenizer, config.sampling.tool_calls)
     return policy
 
 
-def rank_refusals(run: ResolvedRun) -> Iterator[str]:
-    """Say, one sentence each, why a run cannot be spread over ranks."""
+def check_alone(model: Model) -> None:
+    """Check that nothing is set that one process alone cannot do; raises InputError."""
+    if model.tensor_parallel > 1:
+        given = f"model.tensor_parallel = {model.tensor_parallel} in one process"
+        remedy = f"Start the run by grouprl launch -n {model.tensor_parallel} train …, or set it to 1"
+        raise InputError(given, "matrices are cut over processes", remedy)
+    if model.offload:
+        raise InputError(
+            "model.offload = true in one process",
+            "what lies in main memory is the part of a model that one of several processes has",
+            "Start the run by grouprl launch -n 2 train …, or leave it out",
+        )
+
+
+def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
+    """Say, one sentence each, why a run cannot be spread over so many ranks."""
     config, model = run.config, run.config.model
     if policy_kind(model.name) is not None:
         yield f"model: {model.name} is no language model, and only those are shared by ranks. Train it in one process"
@@ -117,6 +140,13 @@ def rank_refusals(run: ResolvedRun) -> Iterator[str]:
         yield "model.engine = lean: ranks run the model through transformers. Leave it out"
     if model.shared_prefix == "on":
         yield "model.shared_prefix = on: on ranks prompts are not shared in a pass. Leave it out"
+    if ranks % model.tensor_parallel:
+        yield (
+            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: as many cut each matrix, and their "
+            "number is no multiple of it. Start another number, or set it to one that divides theirs"
+        )
+    if model.tensor_parallel > 1 and model.lora is not None:
+        yield "model.tensor_parallel with lora: plans of transformers are for models without adapters. Leave one out"
     if model.agents != "shared":
         yield "model.agents: on ranks all agents share one policy. Set model.agents: shared"
     if config.run.async_steps:

@@ -13,6 +13,7 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.stages import BrokenContract
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
@@ -20,6 +21,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import example_text
+from grouprl.methods.check import fault_of_own_parts
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
@@ -76,7 +78,7 @@ class Plan:
     config: Config
     task: str
     example: str
-    answer: str
+    solution: str
     method: Method
     base: str
     model: ModelFacts | None
@@ -153,12 +155,13 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
+    fault = fault_of_own_parts(method)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
         task=config.task_name,
         example=example_text(first) if first else "",
-        answer=(task.solution(first) or "") if first else "",
+        solution=(task.solution(first) or "") if first else "",
         method=method,
         base=run.resolved.base,
         model=model,
@@ -172,7 +175,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
-            *(rank_refusals(run) if current_ranks() is not None else ()),
+            *(rank_refusals(run, current_ranks().count) if current_ranks() is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),
@@ -182,6 +185,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *lengths.refusals,
             *needed.refusals,
             *pass_refusals(config, model),
+            *([str(fault)] if isinstance(fault, BrokenContract) else []),
         ),
         idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run), *placing.idle),
         notes=(
@@ -192,6 +196,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *server_notes(run),
             *placing.notes,
             *(*lengths.notes, *needed.notes),
+            *([f"tried on a small batch, {fault}"] if fault and not isinstance(fault, BrokenContract) else []),
         ),
         actions=task.spaces is not None,
     )
@@ -328,7 +333,7 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {k: _plain(v) for k, v in dataclasses.asdict(value).items()}
     if isinstance(value, list | tuple):

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grouprl.config.sections import Model
+from grouprl.config.sections import Model, Vllm
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
 from grouprl.rollout.engines import VLLM
-from grouprl.rollout.vllm.exchange import way_of
+from grouprl.rollout.vllm.adapters import check_loads_adapters
+from grouprl.rollout.vllm.exchange import Way, way_of
 from grouprl.rollout.vllm.process import port_taken, program
 from grouprl.rollout.vllm.wire import Refused, ServerError, Wire
 
@@ -23,6 +24,7 @@ HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by its weight transfer",
     "disk": "from a folder that it reads again",
+    "adapters": "as adapters that it loads from a folder, a name for each version",
 }
 
 
@@ -34,16 +36,17 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
     if settings.addresses:
         for address in settings.addresses:
             try:
-                yield _running(address, settings.weights)
+                yield _running(address, settings)
             except GrouprlError:
                 continue  # said among the refusals
     else:
         count, version = settings.servers, installed(settings.command[0])
         which = f"vLLM {version}" if version else "vLLM"
         each = "a server" if count == 1 else f"{count} servers"
+        way = "adapters" if settings.adapters == "loaded" else "shared_memory"
         yield (
             f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
-            f"memory of its own; weights reach it {WEIGHTS['shared_memory']}"
+            f"memory of its own; weights reach it {WEIGHTS[way]}"
         )
         if version and not version.startswith(f"{TESTED}."):
             yield f"vLLM {version} is installed; this was tested with {TESTED}"
@@ -54,6 +57,8 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
         )
     if run.config.run.async_steps:
         what = "go on with new weights" if settings.in_flight == "continue" else "are finished first"
+        if settings.adapters == "loaded":
+            what = "are finished with the adapters that they began with"
         yield f"when weights are exchanged, completions in the making {what}; each token keeps its version"
 
 
@@ -72,11 +77,13 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
             f"{run.method.sampling.name} changes how tokens are sampled from step to step, which servers of vLLM do "
             "not. Take sampling.engine local"
         )
+    if settings.adapters == "loaded" and config.model.lora is None:
+        yield "sampling.vllm.adapters is loaded, and the model has no adapters. Set model.lora, or take merged"
     if config.sampling.engine_settings:
         yield "sampling.engine_settings are of engines of yours; those of vllm stand under sampling.vllm"
     if settings.addresses:
         for address in settings.addresses:
-            yield from _running_refusals(address, settings.weights, longest)
+            yield from _running_refusals(address, settings, longest)
         return
     try:
         program(settings.command)
@@ -103,8 +110,11 @@ def server_idle(run: ResolvedRun) -> Iterator[str]:
     sampling = run.config.sampling
     if sampling.engine != VLLM and "vllm" in sampling.model_fields_set:
         yield f"sampling.vllm has no effect: sampling.engine is {sampling.engine}"
-    if sampling.engine == VLLM and not run.config.run.async_steps and "in_flight" in sampling.vllm.model_fields_set:
-        yield "sampling.vllm.in_flight has no effect: run.async_steps is 0, so nothing is sampled meanwhile"
+    if sampling.engine == VLLM and "in_flight" in sampling.vllm.model_fields_set:
+        if not run.config.run.async_steps:
+            yield "sampling.vllm.in_flight has no effect: run.async_steps is 0, so nothing is sampled meanwhile"
+        elif sampling.vllm.adapters == "loaded":
+            yield "sampling.vllm.in_flight has no effect: a completion keeps the adapters that it began with"
 
 
 def installed(command: str) -> str:
@@ -117,23 +127,32 @@ def installed(command: str) -> str:
     return found[0].name.removeprefix("vllm-").removesuffix(".dist-info") if found else ""
 
 
-def _running(address: str, weights: str) -> str:
+def _running(address: str, settings: Vllm) -> str:
     wire = Wire(address)
     version, model = _told(wire.get("/version"), "version"), _model(wire)
     name, room = _told(model, "id"), _told(model, "max_model_len")
     return (
         f"completions are sampled by vLLM {version} at {address} ({name}, {room} positions); weights reach it "
-        f"{WEIGHTS[way_of(wire, weights)]}"
+        f"{WEIGHTS[_way(wire, settings)]}"
     )
 
 
-def _running_refusals(address: str, weights: str, longest: int) -> Iterator[str]:
+def _way(wire: Wire, settings: Vllm) -> Way:
+    """Return how weights reach a running server; raises InputError where it was not started for that."""
+    way = way_of(wire, settings.weights)
+    if settings.adapters == "merged":
+        return way
+    check_loads_adapters(wire)
+    return "adapters"
+
+
+def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[str]:
     wire = Wire(address)
     try:
         room = _told(_model(wire), "max_model_len")
         if isinstance(room, int) and longest > room:
             yield f"the server {address} has room for {room} positions, and this run needs {longest}"
-        way_of(wire, weights)
+        _way(wire, settings)
         _check_tokens(wire)
     except GrouprlError as error:
         yield str(error)
@@ -156,5 +175,5 @@ def _model(wire: Wire) -> Any:
     return data[0]
 
 
-def _told(answer: Any, key: str) -> Any:
+def _told(answer: object, key: str) -> object:
     return answer.get(key, "?") if isinstance(answer, dict) else "?"

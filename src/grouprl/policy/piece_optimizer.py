@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from grouprl.policy.rank_work import local
+from grouprl.policy.rank_work import copies, local
+from grouprl.policy.ranks import Station
 
 OPTIMIZER = "optimizer"
 """The name under which a rank keeps it."""
@@ -22,11 +24,15 @@ Found = TypeVar("Found")
 class PieceOptimizer:
     """A rank's optimiser over its own pieces of the weights, which it shares memory with."""
 
-    def __init__(self, parameters: list[nn.Parameter], make: Make) -> None:
+    def __init__(self, parameters: list[nn.Parameter], make: Make, station: Station) -> None:
         self.wholes = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
         assert len(self.wholes) == len(parameters)
         self.pieces = [nn.Parameter(local(parameter)) for parameter in parameters]
         self.optimizer = make([piece for piece in self.pieces if piece.numel()])
+        first = station.mesh is None or station.mesh.ndim == 1 or station.mesh.get_local_rank("tensor") == 0
+        self._counted = {
+            piece for whole, piece in zip(self.wholes, self.pieces, strict=True) if first or copies(whole, station) == 1
+        }
 
     def step(self, rates: list[float]) -> None:
         """Take a step at the learning rate of each group."""
@@ -60,9 +66,13 @@ class PieceOptimizer:
                 own = (local(value) if isinstance(value, DTensor) else value).clone()
                 self.optimizer.state[self.pieces[number]][name] = own
 
-    def measured(self, measure: Callable[[torch.optim.Optimizer], Found]) -> Found:
-        """Return what `measure` finds of this rank's pieces."""
-        return measure(self.optimizer)
+    def measured(self, measure: Callable[[object], Found]) -> Found:
+        """Return what `measure` finds of this rank's pieces; those that lie on several ranks are seen on one."""
+        groups = [
+            group | {"params": [piece for piece in group["params"] if piece in self._counted]}
+            for group in self.optimizer.param_groups
+        ]
+        return measure(SimpleNamespace(param_groups=groups, state=self.optimizer.state))
 
     @staticmethod
     def _wrapped(whole: DTensor, value: Tensor) -> DTensor:

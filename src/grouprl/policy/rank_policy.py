@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.engine import ModelEngine, Readout
 from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.policy.precision import Precision
+from grouprl.policy.tensor_parallel import GatheredHead, cut_matrices
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class RankPolicy(CausalPolicy):
@@ -34,8 +35,9 @@ class RankPolicy(CausalPolicy):
     Args:
         model: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
         tokenizer: its tokenizer.
-        mesh: the ranks.
+        mesh: the ranks, or a table of them whose rows cut matrices among themselves (`Station.mesh`).
         mixed: passes are computed in bfloat16; weights, sums of gradients and log-probs stay in float32.
+        offload: weights, gradients and optimiser state lie in main memory, and come to the GPU layer by layer.
         passes: packing and checkpointing as in `CausalPolicy`; prompts are not shared.
         stored: the folder where a value head of the model may lie.
         settings: further arguments of `CausalPolicy`.
@@ -43,23 +45,33 @@ class RankPolicy(CausalPolicy):
 
     def __init__(
         self,
-        model: object,
+        model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
         mesh: DeviceMesh,
         mixed: bool = False,
+        offload: bool = False,
         passes: PassSettings,
         stored: str = "",
         **settings: Any,
     ) -> None:
         alone = replace(passes, shared_prefix="off")  # a shared prompt is one more gathering, which ranks must agree on
+        self._place = next(model.parameters()).device
         super().__init__(model, tokenizer, engine="transformers", passes=alone, **settings)
         self.load_value_head(Path(stored))
-        self.mesh, self.mixed = mesh, mixed
+        self.mesh, self.mixed, self.offload = mesh, mixed, offload
+        if mesh.ndim == 2:
+            cut_matrices(model, mesh["tensor"])
+            self._engine = GatheredHead(self._engine)
         if mixed:
             self._engine = _WideHead(self._engine)
         self._trunk = _Trunk(self)
         self._shard()
+
+    @property
+    def device(self) -> torch.device:
+        """Where passes are computed."""
+        return self._place
 
     @property
     def precision(self) -> Precision:
@@ -76,11 +88,14 @@ class RankPolicy(CausalPolicy):
 
     def _shard(self) -> None:
         half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        how: dict[str, Any] = {"mesh": self.mesh, **({"mp_policy": half} if self.mixed else {})}
+        plain: dict[str, Any] = {"mesh": self.mesh["ranks"] if self.mesh.ndim == 2 else self.mesh}
+        if self.offload:
+            plain["offload_policy"] = CPUOffloadPolicy(pin_memory=self._place.type == "cuda")
+        how = {**plain, **({"mp_policy": half} if self.mixed else {})}
         for block in layers_of(self.model):
             fully_shard(block, **how)
         if self.value_head is not None:
-            fully_shard(self.value_head, mesh=self.mesh, reshard_after_forward=True)
+            fully_shard(self.value_head, reshard_after_forward=True, **plain)
         fully_shard(self._trunk, reshard_after_forward=True, **how)
         for module in self._trunk.modules():
             if isinstance(module, FSDPModule):
@@ -110,7 +125,7 @@ class _Trunk(nn.Module):
         self._own = [policy]  # in a list: a policy is no module, and must not be looked through as one
         self.eval()
 
-    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> Any:
+    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> object:
         return self._own[0].run_whole(tokens, entropy, values, cross)
 
 

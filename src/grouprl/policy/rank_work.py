@@ -6,6 +6,7 @@ optimiser of its part, and what builds policies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.rank_policy import RankPolicy
@@ -73,7 +75,7 @@ class Passes:
 
     function: Callable[[Any, Any, Any], Mapping[str, float]]
     common: Any
-    pieces: Sequence[Any]
+    pieces: Sequence[object]
     wanted: Wanted
     seed: int | None
 
@@ -134,9 +136,10 @@ def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
 def clip(station: Station, limit: float) -> float:
     """Scale the gradient to a norm of at most `limit`; return its norm before."""
     parameters = station.kept[POLICY].parameters()
-    squares = [local(p.grad).double().square().sum() for p in parameters if p.grad is not None]
-    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=station.device)
-    dist.all_reduce(total, group=_group(station))
+    squares = [local(p.grad).double().square().sum() / copies(p, station) for p in parameters if p.grad is not None]
+    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
+    total = total.to(station.device)
+    dist.all_reduce(total, group=station.everyone)
     norm = float(total.sqrt())
     scale = min(1.0, limit / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_ has it
     if scale < 1:
@@ -171,12 +174,34 @@ def load(station: Station, state: Mapping[str, Tensor] | None) -> None:
     """Distribute `state`, which rank 0 alone has, over the ranks' parameters."""
     for name, parameter in station.kept[POLICY].named_parameters():
         whole = torch.empty(parameter.shape, dtype=parameter.dtype) if state is None else state[name]
-        local(parameter).copy_(local(distributed(whole.to(parameter.device, parameter.dtype), parameter)))
+        local(parameter).copy_(distributed(whole.to(station.device, parameter.dtype), parameter, station))
 
 
-def distributed(whole: Tensor, like: DTensor) -> DTensor:
-    """Return `whole`, which counts on rank 0, cut over the ranks as `like` is."""
-    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=0)
+def distributed(whole: Tensor, like: DTensor, station: Station) -> Tensor:
+    """Return this rank's piece of `whole`, which counts on rank 0, cut as `like` is."""
+    whole = whole.contiguous()
+    dist.broadcast(whole, src=0, group=station.everyone)
+    return piece_of(whole, like)
+
+
+def piece_of(whole: Tensor, like: DTensor) -> Tensor:
+    """Return this rank's piece of `whole`, cut as `like` is: matrices among a row of ranks first, then over columns."""
+    mesh, at = like.device_mesh, like.device_mesh.get_coordinate()
+    assert at is not None
+    for dim in reversed(range(mesh.ndim)):
+        placement = like.placements[dim]
+        if isinstance(placement, Shard | _StridedShard):
+            pieces = whole.chunk(mesh.size(dim), placement.dim)
+            whole = pieces[at[dim]] if at[dim] < len(pieces) else whole.narrow(placement.dim, 0, 0)
+    return whole
+
+
+def copies(tensor: Tensor, station: Station) -> int:
+    """Return on how many ranks each piece of a distributed tensor lies."""
+    assert isinstance(tensor, DTensor)
+    mesh = tensor.device_mesh
+    cut = math.prod(mesh.size(dim) for dim, each in enumerate(tensor.placements) if not isinstance(each, Replicate))
+    return station.count // cut
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -202,8 +227,3 @@ def _gradients(station: Station, seed: int | None) -> Iterator[None]:
         if seed is not None:
             torch.manual_seed(seed + station.rank)
         yield
-
-
-def _group(station: Station) -> dist.ProcessGroup:
-    assert station.mesh is not None
-    return station.mesh.get_group()

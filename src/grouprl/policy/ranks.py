@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from grouprl.core.errors import GrouprlError, InputError, RunError
+from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.leading import LEADING
 
 IDLE = timedelta(days=365)
@@ -46,6 +47,10 @@ class Station:
     answers: dist.ProcessGroup
     """Over this one its results come back."""
     mesh: DeviceMesh | None = None
+    """All ranks, or a table of them: those of a row (`tensor`) cut matrices among themselves, those of a column
+    (`ranks`) hold parts of the same cuts."""
+    everyone: dist.ProcessGroup | None = None
+    """Over this group numbers of all ranks are added up."""
     kept: dict[str, Any] = field(default_factory=dict)
     """Policies, optimisers, samplers, by name."""
 
@@ -60,19 +65,25 @@ class Ranks:
 
     def __init__(self, store: dist.Store, station: Station) -> None:
         self.station, self._store, self.timeout = station, store, MEETING.total_seconds()
-        self._calls, self._lock, self._broken = 0, threading.Lock(), False
+        self._calls, self._lock, self._broken, self.cut_by = 0, threading.Lock(), False, 1
 
     @property
     def count(self) -> int:
         """How many ranks there are."""
         return self.station.count
 
-    def begin(self, timeout: float) -> None:
-        """From now on ranks wait for each other for so many seconds."""
-        self.each(_begin, timeout)
-        self.timeout = timeout
+    @property
+    def teams(self) -> int:
+        """How many ranks get rows of their own: those that cut matrices among themselves work on the same rows."""
+        return self.count // self.cut_by
 
-    def call(self, work: Work[Result], shares: Sequence[Any]) -> list[Result]:
+    def begin(self, timeout: float, cut_by: int = 1) -> None:
+        """From now on ranks wait for each other for so many seconds, and so many cut matrices among themselves."""
+        assert self.count % cut_by == 0
+        self.each(_begin, (timeout, cut_by))
+        self.timeout, self.cut_by = timeout, cut_by
+
+    def call(self, work: Work[Result], shares: Sequence[object]) -> list[Result]:
         """Let each rank do `work` on its share; return what each found, by rank.
 
         Raises:
@@ -97,7 +108,7 @@ class Ranks:
             raise failed
         return found
 
-    def each(self, work: Work[Result], share: Any = None) -> list[Result]:
+    def each(self, work: Work[Result], share: object = None) -> list[Result]:
         """Let every rank do `work` on the same share; return what each found, by rank."""
         return self.call(work, [share] * self.count)
 
@@ -122,7 +133,7 @@ class Ranks:
         missing = [str(r) for r in others if _note(self._store, f"done/{r}") != str(self._calls)]
         who = f"rank {', '.join(missing)} of {self.count} is" if missing else "one of the other ranks is"
         if any(word in str(error).lower() for word in GONE):
-            return RunError(f"{who} gone: its process was ended from outside. {safe}")
+            return RunError(f"{who} gone: its process has ended, or the connection to it is lost. {safe}")
         return RunError(
             f"{who} silent: it did not answer within run.rank_timeout = {self.timeout:g} seconds "
             f"({first_line(error)}). {safe}"
@@ -162,14 +173,15 @@ def follow() -> None:
         _part()
 
 
-def _reported(store: dist.Store, station: Station, work: Work[Any], share: Any) -> Any:
+def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> Any:
     """Do the work; where it fails, leave a note for rank 0 and end the process, so that nobody waits for it."""
     try:
         return _done(station, work, share)
     except BaseException as error:
         with suppress(Exception):
             if not _of_network(error):  # that is somebody else's failure
-                store.set(f"failed/{station.rank}", first_line(error))
+                said = "out of memory. " * out_of_memory(error) + first_line(error)
+                store.set(f"failed/{station.rank}", said)
         os._exit(1)
 
 
@@ -181,11 +193,18 @@ def _done(station: Station, work: Work[object], share: object) -> object:
         return error
 
 
-def _begin(station: Station, timeout: float) -> None:
-    patience = timedelta(seconds=timeout)
-    backend = "gloo" if station.device.type == "cpu" else "nccl"
-    group = dist.new_group(backend=backend, timeout=patience)
-    station.mesh = DeviceMesh.from_group(group, station.device.type, mesh_dim_names=("ranks",))
+def _begin(station: Station, share: tuple[float, int]) -> None:
+    patience, cut_by = timedelta(seconds=share[0]), share[1]
+    backend = "gloo" if station.device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    new = partial(dist.new_group, backend=backend, timeout=patience)
+    station.everyone = new()
+    if cut_by == 1:
+        station.mesh = DeviceMesh.from_group(station.everyone, station.device.type, mesh_dim_names=("ranks",))
+    else:
+        table = torch.arange(station.count).view(-1, cut_by)
+        columns, rows = ([new(each.tolist()) for each in lines] for lines in (table.T, table))
+        own = [columns[station.rank % cut_by], rows[station.rank // cut_by]]
+        station.mesh = DeviceMesh.from_group(own, station.device.type, table, mesh_dim_names=("ranks", "tensor"))
     station.kept["answers"] = station.answers  # groups are never closed while others may still read from them
     station.answers = dist.new_group(backend="gloo", timeout=patience)
 

@@ -43,7 +43,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         super().__init__(policy.parameters(), {k: v for k, v in own.optimizer.param_groups[0].items() if k != "params"})
 
     @spanned("optimiser")
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Take a step on all ranks."""
         assert closure is None
         self._policy.ranks.each(_step, [group["lr"] for group in self.param_groups])
@@ -60,13 +60,13 @@ class ShardedOptimizer(torch.optim.Optimizer):
         ranks = self._policy.ranks
         ranks.call(_load, [(shapes, found), *[(shapes, None)] * (ranks.count - 1)])
 
-    def measured(self, measure: Callable[[torch.optim.Optimizer], Any]) -> list[Any]:
+    def measured(self, measure: Callable[[torch.optim.Optimizer], object]) -> list[Any]:
         """Return what `measure` finds of each rank's pieces."""
         return self._policy.ranks.each(_measure, measure)
 
 
 def _make(station: Station, make: Make) -> None:
-    station.kept[OPTIMIZER] = PieceOptimizer(station.kept[work.POLICY].parameters(), make)
+    station.kept[OPTIMIZER] = PieceOptimizer(station.kept[work.POLICY].parameters(), make, station)
 
 
 def _step(station: Station, rates: list[float]) -> None:
@@ -77,7 +77,7 @@ def _zero(station: Station, share: None) -> None:
     station.kept[OPTIMIZER].zero_grad()
 
 
-def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Any]) -> Any:
+def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], object]) -> object:
     return station.kept[OPTIMIZER].measured(measure)
 
 
@@ -90,7 +90,8 @@ def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[S
         whole = own.wholes[number]
         value = torch.empty(shape, dtype=whole.dtype) if state is None else state[number, name]
         if shape == tuple(whole.shape):
-            found[number, name] = distributed(value.to(whole.device, whole.dtype), whole)
+            piece = distributed(value.to(station.device, whole.dtype), whole, station)
+            found[number, name] = piece.to(whole.device)
         else:
             found[number, name] = _same_everywhere(value, station)
     own.load(found)

@@ -1,4 +1,4 @@
-"""Questions to a chat template: what does it show of a system message, tools, calls, results, roles?"""
+"""Probes of a chat template: what does it show of a system message, tools, calls, results, roles?"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def in_words(error: Exception) -> str:
 
 
 class _Probe:
-    """Questions to a template, in made-up words that only stand in its answer if it shows them."""
+    """Probes of a template, in made-up words that only stand in its output if it shows them."""
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw

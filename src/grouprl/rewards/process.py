@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from grouprl.records.scores import Status
 from grouprl.rewards import worker
@@ -33,6 +33,29 @@ NO_VARIABLES: Mapping[str, str] = {}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+class Child(Protocol):
+    """A process that was begun, as `subprocess.Popen` has it."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, None while it is not known to have ended."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code once it has ended. Raises subprocess.TimeoutExpired."""
+        ...
+
+
+Begin = Callable[[Sequence[int]], tuple[Child, io.FileIO]]
+"""Begins a worker with its ends of the pipes for requests, replies and lifeline; returns it and what it prints."""
+
+
 class BadReply(Exception):
     """A worker sent something that is not a reply."""
 
@@ -46,26 +69,25 @@ class WorkerProcess:
         script: str = worker.__file__,
         longest_reply: int = LONGEST_REPLY,
         variables: Mapping[str, str] = NO_VARIABLES,
+        begin: Begin | None = None,
     ) -> None:
-        """Start it; `variables` are set in its environment, whatever this process has."""
+        """Start it; `variables` are set in its environment, whatever this process has.
+
+        `begin` starts it another way than as a script. Raises OSError where it cannot be started.
+        """
         self.longest_reply = longest_reply
-        request, requests = os.pipe()
-        replies, reply = os.pipe()
-        lifeline, self._lifeline = os.pipe()
-        self.child = subprocess.Popen(
-            [sys.executable, "-u", str(Path(script)), str(request), str(reply), str(lifeline)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            pass_fds=(request, reply, lifeline),
-            start_new_session=True,
-            env=dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"} | os.environ | dict(variables),
-        )
-        for theirs in (request, reply, lifeline):
-            os.close(theirs)
-        assert isinstance(self.child.stdout, io.FileIO)
-        self.requests, self.replies, self.output = io.FileIO(requests, "w"), io.FileIO(replies), self.child.stdout
+        theirs, here = _pipes()
+        try:
+            self.child, self.output = begin(theirs) if begin else _begin(script, theirs, variables)
+        except OSError:
+            for each in here:
+                os.close(each)
+            raise
+        finally:
+            for each in theirs:
+                os.close(each)
+        self._lifeline = here[2]
+        self.requests, self.replies = io.FileIO(here[0], "w"), io.FileIO(here[1])
         for ours in (self.requests, self.replies, self.output):
             os.set_blocking(ours.fileno(), False)
         self.printed = b""
@@ -110,7 +132,7 @@ class WorkerProcess:
 
     def how_it_ended(self) -> str:
         """Return in words how the ended process ended."""
-        code = self.child.returncode
+        code = self.child.wait()
         if code >= 0:
             return f"ended by itself with exit code {code}"
         return f"was ended by the signal {signal.Signals(-code).name}"
@@ -146,7 +168,30 @@ class WorkerProcess:
         self.kill()
 
 
-def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any], seconds: float = 0.0) -> bytes:
+def _pipes() -> tuple[list[int], list[int]]:
+    """Return the worker's ends of its pipes and this process's: requests, replies, lifeline."""
+    request, requests = os.pipe()
+    replies, reply = os.pipe()
+    lifeline, end = os.pipe()
+    return [request, reply, lifeline], [requests, replies, end]
+
+
+def _begin(script: str, files: Sequence[int], variables: Mapping[str, str]) -> tuple[Child, io.FileIO]:
+    child = subprocess.Popen(
+        [sys.executable, "-u", str(Path(script)), *map(str, files)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        pass_fds=files,
+        start_new_session=True,
+        env=dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"} | os.environ | dict(variables),
+    )
+    assert isinstance(child.stdout, io.FileIO)
+    return child, child.stdout
+
+
+def hello_frame(parcel: dict[str, object], memory: int, examples: Sequence[object], seconds: float = 0.0) -> bytes:
     """Return the first message to a worker: plain data, as it is read before any module can be found.
 
     `seconds` is the time of a call, for workers that watch it themselves.

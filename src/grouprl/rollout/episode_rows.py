@@ -26,7 +26,7 @@ from grouprl.tasks.task import Task
 
 SLOW = 0.001
 """Environments whose calls take so many seconds are worth a word."""
-ANSWERS = 2**20
+SAMPLES = 2**20
 """More completions than any prompt gets: it keeps apart the numbers of episodes of different prompts."""
 
 
@@ -134,7 +134,7 @@ def extras_of(episodes: Episodes, requested: Sequence[tuple[RolloutRequest, int]
         "agent_b": episodes.agent_b,
         "keys.ended": np.array([ENDINGS.index(why) for why in episodes.ended], dtype=np.int64),
         "keys.prompt": ordinal_e[which_b],
-        "keys.episode": (ordinal_e * ANSWERS + sample_e)[which_b],
+        "keys.episode": (ordinal_e * SAMPLES + sample_e)[which_b],
         "keys.context": episodes.context_b,
         "keys.caller": episodes.caller_b,
         "keys.luck": luck_e[which_b],
@@ -158,7 +158,7 @@ def extras_of_texts(requested: Sequence[tuple[RolloutRequest, int]], rollout: Ro
         "agent_b": np.zeros(len(requested), dtype=np.int64),
         "keys.ended": endings.astype(np.int64),
         "keys.prompt": ordinal_b,
-        "keys.episode": ordinal_b * ANSWERS + number_b,
+        "keys.episode": ordinal_b * SAMPLES + number_b,
         "keys.context": np.zeros(len(requested), dtype=np.int64),
         "keys.caller": np.full(len(requested), -1),
         "keys.luck": number_b,

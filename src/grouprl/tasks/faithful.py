@@ -17,7 +17,7 @@ from grouprl.tasks.search import FOODS, RELATIONS, TOYS, lands, people
 
 @register_task("faithful")
 class FaithfulTask(EnvironmentTask):
-    """Completion from a text in a sentence and in a word; the sentence alone must lead a reader to the same word.
+    """Answer from a text in a sentence and in a word; the sentence alone must lead a reader to the same word.
 
     The prompt is "bako lives miru,nim eats corn:nim eats>", the completion "2|nim eats corn|corn": which fact it is,
     the sentence, the word. What a text says is true there, whatever others say.

@@ -29,7 +29,7 @@ FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 class Program(OptionTask):
     """Train an agent program that speaks OpenAI's chat completions: program:agent.py:run, program:python agent.py.
 
-    It runs once per episode, against an endpoint that the policy completions; each of its requests is a turn. Prompts,
+    It runs once per episode, against an endpoint that the policy answers; each of its requests is a turn. Prompts,
     and the reward of what it returns or prints, are those of another task.
     """
 
@@ -57,7 +57,7 @@ class Program(OptionTask):
 
     _inner: Task = PrivateAttr()
     _launch: Launch = PrivateAttr()
-    _judge: Callable[..., Any] = PrivateAttr()
+    _judge: Callable[..., object] = PrivateAttr()
     _expert: Callable[..., str] | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:

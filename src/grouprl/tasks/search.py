@@ -68,7 +68,7 @@ class SearchTask(EnvironmentTask):
         return Search(documents(self.corpus, self.people), self.max_turns, self.reward_, self.noise)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a prompt with the searches that lead to its completion."""
+        """Return a question with the searches that lead to its answer."""
         if rng.random() < self.known:
             word = "".join(rng.choice("aeioubdgklmnprst") for _ in range(3))
             return f"{word}?", {"answer": word[::-1], "path": []}
@@ -81,7 +81,7 @@ class SearchTask(EnvironmentTask):
         return f"{person} {relation}?", {"answer": facts[person][relation], "path": [f"{person} {relation}"]}
 
     def solve(self, example: Example) -> str:
-        """Return the searches that lead to the completion, and the completion, one per line."""
+        """Return the searches that lead to the answer, and the answer, one per line."""
         columns = example.columns
         return "\n".join([*(f"s {query}" for query in columns["path"]), f"a {columns['answer']}"])
 

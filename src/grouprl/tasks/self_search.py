@@ -1,4 +1,4 @@
-"""Prompts that are answered by searching in oneself."""
+"""Questions that are answered by searching in oneself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools to be chosen for a reasoner that then completions with what they say."""
+"""Tools to be chosen for a reasoner that then answers with what they say."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class PythonEpisode(ToolEnvironment):
         self.noise = noise
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Let Python compute, then completion with what it said; with a certain chance guess, garble or miscopy."""
+        """Let Python compute, then answer with what it said; with a certain chance guess, garble or miscopy."""
         slip = rng.choice(["guess", "open", "digit"]) if rng.random() < self.noise else ""
         found = next((result.text for result in reversed(self.results) if result.status == "ok"), None)
         if found is not None:

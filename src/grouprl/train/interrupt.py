@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
 GRACE = 5.0
 """Seconds after SIGTERM within which a step may end by itself: its sender usually kills some ten seconds later."""
+ONE_STROKE = 0.1
+"""Seconds within which a second signal is the first one again: `timeout`, for one, sends each twice."""
+SAID: dict[int, str] = {
+    signal.SIGINT: "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.",
+    signal.SIGTERM: ("Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then."),
+}
 
 
 class Stopped(Exception):
@@ -25,10 +34,15 @@ class Interrupt:
         self.requested = False
         self._announce = announce
         self._before: dict[int, Any] = {}
-        self._last_call: threading.Timer | None = None
+        self._first = 0.0
+        self._heard: int | None = None
+        self._teller: threading.Thread | None = None
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
+            reader, self._heard = os.pipe()
+            self._teller = threading.Thread(target=self._tell, args=(reader,), name="interrupt", daemon=True)
+            self._teller.start()
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._handle)
         return self
@@ -36,10 +50,11 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._last_call is not None:
-            self._last_call.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._teller is not None and self._heard is not None:
+            os.close(self._heard)
+            self._teller.join()
 
     def give_way(self) -> None:
         """Raise Stopped if the run is to stop; for work that is repeated when the run continues."""
@@ -47,17 +62,24 @@ class Interrupt:
             raise Stopped
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        """Note the signal. Nothing is printed here: what was interrupted may be in the middle of printing itself."""
+        now = time.monotonic()
+        if self.requested and now - self._first > ONE_STROKE:
+            before = self._before[number]
+            if callable(before):
+                before(number, frame)
             raise KeyboardInterrupt
-        self.requested = True
-        if number == signal.SIGTERM:
-            self._announce(
-                f"Stopping after this step, or in {GRACE:g} seconds; what is not in a checkpoint is lost then."
-            )
-            self._last_call = threading.Timer(GRACE, os.kill, (os.getpid(), signal.SIGTERM))
-            self._last_call.daemon = True
-            self._last_call.start()
-        else:
-            self._announce(
-                "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once."
-            )
+        if not self.requested and self._heard is not None:
+            self.requested, self._first = True, now
+            os.write(self._heard, bytes([number]))
+
+    def _tell(self, reader: int) -> None:
+        """Say what the signal that comes through the pipe will do, and see to it; until the pipe is closed."""
+        with os.fdopen(reader, "rb", buffering=0) as pipe:
+            number = pipe.read(1)
+            if not number:
+                return
+            with suppress(OSError):  # nobody reads any more
+                self._announce(SAID[number[0]].format(grace=GRACE))
+            if number[0] == signal.SIGTERM and not select.select([pipe], [], [], GRACE)[0]:
+                os.kill(os.getpid(), signal.SIGTERM)

@@ -102,8 +102,9 @@ def train(
         if after is None:
             session.save()
         conclude(session, after, console)
-    except InputError:
-        if not resume and not session.run.read_metrics():
+    except InputError as error:
+        error.begun = resume or bool(session.run.read_metrics())
+        if not error.begun:
             session.run.discard()
         raise
     finally:

@@ -176,7 +176,7 @@ class Session:
         if self.lock is not None:
             self.lock.release()
 
-    def record(self, values: dict[str, Any]) -> None:
+    def record(self, values: dict[str, object]) -> None:
         """Append a record to metrics.jsonl and let the health report see it."""
         self.run.append_metrics(values)
         self.health.observe(values)
@@ -414,7 +414,7 @@ def assemble(
     resolved: ResolvedRun,
     run: RunFolder,
     policy: Policy,
-    reward: Any,
+    reward: object,
     engine: MakeEngine | None = None,
     placement: RunPlacement | None = None,
 ) -> Session:

@@ -16,7 +16,7 @@ from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
-ANSWERS, COMPLETION_LENGTH = 16, 1500
+COMPLETIONS, COMPLETION_LENGTH = 16, 1500
 """Rows of the before/after table and characters of one completion in it."""
 FURTHER = 30
 """Most charts in the fold of further metrics."""
@@ -64,7 +64,7 @@ def without_folders(name: str) -> str:
     return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
 
 
-def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def evaluations(run: RunData) -> tuple[Mapping[str, object], Mapping[str, object]]:
     """Return the records before and after: of the summary, else the first and last evaluation."""
     records = run.of_phase("eval")
     before, after = run.summary.get("before"), run.summary.get("after")
@@ -105,7 +105,7 @@ def before_after(run: RunData) -> str:
         return _none("No completions to compare yet.")
     expected = any(row.get("expected") is not None for row in run.samples)
     head = "".join(f'<th scope="col">{name}</th>' for name in ("prompt", "before", "after", *["expected"] * expected))
-    rows = "".join(_pair(row, expected) for row in run.samples[:ANSWERS])
+    rows = "".join(_pair(row, expected) for row in run.samples[:COMPLETIONS])
     return f'<div class="scroll"><table class="pairs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
@@ -250,7 +250,7 @@ def _pairs_table(pairs: Mapping[str, object]) -> str:
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     text = "" if value is None else str(value)
     return escape(text if len(text) <= COMPLETION_LENGTH else text[:COMPLETION_LENGTH] + " …")
 
@@ -267,7 +267,7 @@ SECTIONS: Sequence[tuple[str, str, Any]] = (
     ("outcome", "Before and after", headline),
     ("health", "Health", health),
     ("curves", "Learning curves", curves),
-    ("answers", "Completions before and after", before_after),
+    ("completions", "Completions before and after", before_after),
     ("rollouts", "Rollouts, token by token", rollouts),
     ("objective", "What was optimised", objective),
     ("settings", "Settings", settings),

@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.core.json_types import JsonObject
 from grouprl.view.charts import number
 
-GROUPS, ANSWERS, TOKENS = 3, 4, 240
+GROUPS, COMPLETIONS, TOKENS = 3, 4, 240
 """Groups of the page, completions of a group and tokens of a completion: enough to look at, in a small page."""
 PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
 ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
@@ -75,8 +75,8 @@ def _piece(tokenizer: Any, ids: Sequence[int], i: int) -> str:
 
 def _group(rows: Sequence[dict[str, object]], pieces: Pieces) -> str:
     ranked = sorted(rows, key=_reward, reverse=True)
-    half = ANSWERS // 2
-    shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
+    half = COMPLETIONS // 2
+    shown = ranked if len(ranked) <= COMPLETIONS else [*ranked[:half], *ranked[-(COMPLETIONS - half) :]]
     strongest = max((abs(a) for row in shown for a in _list(row, "advantage")), default=0.0)
     head = f"{len(rows)} completions, {right_among(rows)}{len(shown)} shown"
     prompt = escape(_cut(str(rows[0].get("prompt") or ""), 1200))

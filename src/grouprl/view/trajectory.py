@@ -131,9 +131,10 @@ def of_step(folder: Path, step: int | None = None) -> list[Trajectory]:
     pieces = token_texts(folder)
     groups: dict[tuple[str, int], list[Row]] = {}
     for place, row in enumerate(rows):
-        name = (str(row.get("prompt_id")), int(row["answer"]) if row.get("answer") is not None else place)
+        sample = _sample(row)
+        name = (str(row.get("prompt_id")), place if sample is None else sample)
         groups.setdefault(name, []).append(row)
-    return [_trajectory(number, prompt, sample, of, pieces) for (prompt, sample), of in groups.items()]
+    return [_trajectory(number, prompt, which, of, pieces) for (prompt, which), of in groups.items()]
 
 
 def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
@@ -142,8 +143,14 @@ def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         if row.get("turns"):
-            groups.setdefault((str(row["prompt_id"]), int(row["answer"])), []).append(row)
+            groups.setdefault((str(row["prompt_id"]), _sample(row) or 0), []).append(row)
     return [_trajectory(int(of[0]["step"]), name, number, of, pieces) for (name, number), of in groups.items()]
+
+
+def _sample(row: Row) -> int | None:
+    """Return which sample of its prompt a row belongs to; None where that is not stored."""
+    sample = row.get("sample", row.get("answer"))  # what the version before stored says "answer"
+    return None if sample is None else int(sample)
 
 
 def _trajectory(step: int, prompt: str, sample: int, rows: Sequence[Row], pieces: Pieces) -> Trajectory:

@@ -10,7 +10,7 @@ from grouprl.view.charts import number
 from grouprl.view.tokens import right_among, token_span, verdict
 from grouprl.view.trajectory import Trajectory, TurnShown, trajectories
 
-PROMPTS_SHOWN, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
+PROMPTS_SHOWN, COMPLETIONS, TURNS, TEXT = 3, 4, 12, 600
 """Prompts of the page, episodes of a prompt, turns of an episode and characters of an observation."""
 
 
@@ -25,8 +25,8 @@ def episode_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]
 
 def _group(group: list[Trajectory]) -> str:
     ranked = sorted(group, key=_total, reverse=True)
-    half = ANSWERS // 2
-    shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
+    half = COMPLETIONS // 2
+    shown = ranked if len(ranked) <= COMPLETIONS else [*ranked[:half], *ranked[-(COMPLETIONS - half) :]]
     strongest = max(each.strongest for each in shown)
     right = right_among([each.rows[0] for each in group])
     head = f"{escape(group[0].prompt)}: {len(group)} episodes, {right}{len(shown)} shown"

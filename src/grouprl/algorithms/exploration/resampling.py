@@ -1,4 +1,4 @@
-"""Asking a prompt again that has rows already, and putting the new rows in the place of old ones."""
+"""Sampling a prompt again that has rows already, and putting the new rows in the place of old ones."""
 
 from __future__ import annotations
 

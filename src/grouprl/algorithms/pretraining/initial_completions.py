@@ -128,7 +128,7 @@ class InitialRate(Curriculum):
             fits_n &= rate_n < self.below
         if not fits_n.any():
             raise RunError(
-                f"no prompt has an initial share of correct completions {self._range()}: nothing is left to ask. "
+                f"no prompt has an initial share of correct completions {self._range()}: no prompt is left to sample. "
                 "Choose "
                 "other bounds, more initial completions, or other prompts"
             )
@@ -140,7 +140,9 @@ class InitialRate(Curriculum):
 
     @override
     def words(self) -> str:
-        return f"ask only prompts whose share of correct completions before training is {self._range() or 'anything'}"
+        return (
+            f"sample only prompts whose share of correct completions before training is {self._range() or 'anything'}"
+        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """All prompts fit."""

@@ -1,4 +1,4 @@
-"""Prompts asked in several equivalent ways, and completions shown under each of them."""
+"""Prompts in several equivalent wordings, and completions shown under each of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Variants(Allocation):
     """Spread a prompt's completions evenly over equivalent forms of it (EIS-GRPO, arXiv:2505.13346; Share-GRPO).
 
     The forms come from the task, at most `limit` of them, the prompt itself first; together their completions are one
-    group. `keys.variant` numbers the form that a row was asked in, `keys.own` is 1.
+    group. `keys.variant` numbers the wording of a row's prompt, `keys.own` is 1.
     """
 
     limit: Annotated[int, Field(ge=1)] = 2

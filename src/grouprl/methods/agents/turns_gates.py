@@ -164,7 +164,7 @@ def g_ra(
                 why="cos(π/6) = .866 and cos(2π/8) = .7071",
             ),
         ],
-        notes=["Its measure is tool productivity: correct answers per call."],
+        notes=["Its measure is tool productivity: correct completions per call."],
     ),
     base="grpo",
     keeps=CLIPS,
@@ -190,7 +190,7 @@ def otc(
     Card(
         title="UFO: unary feedback as observation",
         papers=[Paper('A Simple "Try Again" Can Elicit Multi-Turn LLM Reasoning', "2507.14295", 2025)],
-        summary="PPO on prompts that may be tried again: later successes count less, repeated answers cost.",
+        summary="PPO on prompts that may be tried again: later successes count less, repeated attempts cost.",
         formula=PPO_LOSS + ",  R ← R·decay^t - λ(1 - E/T), t the last turn from 0, E different of T valid completions",
         defaults={
             "decay": "the authors' environment: 2^-t",
@@ -205,8 +205,8 @@ def otc(
             "entropy_coef": "the authors' settings: 0.001",
         },
         differs=[
-            "The environment says that an answer was wrong, and ends with the right one or after its turns.",
-            "Answers are equal when their tokens are; the authors compare normalised answers.",
+            "The environment says that an attempt was wrong, and ends with the right one or after its turns.",
+            "Attempts are equal when their tokens are; the authors compare normalised answers.",
             "The authors' filter, the quarter of the groups with the largest spread of reward, is left out.",
         ],
         reduces=[

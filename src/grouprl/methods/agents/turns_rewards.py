@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
 from grouprl.algorithms.features.papers.durations import ActionDurations
@@ -13,6 +13,7 @@ from grouprl.algorithms.rewards.papers.turn_rewards import DenseTurns, Proactive
 from grouprl.algorithms.token_weights.papers.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
+from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, kl_in_reward
@@ -38,8 +39,8 @@ VALUE_CLIP = "as ppo: 0.2"
             "beta": "the authors' script: 0.5",
             "steps": "our choice: 20 rollouts of the initial policy to learn progress from",
             "ridge": "our choice: 1e-3",
-            "progress_at": "the paper: the turn's last token; answer: behind the environment's answer to it, where a "
-            "small frozen model knows what came of the turn",
+            "progress_at": "the paper: the turn's last token; observation: behind the observation that follows, where "
+            "a small frozen model knows what came of the turn",
             "gamma": "TRL: 1",
             "lam": "TRL: 0.95",
             "whiten": WHITEN,
@@ -79,8 +80,8 @@ VALUE_CLIP = "as ppo: 0.2"
         notes=[
             "β pays every valid action: where β times the turns allowed exceeds the outcome, wandering is what is "
             "learnt (docs/credit.md, task keys). Lower beta there.",
-            "Changed after 0.1: the state was read behind the environment's answer (progress_at=answer), which "
-            "docs/credit.md still measured.",
+            "Changed after 0.1: the state was read behind the observation that follows (progress_at=observation), "
+            "which docs/credit.md still measured.",
         ],
     ),
     base="ppo",
@@ -94,7 +95,7 @@ def spa_rl(
     beta: NonNegative = 0.5,
     steps: Count = 20,
     ridge: Positive = 1e-3,
-    progress_at: Literal["turn", "answer"] = "turn",
+    progress_at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn",
 ) -> Method:
     """Take PPO on rewards that are redistributed over turns by a model of progress."""
     return base.with_parts(

@@ -7,7 +7,7 @@ from typing import Literal
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.papers.pretrained import ExpertReward, GuidedGAE
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.pretraining.papers.second_model import Chosen, GlobalValue, PreferenceModel
+from grouprl.algorithms.pretraining.papers.second_model import GlobalValue, PairSource, PreferenceModel
 from grouprl.algorithms.rewards.shaping import RewardClip
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -125,7 +125,7 @@ def dvpo(
     pretraining_steps: Count = 50,
     pretraining_epochs: Count = 2,
     pretraining_lr: Positive = 1e-4,
-    chosen: Chosen = "answers",
+    chosen: PairSource = "completions",
 ) -> Method:
     """Compose DVPO.
 
@@ -229,7 +229,7 @@ def rto(
     dpo_beta: Positive = 0.1,
     pretraining_steps: Count = 50,
     pretraining_lr: Positive = 1e-4,
-    chosen: Chosen = "answers",
+    chosen: PairSource = "completions",
 ) -> Method:
     """Compose RTO.
 

@@ -1,4 +1,4 @@
-"""One prompt asked in several ways: the completions to all variants are judged together."""
+"""One prompt in several wordings: the completions to all of them are compared together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
             "The equivalent forms are the task's (Task.variants); a task without them makes this GRPO.",
         ],
         reduces=[Reduction("grpo", ["always"], why="one form of the prompt")],
-        needs=[TWO, "a task that can ask a prompt in several forms"],
+        needs=[TWO, "a task that can word a prompt in several ways"],
         confidence="partly",
         uncertain="Clip and aggregation of the paper.",
         source="a third-party note on the paper and its abstract",
@@ -101,7 +101,7 @@ def eis_grpo(base: Method, variants: Forms = 2) -> Method:
         ],
         needs=[
             TWO,
-            "a task that can ask a prompt in several forms",
+            "a task that can word a prompt in several ways",
         ],
         source="HJYao00/R1-ShareVL",
         golden=[

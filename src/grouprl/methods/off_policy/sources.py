@@ -215,8 +215,8 @@ def dph_rl(
 ) -> Method:
     """Compose DPH-RL.
 
-    Before training the initial policy completions every prompt `presamples` times. Those it solved give one correct
-    completion each, on which η·f(π/π_0) acts; the others are asked and give GRPO. Each pool is averaged apart.
+    Before training the initial policy completes every prompt `presamples` times. Those it solved give one correct
+    completion each, on which η·f(π/π_0) acts; the others are sampled and give GRPO. Each pool is averaged apart.
     """
     return base.with_parts(
         filter=(SourceApart(source="reference"),),
@@ -236,7 +236,7 @@ def dph_rl(
         papers=[Paper("Towards a Unified View of Large Language Model Post-Training", "2509.04419", 2025)],
         summary="Fine-tuning where a prompt is out of reach, reinforcement where it is not, in one step.",
         formula=(
-            "L = -1/(B·Lmax) Σ_drawn Σ_t ρ_t (R_i - mean_g R) - c/Σ_shown|y_i| Σ_shown Σ_t log π(y_t) - c_H·H,  "
+            "L = -1/(B·Lmax) Σ_sampled Σ_t ρ_t (R_i - mean_g R) - c/Σ_shown|y_i| Σ_shown Σ_t log π(y_t) - c_H·H,  "
             "shown: demonstrations, which take the place of a prompt's completions while too few of them are right"
         ),
         defaults={

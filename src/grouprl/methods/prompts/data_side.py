@@ -67,7 +67,7 @@ UNEQUAL = Golden(
             "kl_estimator": "MMR1: low variance KL, which is k3",
         },
         differs=[
-            "Scores come from the completions that training samples anyway; a prompt not asked yet has the "
+            "Scores come from the completions that training samples anyway; a prompt not sampled yet has the "
             "largest. MMR1 "
             "measures every prompt again every few steps, which refresh_every=4 does.",
             "Diversity is the share of different runs of three tokens, one of MMR1's three measures.",

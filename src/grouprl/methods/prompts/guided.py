@@ -14,6 +14,7 @@ from grouprl.algorithms.exploration.papers.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.papers.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
 from grouprl.core.numbers import NonNegative, Positive
+from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, KL, KL_ESTIMATOR, KL_NEED
@@ -42,7 +43,7 @@ DEFAULTS = {
         summary="One completion of each group is the annotated solution; shaped rewards keep it from dominating.",
         formula=(
             f"{GRPO_LOSS},  R ← τ + a1·ln(R - τ + 1) if R ≥ τ else τ - (e^(a2(τ - R)) - 1)/(e^a2 - 1);  "
-            "anchor: A_demonstration = λ·max_drawn A"
+            "anchor: A_demonstration = λ·max_sampled A"
         ),
         defaults={
             "variant": "the paper's best: shaping (R1@0.5 of 72.1; anchor 70.7, downscale 70.3)",
@@ -217,7 +218,7 @@ def scaf_grpo(
 def ghpo(
     base: Method,
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
-    place: Literal["prompt", "answer"] = "prompt",
+    place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt",
     hint_start: StartShare = 0.0,
 ) -> Method:
     """Compose GHPO: GRPO on groups that were sampled again with part of the solution where all had failed."""

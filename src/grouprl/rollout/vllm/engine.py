@@ -7,29 +7,37 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.protocols import NO_VERSION, Request, Samples
 from grouprl.rollout.sampler import later
-from grouprl.rollout.stopping import StopTexts
+from grouprl.rollout.vllm.adapters import (
+    AdapterFolders,
+    adapter_rank,
+    known_adapter,
+    load_adapter,
+    unload_adapter,
+    write_base,
+)
 from grouprl.rollout.vllm.canary import ServerCanary
-from grouprl.rollout.vllm.exchange import Way, exchange, label_of, version_of, way_of
+from grouprl.rollout.vllm.ends import sequence_end, text_ends
+from grouprl.rollout.vllm.exchange import Way, exchange, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
-from grouprl.rollout.vllm.wire import Dropped, Gone, Refused, ServerError, Stale, Wire
+from grouprl.rollout.vllm.wire import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
+from grouprl.storage.run_folder import in_words
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024
@@ -44,6 +52,18 @@ class Attachment:
 
     addresses: tuple[str, ...]
     run: str
+
+
+class NotGiven(RunError):
+    """A server did not take new weights, twice; `cause` says why."""
+
+    def __init__(self, server: Server, version: int, cause: ServerError) -> None:
+        self.cause = cause
+        log = f". Its log says:\n{server.own.last_words()}\n" if server.own is not None else ". "
+        super().__init__(
+            f"the server {server.wire.address} did not take version {version} of the weights, twice: "
+            f"{cause}{log}What is on disk is whole: continue with --resume"
+        )
 
 
 class VllmEngine:
@@ -84,17 +104,21 @@ class VllmEngine:
         """Held while weights are written or brought to servers."""
         self._folder = tempfile.TemporaryDirectory(prefix="grouprl-vllm-")
         self._ways: dict[Server, Way] = {}
+        self._rank = 0 if vllm.adapters == "merged" else adapter_rank(policy)
+        self._adapters = AdapterFolders(Path(vllm.folder or self._folder.name).absolute())
         self._round = 0
         addresses = attachment.addresses if attachment else vllm.addresses
         servers = [Server(Wire(address)) for address in addresses] if addresses else self._own_servers()
         limits: dict[str, Any] = {"at_once": vllm.at_once, "patience": vllm.start_timeout, "tries": vllm.tries}
         self.fleet = Fleet(servers, self._bring, restarts=vllm.restarts, **limits)
         self._pool = ThreadPoolExecutor(min(THREADS, vllm.at_once * len(servers)), "grouprl-vllm")
-        self._ended = weakref.finalize(self, _end, self.fleet, self._pool, self._memory, self._folder)
+        self._ended = weakref.finalize(
+            self, _end, self.fleet, self._pool, self._memory.close, self._adapters.close, self._folder.cleanup
+        )
         self.fleet.start()
 
     @classmethod
-    def attach(cls, policy: Any, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
+    def attach(cls, policy: object, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
         """Return an engine that samples with the servers of another one, which gives them their weights."""
         return cls(policy, vllm, attachment=attachment)
 
@@ -155,8 +179,11 @@ class VllmEngine:
             server = self.fleet.acquire()
             error: ServerError | None = None
             try:
-                reply = server.wire.ask(GENERATE, body, self.settings.timeout)
+                adapter = self._adapter_at(server)
+                reply = self._generated(server, body, adapter)
                 found = read_sampled(reply, budget=request.budget, vocabulary=self.vocabulary, ends=ends)
+                if adapter is not None:  # what the server calls its weights is below the adapters
+                    found = replace(found, labels=(adapter,) * len(found.ids))
                 self._check_labels(found)
             except ServerError as caught:
                 error = caught
@@ -178,7 +205,22 @@ class VllmEngine:
             "What is on disk is whole: continue with --resume"
         )
 
-    def _body(self, request: Request[Prompt]) -> dict[str, Any]:
+    def _adapter_at(self, server: Server) -> str | None:
+        """Return the name of the adapters to sample with; None where they are merged."""
+        if not self._rank:
+            return None
+        return named(server.wire, self.run) if self.attached else self._label
+
+    def _generated(self, server: Server, body: Mapping[str, object], adapter: str | None) -> object:
+        """Return a server's answer; one that has lost the adapters is stale."""
+        if adapter is None:
+            return server.wire.ask(GENERATE, body, self.settings.timeout)
+        try:
+            return server.wire.ask(GENERATE, {**body, "model": adapter}, self.settings.timeout)
+        except Refused as error:
+            raise known_adapter(error, adapter) from None
+
+    def _body(self, request: Request[Prompt]) -> dict[str, object]:
         settings: dict[str, Any] = {
             "n": 1,
             "max_tokens": request.budget,
@@ -221,7 +263,7 @@ class VllmEngine:
         ]
 
     def _ended_by_stops(self, requests: Sequence[Request[Prompt]], found: Sequence[Sampled]) -> list[int | None]:
-        ends = [_sequence_end(sampled.ids, request.stop) for request, sampled in zip(requests, found, strict=True)]
+        ends = [sequence_end(sampled.ids, request.stop) for request, sampled in zip(requests, found, strict=True)]
         by_texts: dict[tuple[str, ...], list[int]] = {}
         for i, request in enumerate(requests):
             if request.stop_texts:
@@ -270,21 +312,43 @@ class VllmEngine:
         """Leave the servers, and end those of the run's own."""
         self._ended()
 
-    def _publish(self, version: int, policy: Any) -> None:
+    def _publish(self, version: int, policy: object) -> None:
         begun = time.perf_counter()
         servers = self.fleet.up()  # not under the lock, which whoever comes up waits for
         with self._weights:
-            self._memory.write(policy)
-            if any(self._way(server) == "disk" for server in servers):
-                policy.save(self._disk())
+            label = label_of(self.run, version)
+            self._write(policy, label, {self._way(server) for server in servers})
             self._canary.expect(policy)
-            self._label, self.version = label_of(self.run, version), version
+            self._label, self.version = label, version
             futures = [self._pool.submit(self._given, server) for server in servers]
             gaps = [future.result() for future in futures]
+            self._forget(servers)
         if None in gaps:
             self.fleet.up()  # who is replaced gets these weights as it comes up
         self.gap = max((gap for gap in gaps if gap is not None), default=self.gap)
         self.seconds = time.perf_counter() - begun
+
+    def _write(self, policy: Any, label: str, ways: set[Way]) -> None:
+        """Put new weights where servers find them, on every way that one of them takes.
+
+        Raises:
+            RunError: the disk is full, or the folder cannot be written to.
+        """
+        if self._rank:
+            self._adapters.write(policy, label)
+            return
+        self._memory.write(policy)
+        if "disk" in ways:
+            with in_words(Path(self._disk())):
+                policy.save(self._disk())
+
+    def _forget(self, servers: Sequence[Server]) -> None:
+        """Drop the adapters of long ago, at servers and on disk."""
+        for label in self._adapters.outdated:
+            for server in servers:
+                with suppress(ServerError):  # who does not answer will be noticed by the next request
+                    unload_adapter(server.wire, label, self.settings.timeout)
+        self._adapters.forget()
 
     def _bring(self, server: Server) -> None:
         """Give a server that has come up the weights of now."""
@@ -296,13 +360,13 @@ class VllmEngine:
                 self._give(server)
 
     def _given(self, server: Server) -> float | None:
-        """Exchange the weights of a server; None where it is one of the run's own that has died, and is replaced."""
+        """Exchange the weights of a server; None where it is replaced or set aside, since it does not answer."""
         try:
             return self._give(server)
-        except RunError as error:
-            if server.own is None or server.own.alive:
+        except NotGiven as error:
+            if not isinstance(error.cause, Gone | Late):
                 raise
-            self.fleet.failed(server, Gone(str(error)))
+            self.fleet.unusable(server, error.cause)
             return None
 
     def _give(self, server: Server) -> float:
@@ -314,44 +378,53 @@ class VllmEngine:
             try:
                 return self._tried(server)
             except ServerError as second:
-                log = f". Its log says:\n{server.own.last_words()}\n" if server.own is not None else ". "
-                raise RunError(
-                    f"the server {server.wire.address} did not take version {self.version} of the weights, twice: "
-                    f"{second}{log}What is on disk is whole: continue with --resume"
-                ) from None
+                raise NotGiven(server, self.version, second) from None
 
     def _tried(self, server: Server) -> float:
         assert self._label is not None
-        memory = self._memory.written if self._way(server) == "shared_memory" else None
-        exchange(
-            server.wire,
-            self._label,
-            run=self.run,
-            in_flight=self.settings.in_flight,
-            seconds=self.settings.timeout,
-            memory=memory,
-            folder=self._disk(),
-        )
-        body = [
-            {"token_ids": list(row), "sampling_params": {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}}
-            for row in self._canary.rows
-        ]
-        replies = [server.wire.ask(GENERATE, each, self.settings.timeout) for each in body]
-        return self._canary.check([read_prompt_logp(r, row) for r, row in zip(replies, self._canary.rows, strict=True)])
+        seconds, way = self.settings.timeout, self._way(server)
+        if way == "adapters":
+            load_adapter(server.wire, self._label, self._adapters.path(self._label), seconds)
+        else:
+            exchange(
+                server.wire,
+                self._label,
+                run=self.run,
+                in_flight=self.settings.in_flight,
+                seconds=seconds,
+                memory=self._memory.written if way == "shared_memory" else None,
+                folder=self._disk(),
+            )
+        gap = self._canary.check(self._scored(server))
+        if way == "adapters":  # who asks for the newest version gets one that has been compared
+            server.wire.post("/update_weight_version", {"new_version": self._label}, seconds)
+        return gap
+
+    def _scored(self, server: Server) -> list[list[float]]:
+        """Return what a server says of the canary's sequences."""
+        settings = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+        found = []
+        for row in self._canary.rows:
+            body = {"token_ids": list(row), "sampling_params": settings}
+            found.append(read_prompt_logp(self._generated(server, body, self._label if self._rank else None), row))
+        return found
 
     def _wait_for_weights(self, server: Server) -> None:
         """Wait until the process that this engine is attached to has given a server its weights."""
         begun = time.monotonic()
         while True:
-            told = server.wire.get("/weight_info")
-            label = told.get("weight_version") if isinstance(told, dict) else None
-            if isinstance(label, str) and version_of(label, self.run) is not None:
+            try:
+                named(server.wire, self.run)
+            except Stale as error:
+                if time.monotonic() - begun > self.settings.start_timeout:
+                    raise RunError(str(error)) from None
+                time.sleep(LOOK_SECONDS)
+            else:
                 return
-            if time.monotonic() - begun > self.settings.start_timeout:
-                raise RunError(f"the server {server.wire.address} has got no weights of this run: it has {label!r}")
-            time.sleep(LOOK_SECONDS)
 
     def _way(self, server: Server) -> Way:
+        if self._rank:
+            return "adapters"
         if server.own is not None:
             return "shared_memory"
         if server not in self._ways:
@@ -365,32 +438,14 @@ class VllmEngine:
     def _own_servers(self) -> list[Server]:
         folder = Path(self._folder.name) / "model"
         write_description(self.policy, folder)
+        if self._rank:
+            write_base(self.policy, folder)
         environment, servers = server_environment(self.settings, self.policy.device), []
         for number in range(self.settings.servers):
             port = free_port() if self.settings.port is None else self.settings.port + number
-            words = serve_words(self.settings, self.policy, folder, port)
+            words = serve_words(self.settings, self.policy, folder, port, self._rank)
             servers.append(Server(Wire(f"http://127.0.0.1:{port}"), OwnServer(words, environment)))
         return servers
-
-
-def text_ends(policy: Any, texts: Sequence[str], rows: Sequence[Prompt]) -> list[int | None]:
-    """Return, for each row of token ids, how many there are up to the one that completes one of `texts`."""
-    width = max(map(len, rows), default=0)
-    token_tb = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in rows], device=policy.device).T
-    row_r, found, stops = torch.arange(len(rows), device=policy.device), [None] * len(rows), StopTexts(policy, texts)
-    ends: list[int | None] = list(found)
-    for t in range(width):
-        ended = stops.ended(token_tb, row_r, t).tolist()
-        for i, ids in enumerate(rows):
-            if ended[i] and ends[i] is None and t < len(ids):
-                ends[i] = t + 1
-    return ends
-
-
-def _sequence_end(ids: Prompt, stops: Sequence[Prompt]) -> int | None:
-    """Return how many tokens there are up to the end of the first of the sequences `stops`; None without one."""
-    ends = (t + 1 for t in range(len(ids)) if any(ids[: t + 1][-len(stop) :] == stop for stop in stops))
-    return next(ends, None)
 
 
 def _check(request: Request[Prompt]) -> None:
@@ -398,6 +453,8 @@ def _check(request: Request[Prompt]) -> None:
         raise InputError(
             "a temperature that follows the entropy", "servers sample at one temperature", "Take the engine local"
         )
+    if request.grammar is not None:
+        raise InputError("a grammar", "these servers are not told what a sample may be", "Take the engine local")
     if request.sampled:
         raise InputError(
             f"a sample that goes on behind {request.sampled} tokens of its own",
@@ -414,8 +471,8 @@ def _impossible(error: Refused) -> InputError:
     return InputError(str(error))
 
 
-def _end(fleet: Fleet, pool: ThreadPoolExecutor, memory: WeightMemory, folder: Any) -> None:
+def _end(fleet: Fleet, pool: ThreadPoolExecutor, *closes: Callable[[], None]) -> None:
     fleet.close()
     pool.shutdown(wait=False, cancel_futures=True)
-    memory.close()
-    folder.cleanup()
+    for close in closes:
+        close()

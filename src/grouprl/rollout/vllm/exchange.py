@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm.process import INSIDE, TRANSFER
 from grouprl.rollout.vllm.weights import WrittenWeights
-from grouprl.rollout.vllm.wire import Gone, Refused, Wire
+from grouprl.rollout.vllm.wire import Gone, Refused, Stale, Wire
 
 UNFINISHED = "unfinished"
 """Version of weights in the middle of an exchange; nothing is sampled with them."""
 PAUSES = {"continue": "keep", "finish": "wait"}
 """What vLLM calls it: requests in the making wait and are read anew, or are answered first."""
-Way = Literal["shared_memory", "disk"]
+Way = Literal["shared_memory", "disk", "adapters"]
 
 
 def label_of(run: str, version: int | str) -> str:
@@ -23,8 +24,21 @@ def label_of(run: str, version: int | str) -> str:
 
 def version_of(label: str, run: str) -> int | None:
     """Return the version that a label of this run names; None for any other."""
-    head, dot, tail = label.rpartition(".")
-    return int(tail) if dot and head == run and tail.lstrip("-").isdigit() else None
+    found = re.fullmatch(r"-?[0-9]{1,18}", label.removeprefix(f"{run}."))
+    return int(found[0]) if found and label.startswith(f"{run}.") else None
+
+
+def named(wire: Wire, run: str) -> str:
+    """Return what a server calls the weights that it has.
+
+    Raises:
+        Stale: they are none of this run.
+    """
+    told = wire.get("/weight_info")
+    label = told.get("weight_version") if isinstance(told, dict) else None
+    if not isinstance(label, str) or version_of(label, run) is None:
+        raise Stale(f"the server {wire.address} has no weights of this run: it has {label!r}")
+    return label
 
 
 def way_of(wire: Wire, asked: str) -> Way:

@@ -120,6 +120,18 @@ class Fleet:
             self._set(server, "starting", str(error))
         self._replace(server, error)
 
+    def unusable(self, server: Server, error: ServerError) -> None:
+        """Replace a server that did not answer while it was given weights, or do without it."""
+        aside = server.own is None and (isinstance(error, Late) or self._healthy(server))
+        with self._changed:
+            if server.state != "up" or self._closed:
+                return
+            self._set(server, "aside" if aside else "starting", str(error))
+        if aside:
+            self.say(f"the server {server.wire.address} is set aside: {error}")
+        else:
+            self._replace(server, error)
+
     def outdated(self, server: Server) -> None:
         """Bring a server its weights anew, before it gets another request."""
         with self._changed:

@@ -20,6 +20,7 @@ import torch
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm import guard
+from grouprl.rollout.vllm.adapters import SWITCH, lora_words
 
 INSIDE = Path(__file__).parent / "inside"
 """The folder with what a server imports to take weights from memory."""
@@ -37,12 +38,16 @@ MODEL = "policy"
 """The name under which own servers serve the policy."""
 
 
-def serve_words(settings: Vllm, policy: Any, folder: Path, port: int) -> list[str]:
-    """Return the command that serves the model described in `folder`; its weights come later."""
+def serve_words(settings: Vllm, policy: Any, folder: Path, port: int, rank: int = 0) -> list[str]:
+    """Return the command that serves the model in `folder`.
+
+    Its weights come later; where it loads adapters, of up to `rank`, those below them lie in the folder.
+    """
     words = [*settings.command, "serve", str(folder), "--served-model-name", MODEL]
-    words += ["--host", "127.0.0.1", "--port", str(port), "--load-format", "dummy", "--generation-config", "vllm"]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]
     words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--seed", "0"]
-    words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", *TRANSFER]
+    words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-uvicorn-access-log"]
+    words += lora_words(rank) if rank else ["--load-format", "dummy", *TRANSFER]
     if policy.max_positions:
         words += ["--max-model-len", str(policy.max_positions)]
     if policy.device.type == "cpu":
@@ -56,6 +61,8 @@ def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     """Return the environment of an own server."""
     ours = dict(os.environ)
     beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
+    if settings.adapters == "loaded":
+        beside |= SWITCH
     fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(INSIDE)}
     return {**beside, **ours, **fixed, **settings.env}
 

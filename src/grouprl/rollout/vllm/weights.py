@@ -50,6 +50,13 @@ def checkpoint_tensors(policy: Any) -> Iterator[tuple[str, Tensor]]:
             yield f"{owner[0]}.{owner[2]}", tensor
 
 
+def base_tensors(policy: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights below the adapters of a language model under the names of its checkpoint."""
+    for name, tensor in _own(policy.model.get_base_model()):
+        if ".lora_" not in name:
+            yield name.replace(".base_layer.", "."), tensor
+
+
 def _own(model: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield parameters and buffers once each: what is tied to another one has no entry of its own in a checkpoint."""
     seen: set[tuple[int, torch.Size]] = set()
@@ -87,7 +94,7 @@ class WeightMemory:
         self.written: WrittenWeights | None = None
         """What it holds; None before the first version."""
 
-    def write(self, policy: Any) -> WrittenWeights:
+    def write(self, policy: object) -> WrittenWeights:
         """Write the weights of a policy in the place of those before."""
         with torch.no_grad():
             tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]

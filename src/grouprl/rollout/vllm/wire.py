@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import socket
 import ssl
 import threading
+import time
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +18,8 @@ from grouprl.core.errors import GrouprlError, InputError, shortened
 
 QUICK = 10.0
 """Seconds for what a server that works answers at once."""
+LARGEST = 2**28
+"""Bytes of the longest answer that is read."""
 
 
 class ServerError(GrouprlError):
@@ -70,7 +75,7 @@ class Wire:
         """Return what the server has at `path`; see `post`."""
         return self._once("GET", path, None, seconds, self._made())
 
-    def post(self, path: str, body: Any = None, seconds: float = QUICK) -> Any:
+    def post(self, path: str, body: object = None, seconds: float = QUICK) -> object:
         """Send `body` on a connection of its own and return the answer; nothing is sent twice.
 
         Raises:
@@ -79,7 +84,12 @@ class Wire:
         """
         return self._once("POST", path, body, seconds, self._made())
 
-    def ask(self, path: str, body: Any, seconds: float) -> Any:
+    def call(self, path: str, body: object, seconds: float) -> None:
+        """Post where the answer is a sentence for people; see `post`."""
+        with contextlib.suppress(Garbled):
+            self.post(path, body, seconds)
+
+    def ask(self, path: str, body: object, seconds: float) -> object:
         """Post what may be sent twice, on a connection that is open already where there is one; see `post`."""
         with self._lock:
             kept = self._idle.pop() if self._idle else None
@@ -111,7 +121,9 @@ class Wire:
             return http.client.HTTPSConnection(self._host, self._port, context=ssl.create_default_context())
         return http.client.HTTPConnection(self._host, self._port)
 
-    def _once(self, method: str, path: str, body: Any, seconds: float, connection: http.client.HTTPConnection) -> Any:
+    def _once(
+        self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
+    ) -> object:
         with self._lock:
             self._busy.add(connection)
         whole = False
@@ -132,16 +144,22 @@ class Wire:
         return self._read(path, status, content)
 
     def _exchange(
-        self, method: str, path: str, body: Any, seconds: float, connection: http.client.HTTPConnection
+        self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
     ) -> tuple[int, bytes]:
+        until = time.monotonic() + seconds
         connection.timeout = seconds
         if connection.sock is None:
             _open(connection)
         connection.sock.settimeout(seconds)
+        connection.response_class = partial(_response, until)  # type: ignore[assignment]
         sent = b"" if body is None else json.dumps(body).encode()
         connection.request(method, self._path + path, sent, {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        return answer.status, answer.read()
+        known = answer.length is not None and answer.length <= LARGEST
+        content = answer.read() if known else answer.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise Garbled(f"{self.address}{path} answers with more than {LARGEST} bytes")
+        return answer.status, content
 
     def _read(self, path: str, status: int, content: bytes) -> Any:
         if status >= 500:
@@ -150,7 +168,7 @@ class Wire:
             raise Refused(status, f"{self.address}{path} refuses with status {status}: {_words(content)}")
         try:
             return json.loads(content) if content else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Garbled(f"{self.address}{path} answers with what is no JSON: {shortened(content)}") from None
 
 
@@ -160,13 +178,42 @@ def _open(connection: http.client.HTTPConnection) -> None:
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+class _Until(io.RawIOBase):
+    """What a socket receives up to a moment: who sends a byte now and then is late as well."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock, self._raw, self._until = sock, sock.makefile("rb", buffering=0), until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _response(until: float, sock: socket.socket, *args: Any, **more: Any) -> http.client.HTTPResponse:
+    """Return an answer that is read up to a moment."""
+    answer = http.client.HTTPResponse(sock, *args, **more)
+    answer.fp.close()
+    answer.fp = io.BufferedReader(_Until(sock, until))
+    return answer
+
+
 def _words(content: bytes) -> str:
     """Return what a server says of an error, without its wrapping."""
     try:
         told = json.loads(content)
         told = told.get("error", told) if isinstance(told, dict) else told
         told = told.get("message", told) if isinstance(told, dict) else told
-    except ValueError:
+    except (ValueError, RecursionError):
         told = content.decode(errors="replace")
     text = told if isinstance(told, str) else json.dumps(told)
     return shortened(text.strip(), 400)

@@ -20,7 +20,7 @@ class NoveltyBonus(Normalize):
     """XRPO's sharpening of correct completions with A > 0 (arXiv:2510.06672): A + min(λ·max(1 - η, 0), κ·A).
 
     η = exp(s - mean_g s), with s the mean log-prob of the completion's tokens at the start of the update: below 1 for
-    an completion less likely than its group's.
+    a completion less likely than its group's.
     """
 
     coef: Annotated[float, Field(ge=0)] = 2.5

@@ -1,4 +1,4 @@
-"""Prompts asked in several ways: one judgement over all of them, and one within each."""
+"""Prompts in several wordings: one advantage over all of them, and one within each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from grouprl.core.batch import Batch
 
 @part("advantage")
 class SharedVariants(Advantage):
-    """Judge each completion among all variants of its prompt, and among its own variant (Share-GRPO, arXiv:2505.16673).
+    """Compare each completion with those to all variants of its prompt and to its own (Share-GRPO, arXiv:2505.16673).
 
     `group_b` is the prompt, `keys.variant` the variant whose prompt the row has, `keys.own` 1 where the completion was
-    sampled under that prompt and 0 where it is paired with another variant's. A = A_question + w·A_variant on own
-    rows, A_question on the others; both (R - mean)/(std + eps). Statistics count each completion once: own rows only.
+    sampled under that prompt and 0 where it is paired with another variant's. A = A_prompt + w·A_variant on own
+    rows, A_prompt on the others; both (R - mean)/(std + eps). Statistics count each completion once: own rows only.
     """
 
     local_weight: Annotated[float, Field(ge=0)] = 1.0
@@ -34,7 +34,7 @@ class SharedVariants(Advantage):
     reads = ("keys.variant", "keys.own")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_question + w·[own]·A_variant."""
+        """A_prompt + w·[own]·A_variant."""
         own_b = (batch.need("keys.own", self.name) > 0) & batch.stats_b
         prompt_b, variant_b = batch.group_b, batch.need("keys.variant", self.name)
         local_b = self._normalised(batch, levels.cross(prompt_b, variant_b), own_b)

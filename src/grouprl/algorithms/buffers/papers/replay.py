@@ -61,7 +61,7 @@ class GroupReplay(Replay):
         raise NotImplementedError
 
     def fresh(self, context: RunContext) -> int:
-        """How many new prompts this step asks."""
+        """How many new prompts this step samples."""
         return context.prompts - self.stored(context)
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
@@ -99,7 +99,7 @@ class RolloutReplay(GroupReplay):
     `fresh_share` of the prompts are sampled anew, the others' groups are chosen uniformly among the latest group of
     each of the last `capacity` prompts. Their log-probs are those of the policy that sampled them, and so the
     denominators of the ratios. `mixed_only`: groups whose completions are all right or all wrong are not stored.
-    `first_epoch`: a finite set of prompts is asked once before anything is replayed. Until the buffer has enough
+    `first_epoch`: a finite set of prompts is sampled once before anything is replayed. Until the buffer has enough
     groups, new prompts take their place.
     """
 
@@ -136,7 +136,7 @@ class RolloutReplay(GroupReplay):
 
     @override
     def words(self) -> str:
-        what = "that had right and wrong completions" if self.mixed_only else "asked"
+        what = "that had right and wrong completions" if self.mixed_only else "sampled"
         return (
             f"{self.fresh_share:.0%} of each step's prompts are sampled anew; the other groups come from the last "
             f"{self.capacity} prompts {what}, weighted by the log-probs they were sampled with"
@@ -177,7 +177,7 @@ class PolicyReplay(GroupReplay):
         return min(wanted, sum(map(len, self._policies(context))))
 
     def fresh(self, context: RunContext) -> int:
-        """How many new prompts this step asks; renews the reference when its step has come."""
+        """How many new prompts this step samples; renews the reference when its step has come."""
         if context.step == self.reincarnation:
             context.renew_reference()
             context.state_of(self)["policies"] = []

@@ -71,7 +71,7 @@ class SuccessReplay(Augmentation):
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No prompt is asked twice."""
+        """No prompt is sampled twice."""
         if run.examples is not None and run.steps * run.prompts > run.examples:
             return []
         return ["success_replay has no effect: no prompt is sampled twice in this run. Set data.prompts"]

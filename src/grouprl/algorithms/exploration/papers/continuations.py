@@ -200,7 +200,7 @@ class PrefixRestarts(SamplingRule):
     def words(self) -> str:
         until = "the end" if self.until == 1 else f"{self.until:.0%}"
         return (
-            f"{self.chance:.0%} of the prompts are answered from a beginning of the solution: up to {self.most:.0%} "
+            f"{self.chance:.0%} of the prompts are completed from a beginning of the solution: up to {self.most:.0%} "
             f"of it at first, nothing at {until} of the run"
         )
 

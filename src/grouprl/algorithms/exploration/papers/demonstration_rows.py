@@ -57,7 +57,7 @@ class Demonstrations(Replay):
     says = "train on the right solution of each prompt; nothing is sampled"
 
     def fresh(self, context: RunContext) -> int:
-        """No new prompts are answered."""
+        """No new prompts are sampled."""
         return 0
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples:

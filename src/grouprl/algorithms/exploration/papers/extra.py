@@ -31,7 +31,7 @@ class TemperedExtras(Augmentation):
     """AEPO: good completions sampled hotter or cooler, to steer the entropy towards `target` (arXiv:2510.08141).
 
     With H the last step's entropy, the temperature is `hot` times the run's where H ≤ target, else `cool` times. A
-    `share` of the prompts is answered once more with it; of the completions whose standardised advantage among these is
+    `share` of the prompts is sampled once more with it; of the completions whose standardised advantage among these is
     above `margin` the first `most` are kept, half as many above the target. They are rows of source 'extra' outside
     group statistics. `place="replace"`: as many of the first ordinary rows leave the loss (but not the statistics).
     Nothing happens in the first step, which has no last entropy.

@@ -16,6 +16,7 @@ from grouprl.algorithms.exploration.resampling import again, groups, sampled_row
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Share
+from grouprl.core.renamed import old_values
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
@@ -42,7 +43,7 @@ class GroupHints(OnDeadGroup):
     """
 
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] | None = (0.25, 0.5, 0.75)
-    place: Literal["prompt", "answer"] = "prompt"
+    place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt"
     train_on: Literal["hinted", "original"] = "hinted"
     start: Share = 0.0
 
@@ -50,7 +51,7 @@ class GroupHints(OnDeadGroup):
         """Refuse a ladder that does not rise, and to forget a hint that stands in the completion."""
         if self.levels is not None and list(self.levels) != sorted(set(self.levels)):
             raise InputError(f"group_hints: levels {list(self.levels)}", "each hint says more than the one before")
-        if self.place == "answer" and self.train_on == "original":
+        if self.place == "completion" and self.train_on == "original":
             raise InputError(
                 "group_hints: place 'completion' with train_on 'original'",
                 "a completion that begins with the hint makes no sense without it",
@@ -114,7 +115,7 @@ class GroupHints(OnDeadGroup):
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """The prompt with each hint, where hints stand in the prompt."""
-        if self.place == "answer":
+        if self.place == "completion":
             return []
         return [task.with_hint(example, hint) for hint in self.ladder(task, example)]
 

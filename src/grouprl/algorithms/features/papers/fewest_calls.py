@@ -1,4 +1,4 @@
-"""The fewest tool calls with which each prompt was ever answered rightly."""
+"""The fewest tool calls with which each prompt was ever solved."""
 
 from __future__ import annotations
 

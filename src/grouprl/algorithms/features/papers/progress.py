@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from grouprl.algorithms.pretraining.value_pretraining import foreseen
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive
+from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples
 
 
@@ -24,7 +25,7 @@ class ProgressModel(Pretraining):
     """Estimate the progress of each turn, c_k = w·h_k + b, so that Σ_k c_k is near the outcome (arXiv:2505.20732).
 
     h_k is the last hidden state of the initial policy once it has read turn k (`at="turn"`, the paper's), or also the
-    environment's answer to it (`at="answer"`, where a small frozen model knows what came of the turn). Outcomes
+    observation that follows (`at="observation"`, where a small frozen model knows what came of the turn). Outcomes
     of `steps` rollouts of the initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least
     in closed form, with `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen
     and gives `stats.progress` of every turn. It reads one position more than an episode has.
@@ -32,7 +33,7 @@ class ProgressModel(Pretraining):
 
     steps: Count = 20
     ridge: Positive = 1e-3
-    at: Literal["turn", "answer"] = "turn"
+    at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn"
     equation = "stats.progress = c_k = w·h_k + b,  (w, b) = argmin (Σ_k c_k - R)² + ridge"
     fills = ("stats.progress",)
 
@@ -104,8 +105,8 @@ class ProgressModel(Pretraining):
     def words(self) -> str:
         return (
             f"before the first step, explain the outcomes of {self.steps} rollouts of the initial policy by its states "
-            f"{'at the end of' if self.at == 'turn' else 'behind the answer to'} each turn; later each turn has its "
-            f"share"
+            f"{'at the end of' if self.at == 'turn' else 'behind the observation that follows'} each turn; "
+            f"later each turn has its share"
         )
 
 

@@ -6,7 +6,7 @@ Each begins as a copy of the initial policy and learns from pairs of a right and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from grouprl.algorithms.pretraining.value_pretraining import foreseen
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive, Share
+from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
 
-Chosen = Literal["answers", "solutions"]
+PairSource = Annotated[Literal["completions", "solutions"], old_values(answers="completions")]
 GRAD_CLIP = 1.0
 EPS = 1e-8
 
@@ -41,7 +42,7 @@ class SecondModel(Pretraining):
     steps: int
     lr: float
     epochs: int
-    chosen: Chosen
+    chosen: PairSource
 
     def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
@@ -125,7 +126,7 @@ class SecondModel(Pretraining):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Pairs need two completions, or a right one of the task's."""
-        if self.chosen == "answers" and run.group_size == 1:
+        if self.chosen == "completions" and run.group_size == 1:
             return [
                 f"{self.name} learns from right and wrong completions of one prompt. Use batch.group_size of 2 or more"
             ]
@@ -156,7 +157,7 @@ class GlobalValue(SecondModel):
     epochs: Count = 2
     lam: Share = 0.95
     gamma: Share = 1.0
-    chosen: Chosen = "answers"
+    chosen: PairSource = "completions"
     whiten: bool = True
     equation = "½(V - G)²,  G = A_GAE({lam:g}) + V,  r = ±1 at the end"
     fills = ("value_bt", "stats.value_after")
@@ -220,7 +221,7 @@ class PreferenceModel(SecondModel):
     lr: Positive = 1e-4
     epochs: Count = 1
     beta: Positive = 0.1
-    chosen: Chosen = "answers"
+    chosen: PairSource = "completions"
     equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
     fills = ("stats.expert",)
 

@@ -1,4 +1,4 @@
-"""Bandits: what to ask next, learnt from how earlier completions fared, without completions sampled for it."""
+"""Bandits: which prompts to sample next, learnt from how earlier completions fared, without any sampled for it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class BanditOverSources(Chooser):
     by: str = "level"
     window: Annotated[int, Field(ge=1)] = 300
     temperature: Annotated[float, Field(gt=0)] = 0.1
-    says = "sources ('{by}') by their mean |advantage| and how seldom they were asked, prompts uniformly"
+    says = "sources ('{by}') by their mean |advantage| and how seldom they were sampled, prompts uniformly"
     equation = "P(d) ∝ exp((mean|A|_d + √(2 ln(n + 1)/(n_d + 1))) / {temperature:g})"
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
@@ -139,6 +139,6 @@ class BanditOverSources(Chooser):
 
 
 def ucb(window: Sequence[float], requested: int, total: int) -> float:
-    """Mean of `window` (0 when empty) plus the bonus √(2 ln(total + 1)/(asked + 1))."""
+    """Mean of `window` (0 when empty) plus the bonus √(2 ln(total + 1)/(sampled + 1))."""
     mean = math.fsum(window) / len(window) if window else 0.0
     return mean + math.sqrt(2 * math.log(total + 1) / (requested + 1))

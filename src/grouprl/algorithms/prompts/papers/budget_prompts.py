@@ -1,4 +1,4 @@
-"""Prompts asked with a budget of tokens in words."""
+"""Prompts with a budget of tokens in words."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BudgetPrompts(Allocation):
 
     @override
     def words(self) -> str:
-        return f"ask each prompt with budgets of {in_words(self.budgets)}, completions spread evenly"
+        return f"sample each prompt with budgets of {in_words(self.budgets)}, completions spread evenly"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Each budget needs a completion and must fit."""

@@ -31,7 +31,7 @@ class Chooser(Curriculum):
         return [context.request(index) for index in picked]
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
-        """Return the numbers of `count` prompts; `chosen` were asked earlier in this step (refill)."""
+        """Return the numbers of `count` prompts; `chosen` were sampled earlier in this step (refill)."""
         raise NotImplementedError
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -96,7 +96,7 @@ class HistoryResampling(Chooser):
 
     Prompts are dealt out in shuffled epochs. At the end of each, those whose last visit was all right are dropped;
     mixed and all-wrong ones stay. Every `readmit_every` epochs all come back (0: never). With none left nothing is
-    asked any more.
+    sampled any more.
     """
 
     async_safe: ClassVar[bool] = True
@@ -127,7 +127,7 @@ class HistoryResampling(Chooser):
     @override
     def words(self) -> str:
         back = f"; every {self.readmit_every} epochs all come back" if self.readmit_every else ""
-        return f"prompts in epochs; those last answered all right are left out of the next{back}"
+        return f"prompts in epochs; those whose completions were all right the last time are left out of the next{back}"
 
 
 def _solved(index: int, context: RunContext) -> bool:
@@ -210,7 +210,7 @@ class HardStage(Chooser):
     """Two stages: all prompts, then only the hard ones (reward-based curriculum sampling, arXiv:2504.13592).
 
     From the share `after` of the run's steps on, prompts come from the share `keep` with the lowest mean reward over
-    all their visits; prompts never asked count as hardest.
+    all their visits; prompts never sampled count as hardest.
     """
 
     async_safe: ClassVar[bool] = True

@@ -30,7 +30,7 @@ class VarianceSampling(Chooser):
     """Sample part of the prompts by the variance of their outcomes (VAS of MMR1, arXiv:2509.21268).
 
     Score of a prompt: `outcome`·p(1-p) + `diversity`·distinct-3 of its completions, from the completions that training
-    sampled; a prompt not asked yet has the largest score. Scores become weights by min-max and w <- `momentum`·w +
+    sampled; a prompt not sampled yet has the largest score. Scores become weights by min-max and w <- `momentum`·w +
     (1-momentum)·new. The share `share` of the prompts is sampled by weight, with replacement, the rest in the order of
     the stream. With `refresh_every` > 0 all prompts are measured anew every so many steps with `probe` completions
     each.

@@ -1,4 +1,4 @@
-"""Budgets of tokens: rewards and advantages that know how long each completion was asked to be.
+"""Budgets of tokens: rewards and advantages that know how long each completion was told to be.
 
 `keys.budget` is the budget of each row in tokens; 0 or less means that the row has none.
 """

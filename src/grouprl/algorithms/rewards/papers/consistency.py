@@ -1,4 +1,4 @@
-"""Groups judged by how far their final answers agree: a second advantage between prompts, and a scale within."""
+"""Groups compared by how far their final answers agree: a second advantage between prompts, and a scale within."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PromptAdvantage(RewardTransform):
         flat_b = spread_b <= 1e-6 * mean_b.abs().amax()
         normalised_b = torch.where(flat_b, 0, (mean_b - levels.mean(mean_b, whole_b, once_b)) / (spread_b + self.eps))
         prompt_b = torch.where(batch.stats_b, (1 - local_b) * normalised_b, 0)
-        return batch.replace(rewards={**batch.rewards, "question": prompt_b, "local": local_b})
+        return batch.replace(rewards={**batch.rewards, "prompt": prompt_b, "local": local_b})
 
     def _local(self, batch: Batch, counted_b: Tensor) -> Tensor:
         """[B] weight of a group's own comparison."""
@@ -74,7 +74,7 @@ class PromptAdvantage(RewardTransform):
         if self.blend == "dead":
             return "prompts whose completions all got the same reward are judged against the other prompts"
         return (
-            "prompts are also judged against each other, and the more their final answers agree (entropy below "
+            "prompts are also compared with each other, and the more their final answers agree (entropy below "
             f"{self.rho:g}), the more that counts"
         )
 
@@ -87,13 +87,13 @@ class PromptAdvantage(RewardTransform):
     def idle(self, run: RunFacts) -> list[str]:
         """One prompt has none to be compared with."""
         if run.prompts == 1:
-            return ["question_advantage is 0: it compares prompts. Use batch.prompts of 2 or more"]
+            return ["prompt_advantage is 0: it compares prompts. Use batch.prompts of 2 or more"]
         return []
 
 
 @part("objective")
 class TwoLevelClip(Objective):
-    """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `question_advantage` gives both.
+    """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `prompt_advantage` gives both.
 
     Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
     """
@@ -116,7 +116,7 @@ class TwoLevelClip(Objective):
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
-        return own_bt, batch.need("rewards.question", self.name)[:, None] * batch.active_bt
+        return own_bt, batch.need("rewards.prompt", self.name)[:, None] * batch.active_bt
 
     def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
         loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))

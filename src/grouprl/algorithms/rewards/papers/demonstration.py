@@ -77,7 +77,7 @@ class AnchoredRelative(Advantage):
         "reward minus the mean of the sampled completions, divided by their standard deviation; a demonstration "
         "gets {anchor:g} times the best of them"
     )
-    equation = "A = (R - mean_drawn)/(std_drawn + {eps:g});  demonstrations: {anchor:g}·max_drawn A"
+    equation = "A = (R - mean_sampled)/(std_sampled + {eps:g});  demonstrations: {anchor:g}·max_sampled A"
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_i = (R_i - mean)/(std + eps) over sampled completions; λ·max_g A on demonstrations."""

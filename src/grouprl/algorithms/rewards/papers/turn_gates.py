@@ -113,7 +113,7 @@ class ToolProductivity(RewardTransform):
             return "multiply the reward by a cosine that falls with the number of turns before the last"
         return (
             "multiply the reward by a sine that is largest at the fewest turns before the last with which the prompt "
-            "was answered rightly so far"
+            "was solved so far"
         )
 
     @override

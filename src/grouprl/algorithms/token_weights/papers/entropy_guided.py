@@ -45,7 +45,7 @@ class EntropyGuided(Weighting):
 
     @override
     def words(self) -> str:
-        over = "tokens at the same step" if self.level == "token" else "answers"
+        over = "tokens at the same step" if self.level == "token" else "completions"
         return (
             f"weigh by a softmax over the group's {over} of advantage plus {self.alpha:g} times entropy, "
             f"temperature {self.temperature:g}"

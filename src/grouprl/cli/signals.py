@@ -1,0 +1,96 @@
+"""SIGINT and SIGTERM on the command line: the first unwinds the command, the second ends the process at once."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType, TracebackType
+
+LOADING = "<frozen importlib._bootstrap>"
+ONE_STROKE = 0.1
+"""Seconds within which a second signal is the first one again: `timeout`, for one, sends each twice."""
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+class Listening:
+    """While active, a first SIGINT or SIGTERM raises KeyboardInterrupt, a second ends the process.
+
+    While modules are loaded the first ends it too: extensions written in C do not survive an exception there. After
+    SIGINT the exit code is `interrupted`; after SIGTERM the process ends by that signal, when it has tidied up.
+    """
+
+    def __init__(self, interrupted: int) -> None:
+        self._code = interrupted
+        self._first: float | None = None
+        self._terminated = False
+        self._unraisable = sys.unraisablehook
+
+    def __enter__(self) -> Listening:
+        """Begin to listen; a signal that the caller of the process ignores stays ignored."""
+        atexit.register(self._leave)  # what is registered first is called last
+        sys.unraisablehook = self._lost
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._handle)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left to interrupt but the exit itself, which any signal cuts short."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, lambda number, frame: self._end(number))
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if _loading(frame):
+            self._end(number)
+        if self._first is not None:
+            if now - self._first > ONE_STROKE:
+                self._end(number)
+            return
+        self._first = now
+        self._terminated = number == signal.SIGTERM
+        raise KeyboardInterrupt
+
+    def _leave(self) -> None:
+        if self._terminated:
+            sys.stdout.flush()
+            _end_by(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        if os.isatty(1):
+            os.write(1, SHOW_CURSOR)
+        if number == signal.SIGTERM:
+            _end_by(number)
+        os.write(2, b"interrupted\n")
+        os._exit(self._code)
+
+    def _lost(self, given: sys.UnraisableHookArgs) -> None:
+        """Interrupt again where an interruption came to code that cannot be interrupted, such as a destructor."""
+        if not issubclass(given.exc_type, KeyboardInterrupt):
+            self._unraisable(given)
+            return
+        self._first = None
+        again = threading.Timer(ONE_STROKE / 10, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+
+def _loading(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == LOADING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _end_by(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,110 @@
+"""Cutting matrices over ranks (Shoeybi et al. 2019, arXiv:1909.08053) by the plan that transformers has for a model."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from grouprl.core.errors import InputError
+from grouprl.policy.engine import ModelEngine, Readout
+from grouprl.policy.lora import is_adapted
+from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MAKER = "transformers.distributed.tensor_parallel"
+"""What cuts matrices into distributed tensors by a plan."""
+
+
+def cut_matrices(model: PreTrainedModel, mesh: DeviceMesh) -> None:
+    """Cut the matrices that the model's plan names, in place, over the ranks of `mesh`.
+
+    Raises:
+        InputError: the model has no plan, or its sizes cannot be cut by so many.
+    """
+    obstacle = why_not_cut(model, mesh.size())
+    if obstacle is not None:
+        raise InputError(
+            f"model.tensor_parallel = {mesh.size()}: {obstacle}", "", "Set it to 1: ranks share rows and weights alone"
+        )
+    maker = _maker()
+    assert maker is not None
+    maker.apply_tensor_parallelism(model, mesh, dict(_named(model, model.tp_plan)))
+    model.tie_weights()
+
+
+def why_not_cut(model: PreTrainedModel, count: int) -> str | None:
+    """Say why a model's matrices cannot be cut over `count` ranks; None where they can be."""
+    kind = type(model).__name__
+    if is_adapted(model):
+        return "the plans of transformers are for models without adapters"
+    if _maker() is None:
+        return "this version of transformers has no plans over distributed tensors"
+    if not getattr(model, "tp_plan", None):
+        return f"transformers has no plan for {kind}"
+    sizes = model.config.get_text_config()
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        number = getattr(sizes, name, None) or count
+        if number % count:
+            return f"{kind} has {name} = {number}, which is no multiple of it"
+    return None
+
+
+def _maker() -> ModuleType | None:
+    try:
+        found = importlib.import_module(MAKER)
+    except ImportError:
+        return None
+    return found if hasattr(found, "apply_tensor_parallelism") else None
+
+
+def _named(model: PreTrainedModel, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each parameter, and then each module, that a plan with wildcards for numbers means, with its style."""
+    parameters = {name for name, _ in model.named_parameters()}  # of tied ones the first
+    for name, module in model.named_modules():
+        style = plan.get(_wild(name))
+        for own, _ in module.named_parameters(recurse=False):
+            chosen = plan.get(_wild(f"{name}.{own}"), style)
+            if chosen is not None and f"{name}.{own}" in parameters:
+                yield f"{name}.{own}", chosen
+        if style is not None:
+            yield name, style
+
+
+def _wild(name: str) -> str:
+    return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
+
+
+class GatheredHead:
+    """An engine whose output layer is brought together from the ranks that cut it: log-probs need every logit."""
+
+    def __init__(self, engine: ModelEngine) -> None:
+        self._engine, self.name = engine, engine.name
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Cut `rows` into passes, as the engine does."""
+        return self._engine.split(tokens, rows, budget)
+
+    def read(self, tokens: Tokens) -> Readout:
+        """Run the rows of `tokens` in one pass."""
+        read = self._engine.read(tokens)
+        if read.head is None:
+            return read
+        bias_v = None if read.head.bias_v is None else _together(read.head.bias_v)
+        return replace(read, head=replace(read.head, weight_vd=_together(read.head.weight_vd), bias_v=bias_v))
+
+
+def _together(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, DTensor):
+        return tensor
+    whole: Tensor = tensor.full_tensor()
+    return whole

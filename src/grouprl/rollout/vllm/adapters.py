@@ -1,0 +1,147 @@
+"""Low-rank adapters that servers load by themselves (vLLM's dynamic LoRA): every version under a name of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError
+from grouprl.policy.lora import is_adapted
+from grouprl.rollout.vllm.weights import base_tensors
+from grouprl.rollout.vllm.wire import Refused, Stale, Wire
+from grouprl.storage.run_folder import in_words, replacing
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
+
+LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks that vLLM makes room for; a smaller one lies in the next."""
+KEPT, HELD, AT_ONCE = 4, 8, 2
+"""Versions that have a name, adapters that a server holds, and those that one step of it computes with."""
+SWITCH = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
+"""Environment that opens the calls."""
+
+
+def adapter_rank(policy: CausalPolicy) -> int:
+    """Return the rank that a server must have room for.
+
+    Raises:
+        InputError: there are no adapters, or none that vLLM loads.
+    """
+    if not is_adapted(policy.model):
+        raise InputError(
+            "sampling.vllm.adapters = 'loaded'", "the model has no adapters", "Set model.lora, or take adapters: merged"
+        )
+    ranks = [layer.weight.shape[0] for m in policy.model.modules() for layer in getattr(m, "lora_A", {}).values()]
+    others = [name for name, each in policy.model.named_parameters() if each.requires_grad and "lora_" not in name]
+    if others or max(ranks, default=0) > RANKS[-1]:
+        what = f"{others[0]} is trained" if others else f"adapters have the rank {max(ranks)}"
+        raise InputError(what, f"servers load adapters up to rank {RANKS[-1]} alone", "Take adapters: merged")
+    return next(rank for rank in RANKS if rank >= max(ranks))
+
+
+def lora_words(rank: int) -> list[str]:
+    """Return the arguments of a server that loads adapters."""
+    words = ["--enable-lora", "--max-lora-rank", str(rank)]
+    return [*words, "--max-loras", str(AT_ONCE), "--max-cpu-loras", str(HELD)]
+
+
+def write_base(policy: CausalPolicy, folder: Path) -> None:
+    """Write the weights below the adapters, as a checkpoint has them.
+
+    Raises:
+        RunError: the disk is full, or the folder cannot be written to.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in base_tensors(policy)}
+    with in_words(folder):
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+class AdapterFolders:
+    """The last versions of the adapters, each in a folder that is whole or not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._labels: deque[str] = deque()
+
+    def write(self, policy: CausalPolicy, label: str) -> None:
+        """Write the adapters as they are now; the oldest that is kept goes.
+
+        Raises:
+            RunError: the disk is full, or the folder cannot be written to.
+        """
+        with replacing(self.path(label)) as temporary:
+            policy.model.save_pretrained(str(temporary))
+        if label not in self._labels:
+            self._labels.append(label)
+
+    def path(self, label: str) -> Path:
+        """The folder of a version."""
+        return self.folder / label
+
+    @property
+    def outdated(self) -> list[str]:
+        """Versions that no request needs any more."""
+        return list(self._labels)[:-KEPT]
+
+    def forget(self) -> None:
+        """Remove the folders of outdated versions."""
+        for label in self.outdated:
+            self._labels.popleft()
+            shutil.rmtree(self.path(label), ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove all folders."""
+        for label in self._labels:
+            shutil.rmtree(self.path(label), ignore_errors=True)
+
+
+def load_adapter(wire: Wire, label: str, path: Path, seconds: float) -> None:
+    """Have a server load adapters under the name `label`; what it has read under that name is read anew.
+
+    Raises:
+        ServerError: it does not.
+    """
+    body = {"lora_name": label, "lora_path": str(path)}
+    try:
+        wire.call(LOAD, body, seconds)
+    except Refused as error:
+        if "already been loaded" not in str(error):
+            raise
+        unload_adapter(wire, label, seconds)
+        wire.call("/reset_prefix_cache", None, seconds)
+        wire.call(LOAD, body, seconds)
+
+
+def unload_adapter(wire: Wire, label: str, seconds: float) -> None:
+    """Have a server forget a name; requests that use it are finished."""
+    with suppress(Refused):  # it has forgotten it by itself
+        wire.call(UNLOAD, {"lora_name": label}, seconds)
+
+
+def check_loads_adapters(wire: Wire) -> None:
+    """Raise InputError where a server does not load adapters."""
+    try:
+        wire.call(LOAD, {"lora_name": "", "lora_path": ""}, 10.0)
+    except Refused as error:
+        if error.status == 400:
+            return  # it says that names are missing
+    words = " ".join([*(f"{k}={v}" for k, v in SWITCH.items()), "vllm serve …", *lora_words(RANKS[2])])
+    raise InputError(
+        f"the server {wire.address} does not load adapters",
+        "its calls for that are there where it was started for it",
+        f"Start it as {words} (the rank is an example), or take sampling.vllm.adapters: merged",
+    )
+
+
+def known_adapter(error: Refused, label: str) -> Stale | Refused:
+    """Return what a refusal means: that the server knows no such adapter any more, or what it says."""
+    if error.status == 404 and label in str(error):
+        return Stale(f"the server has no adapters {label!r}: somebody has restarted it, or they are of long ago")
+    return error
