@@ -40,7 +40,7 @@ from placed_runs import restarts, same_run
 
 RESULT = Path(__file__).parent.parent / "docs" / "ray.json"
 STORE = 80 * 2**20
-ROUNDS, STEPS, CALLS = 3, 12, 300
+ROUNDS, STEPS, CALLS = 1, 8, 300
 ROWS: dict[str, Any] = {
     "task": "addition",
     "model": "tiny",
@@ -49,7 +49,7 @@ ROWS: dict[str, Any] = {
     "warmup": {"steps": 10, "batch": 16},
     "batch": {"prompts": 16, "group_size": 8, "minibatches": 2},
     "eval": {"prompts": 8, "final_prompts": 8, "samples": 2, "k": [1]},
-    "run": {"threads": 1, "checkpoint_every": STEPS},
+    "run": {"threads": 1, "checkpoint_every": 2},
 }
 ACTED: dict[str, Any] = ROWS | {
     "task": {"name": "guess", "turns": 4},
@@ -75,17 +75,16 @@ def run(folder: Path, config: dict[str, Any], cluster: dict[str, Any]) -> list[f
 def overhead(folder: Path, address: str) -> dict[str, Any]:
     """Seconds of a step with and without Ray, in turns; and whether both runs end with the same bytes."""
     found: dict[str, Any] = {}
-    for name, config in JOBS.items():
-        for samplers in (1, 2):
-            here, there = [], []
-            for _ in range(ROUNDS):
-                here += run(folder / "here", config, {"samplers": samplers})
-                there += run(folder / "there", config, {"ray": address, "samplers": samplers})
-                same_run(folder / "here", folder / "there")
-            seconds = {"without": statistics.median(here), "with": statistics.median(there)}
-            ratio = seconds["with"] / seconds["without"]
-            found[f"{name}, {samplers} sampler{'s' * (samplers > 1)}"] = seconds | {"ratio": ratio, "same_bytes": True}
-            print(name, samplers, found[f"{name}, {samplers} sampler{'s' * (samplers > 1)}"], flush=True)
+    for name, samplers in (("completions", 1), ("completions", 2), ("episodes", 2)):
+        here, there = [], []
+        for _ in range(ROUNDS):
+            here += run(folder / "here", JOBS[name], {"samplers": samplers})
+            there += run(folder / "there", JOBS[name], {"ray": address, "samplers": samplers})
+            same_run(folder / "here", folder / "there")
+        seconds = {"without": statistics.median(here), "with": statistics.median(there)}
+        ratio = seconds["with"] / seconds["without"]
+        found[f"{name}, {samplers} sampler{'s' * (samplers > 1)}"] = seconds | {"ratio": ratio, "same_bytes": True}
+        print(name, samplers, seconds, ratio, flush=True)
     return found
 
 
