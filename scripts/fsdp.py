@@ -1,17 +1,20 @@
-"""Runs on several processes (FSDP2): equality with one process, checkpoints, kills and other faults.
+"""Runs on several processes (FSDP2): equality with one process, checkpoints, kills, signals and other faults.
 
 Everything is run with gloo on the CPU of this machine; what was found is written to docs/fsdp.json, and
-docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [faults]` runs some sections only, and
-leaves what is recorded of the others.
+docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [signals] [faults] [pretrained]` runs
+some sections only, and leaves what is recorded of the others.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +26,39 @@ from ranks import run_on_ranks  # noqa: E402
 
 Found = tuple[str, Any]
 """What was tried, and what came of it."""
+CACHE = Path.home() / ".cache" / "grouprl" / "gguf"
 RECORD = ROOT / "docs" / "fsdp.json"
 CASES = (
     *("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip_cov", "gvpo"),
-    *("grpo+lora", "ppo+lora", "grpo+anew", "clip_cov+anew"),
+    *("grpo+lora", "ppo+lora", "grpo+anew", "clip_cov+anew", "grpo+offload", "ppo+lora+offload"),
+    *("grpo+tensor", "ppo+tensor", "clip_cov+tensor+anew", "dapo+tensor+offload"),
+    *("grpo+mixed", "grpo+mixed+small", "ppo+mixed+small+tensor", "grpo+mixed+lora"),
     *(f"grpo:{name}" for name in ("adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop")),
     *("grpo:rprop", "grpo:sgd"),
 )
 KILLS = (
-    *("1 passes 8 kill", "1 part written 3 kill", "0 checkpoint begins 3 kill"),
-    *("0 gradient 8 kill", "1 clip 5 kill", "1 step 6 kill", "0 step 9 kill", "1 sampling 3 kill"),
-    *("1 weights to samplers 4 kill", "1 checkpoint begins 2 kill", "0 checkpoint whole 2 kill", "0 metrics 7 kill"),
+    *("1 sampling 3 kill", "0 sampled 3 kill", "1 sampled 3 kill", "1 passes 8 kill", "1 forward 21 kill"),
+    *("0 backward 9 kill", "1 gradients of a layer 30 kill", "0 gradient 8 kill", "1 clip 5 kill"),
+    *("1 step begins 6 kill", "0 step begins 6 kill", "1 step 6 kill", "0 step 9 kill", "1 weights to samplers 4 kill"),
+    *("1 checkpoint begins 3 kill", "0 checkpoint begins 3 kill", "1 tensor written 150 kill"),
+    *("0 tensor written 150 kill", "1 part written 3 kill", "0 metadata 3 kill", "0 manifest 9 kill"),
+    *("0 checkpoint whole 2 kill", "0 metrics 7 kill"),
 )
-FAULTS = (*("1 passes 8 memory", "1 checkpoint begins 3 full", "1 passes 8 stop", "1 passes 8 slow"),)
+"""Rank, point, arrival at it: while sampling, in a forward and a backward pass, while gradients of one layer are added
+up, in the optimiser's step, while weights go to the copies, and through a checkpoint to its manifest and behind it."""
+MOMENTS = 6
+"""How often a rank, in turn, is killed after a time that a seed chooses, wherever it is."""
+FAULTS = (
+    *("1 passes 8 memory", "1 passes 8 starve", "0 passes 8 starve", "1 checkpoint begins 3 full"),
+    *("0 checkpoint begins 3 full", "1 checkpoint begins 3 fill", "1 passes 8 stop", "1 sampling 3 stop"),
+    *("1 passes 8 pause", "1 passes 8 unplug", "1 checkpoint begins 3 unplug", "1 passes 8 slow"),
+)
+SIGNALS = (
+    *("0 metrics 5 parent-term", "0 metrics 5 parent-int", "0 metrics 5 parent-kill", "0 metrics 5 int"),
+    *("0 sampling 3 term", "1 passes 6 term", "1 passes 6 int", "1 passes 8 kill", "0 step 6 kill"),
+)
+"""Of torchrun (`parent`) and of ranks that it has started."""
+PRETRAINED = "SmolLM2-135M-Instruct.Q4_1"
 
 
 def steps(folder: Path) -> Iterator[Found]:
@@ -47,58 +70,140 @@ def steps(folder: Path) -> Iterator[Found]:
 
 
 def runs(folder: Path) -> Iterator[Found]:
-    """Whole runs on 1, 2 and 4 ranks."""
+    """Whole runs on 1, 2 and 4 ranks; episodes of several turns; matrices cut by two ranks."""
     config = rank_runs.write_config(folder)
     for ranks in (1, 2, 4):
         rank_runs.train_on(ranks, config, folder / f"r{ranks}", "-q")
         if ranks > 1:
             yield str(ranks), rank_runs.apart(folder / "r1", folder / f"r{ranks}")
+    episodes = rank_runs.write_episodes(folder)
+    for ranks in (1, 2):
+        rank_runs.train_on(ranks, episodes, folder / f"e{ranks}", "-q")
+    yield "2, episodes", rank_runs.apart(folder / "e1", folder / "e2")
+    cut = rank_runs.write_config(folder, model={"name": str(rank_runs.save_cut_model(folder)), "dtype": "float64"})
+    rank_runs.train_on(1, cut, folder / "c1", "-q")
+    for ranks, by in ((2, 2), (4, 2)):
+        run = folder / f"c{ranks}"
+        rank_runs.train_on(ranks, cut, run, "-q", "--set", f"model.tensor_parallel={by}")
+        yield f"{ranks}, matrices cut by {by}", rank_runs.apart(folder / "c1", run)
 
 
 def resumes(folder: Path) -> Iterator[Found]:
     """Runs begun on one number of ranks and ended on another."""
-    config = rank_runs.write_config(folder)
+    config = rank_runs.write_config(
+        folder, model={"name": str(rank_runs.save_cut_model(folder)), "dtype": "float64"}, **rank_runs.RUN
+    )
     rank_runs.train_on(1, config, folder / "whole", "-q")
-    for first, then in ((1, 2), (2, 4), (2, 1)):
-        run = folder / f"r{first}{then}"
-        codes, said = rank_runs.on_ranks(first, config, run, "-q", fault="0 metrics 7 kill")
-        assert codes[0] == -9, said
-        rank_runs.train_on(then, config, run, "--resume", "-q")
-        yield f"{first} → {then}", rank_runs.apart(folder / "whole", run)
+    for number, (first, by, then) in enumerate(((1, 1, 2), (2, 1, 4), (4, 1, 1), (2, 2, 1), (1, 1, 4))):
+        run, cut = folder / f"r{number}", ["--set", f"model.tensor_parallel={by}"]
+        codes, said = rank_runs.on_ranks(first, config, run, "-q", *(cut if by > 1 else []), fault="0 metrics 7 int")
+        assert codes[0] == 130, said
+        rank_runs.train_on(
+            then, config, run, "--resume", "-q", *(["--set", "model.tensor_parallel=1"] if by > 1 else [])
+        )
+        yield f"{first}{', matrices cut,' if by > 1 else ''} → {then}", rank_runs.apart(folder / "whole", run)
 
 
 def kills(folder: Path) -> Iterator[Found]:
-    """Ranks killed at points of the code; the resumed run is held against a whole one, byte for byte."""
-    config = rank_runs.write_config(folder)
+    """Ranks killed at points of the code and at moments; the resumed run is held against a whole one, byte for byte."""
+    config, begun = rank_runs.write_config(folder), time.monotonic()
     rank_runs.train_on(2, config, folder / "whole", "-q")
-    whole = rank_runs.evidence(folder / "whole")
+    seconds, whole, dice = time.monotonic() - begun, rank_runs.evidence(folder / "whole"), random.Random(0)
     for number, fault in enumerate(KILLS):
-        run = folder / f"k{number}"
-        codes, said = rank_runs.on_ranks(2, config, run, "-q", fault=fault)
-        again, _ = rank_runs.on_ranks(2, config, run, "--resume", "-q")
-        end = rank_runs.evidence(run) if again == [0, 0] else {}
-        different = [name for name, value in whole.items() if end.get(name) != value]
-        yield fault, {"codes": codes, "said": _words(said), "resumed": again, "different": different}
+        codes, said = rank_runs.on_ranks(2, config, folder / f"k{number}", "-q", fault=fault)
+        yield fault, {"codes": codes, "said": _words(said), **_resumed(config, folder / f"k{number}", whole)}
+    for number in range(MOMENTS):
+        moment = dice.uniform(0.1, 0.95) * seconds
+        codes, said = rank_runs.on_ranks(2, config, folder / f"m{number}", "-q", killed=(number % 2, moment))
+        again = _resumed(config, folder / f"m{number}", whole)
+        yield f"{number % 2} moment {number}", {"codes": codes, "said": _words(said), **again}
+
+
+def _resumed(config: Path, run: Path, whole: dict[str, object]) -> dict[str, Any]:
+    """End a run on two ranks, and say what of it differs from a whole one; one that has not begun begins anew."""
+    more = ["--resume"] if (run / "config.yaml").is_file() else []
+    again, said = rank_runs.on_ranks(2, config, run, "-q", *more)
+    end = rank_runs.evidence(run) if again == [0, 0] else {}
+    different = [name for name, value in whole.items() if end.get(name) != value]
+    return {"resumed": again, "different": different} | ({} if again == [0, 0] else {"why": _words(said)})
+
+
+def signals(folder: Path) -> Iterator[Found]:
+    """Runs by torchrun, and signals to it and to its ranks; none of their processes is left."""
+    config = rank_runs.write_config(folder)
+    code, said = rank_runs.torchrun(2, config, folder / "whole", "-q")
+    rank_runs.train_on(2, config, folder / "launched", "-q")
+    whole, launched = rank_runs.evidence(folder / "whole"), rank_runs.evidence(folder / "launched")
+    different = [name for name, value in whole.items() if launched[name] != value]
+    yield "torchrun beside grouprl launch", {"code": code, "different": different}
+    for number, fault in enumerate(SIGNALS):
+        run = folder / f"s{number}"
+        code, said = rank_runs.torchrun(2, config, run, fault=fault)
+        done = [record["step"] for record in rank_runs.metrics(run) if record["phase"] == "train"]
+        over = (run / "summary.json").is_file() and code == 0
+        again = {} if over else _resumed(config, run, whole)
+        yield fault, {"code": code, "steps": len(done), "said": _words(said), **again}
 
 
 def faults(folder: Path) -> Iterator[Found]:
-    """Ranks that fail, hang or are slow, and a disk that is full for one of them."""
-    config = rank_runs.write_config(folder)
+    """Ranks that fail, hang, are slow or cut off, a full disk; then the run is resumed and held against a whole one."""
+    config = rank_runs.write_config(folder, run={**rank_runs.RUN["run"], "rank_timeout": 20})
+    rank_runs.train_on(2, config, folder / "whole", "-q")
+    whole = rank_runs.evidence(folder / "whole")
     for number, fault in enumerate(FAULTS):
-        begun = time.monotonic()
-        codes, said = rank_runs.on_ranks(2, config, folder / f"f{number}", "-q", fault=fault)
-        seconds = round(time.monotonic() - begun)
-        halves = [path.name for path in (folder / f"f{number}" / "checkpoints").glob(".*")]
-        yield fault, {"codes": codes, "seconds": seconds, "said": _words(said), "halves": halves}
+        run, begun = folder / f"f{number}", time.monotonic()
+        with _small_disk(run) if fault.endswith("fill") else nullcontext() as there:
+            if there is False:
+                yield fault, {"said": "not run: this user may not mount a file system"}
+                continue
+            codes, said = rank_runs.on_ranks(2, config, run, "-q", fault=fault)
+            seconds = round(time.monotonic() - begun)
+            halves = [path.name for path in (run / "checkpoints").glob(".*")]
+            (run / "ballast").unlink(missing_ok=True)
+            again = _resumed(config, run, whole) if codes != [0, 0] else {"different": _different(run, whole)}
+        yield fault, {"codes": codes, "seconds": seconds, "said": _words(said), "halves": halves, **again}
+
+
+def _different(run: Path, whole: dict[str, object]) -> list[str]:
+    end = rank_runs.evidence(run)
+    return [name for name, value in whole.items() if end.get(name) != value]
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[bool]:
+    """Let `folder` be a file system of its own of 12 MB; False where that is not allowed."""
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(folder)], capture_output=True)
+    try:
+        yield made.returncode == 0
+    finally:
+        if made.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def pretrained(folder: Path) -> Iterator[Found]:
+    """Two steps of SmolLM2-135M on one process, two ranks, and three that cut its matrices; memory of each rank."""
+    (model, *_) = [*CACHE.glob(f"{PRETRAINED}-*"), None]
+    if model is None:
+        yield "SmolLM2-135M", {"said": f"not run: {CACHE} holds no {PRETRAINED} (make real brings it there)"}
+        return
+    config = rank_runs.write_pretrained(folder, model)
+    cut = ["--set", "model.tensor_parallel=3"]
+    for name, ranks, more in (("1", 1, []), ("2", 2, []), ("3, matrices cut by 3", 3, cut)):
+        run, begun = folder / f"p{ranks}", time.monotonic()
+        rank_runs.train_on(ranks, config, run, "-q", *more, timeout=1800)
+        peak = [rank_runs.peak_mb(run, rank) for rank in range(ranks)]
+        beside = {} if ranks == 1 else rank_runs.apart(folder / "p1", run)
+        yield f"SmolLM2-135M on {name}", {"seconds": round(time.monotonic() - begun), "peak_mb": peak, **beside}
 
 
 def _words(said: str) -> str:
     """Return the lines of errors."""
-    return " ".join(line for line in said.splitlines() if line.startswith(("error", "rank")))
+    return " ".join(line for line in said.splitlines() if line.startswith(("error", "rank", "Stopping")))
 
 
 SECTIONS: dict[str, Callable[[Path], Iterator[Found]]] = {
-    each.__name__: each for each in (steps, runs, resumes, kills, faults)
+    each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, pretrained)
 }
 
 

@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
-from grouprl.cli.app import RUN_FAILED, app, out_of_memory
+from grouprl.cli.app import RUN_FAILED, app
+from grouprl.core.errors import out_of_memory
 from grouprl.core.terminal import CONTROL, Terminal, harmless
 from grouprl.orchestrator.asynchronous import process_main as child
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.plan.memory import Cost, memory_on_ranks
 from grouprl.policy.rank_split import split_over_ranks
+from grouprl.policy.sharded import ShardedPolicy
+from updates import make_batch, make_policy
 
 
 def test_rows_of_a_prompt_stay_together_and_loads_are_even() -> None:
@@ -33,11 +37,38 @@ def test_every_row_has_one_rank(rows: list[tuple[int, int]], ranks: int) -> None
     assert sorted(row for share in shares for row in share) == list(range(len(rows)))
     assert len(shares) == ranks
     assert all(share == sorted(share) for share in shares)
+    loads = [sum(3 * p + 1 for p in {prompts[r] for r in share}) + sum(own[r] for r in share) for share in shares]
+    longest = max((3 * p + 1 + sum(t for q, t in rows if q == p) for p in set(prompts)), default=0)
+    assert max(loads) <= sum(loads) / ranks + longest  # dealt out longest first, each to the least loaded
     fair = sum({p: 3 * p + 1 for p in prompts}.values()) + sum(own)
     for prompt in set(prompts):
         cost = 3 * prompt + 1 + sum(t for p, t in rows if p == prompt)
         if cost * ranks <= fair:
             assert sum(any(prompts[row] == prompt for row in share) for share in shares) == 1
+
+
+def test_a_policy_cuts_passes_of_balanced_tokens_with_each_prompt_on_one_rank() -> None:
+    policy = make_policy(token_budget=64)
+    tokens = make_batch(policy, groups=8, size=4).inputs
+    rows = [row for row in range(len(tokens)) if row % 7]
+    part = SimpleNamespace(cut=policy.passes)
+    for teams, cut_by in ((2, 1), (4, 1), (2, 2)):
+        fake = SimpleNamespace(ranks=SimpleNamespace(teams=teams, cut_by=cut_by), _part=part)
+        cut = ShardedPolicy.cut(fake, tokens, rows)  # type: ignore[arg-type]
+        assert len(cut) == teams * cut_by
+        assert len({len(passes) for passes in cut}) == 1, "all ranks take as many passes"
+        assert all(cut[rank] == cut[rank - rank % cut_by] for rank in range(len(cut))), "those that cut alike, alike"
+        shares = [[row for own in passes if own for row in own] for passes in cut[::cut_by]]
+        assert sorted(row for share in shares for row in share) == rows
+        homes = [{tokens.prompt_ids[row] for row in share} for share in shares]
+        assert sum(map(len, homes)) == len({tokens.prompt_ids[row] for row in rows}), "a prompt is on one rank"
+        loads = [
+            sum(map(len, home)) + sum(len(tokens.response_ids[row]) for row in share)
+            for home, share in zip(homes, shares, strict=True)
+        ]
+        largest = max(len(p) + sum(len(tokens.response_ids[r]) for r in rows if tokens.prompt_ids[r] == p)
+                      for p in homes[0] | homes[1])  # fmt: skip
+        assert max(loads) - min(loads) <= largest
 
 
 def test_ranks_divide_memory_but_for_the_copy_to_sample_from() -> None:

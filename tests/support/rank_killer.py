@@ -11,9 +11,24 @@ import importlib
 import os
 import resource
 import signal
+import socket
+import subprocess
 import time
+from contextlib import suppress
+from pathlib import Path
 
+import torch
+
+SAVING = "torch.distributed.checkpoint.filesystem"
 POINTS = {
+    "forward": ("grouprl.policy.rank_policy", "RankPolicy.run_whole", False),
+    "backward": ("torch.autograd", "backward", False),
+    "gradients of a layer": ("torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_reduce", False),
+    "step begins": ("grouprl.policy.piece_optimizer", "PieceOptimizer.step", False),
+    "sampled": ("grouprl.rollout.sampler", "LocalSampler.sample", True),
+    "tensor written": (SAVING, "_write_item", True),
+    "metadata": (SAVING, "FileSystemWriter.finish", False),
+    "manifest": ("grouprl.storage.checkpoint", "_seal", False),
     "passes": ("grouprl.policy.rank_work", "run_passes", False),
     "gradient": ("grouprl.policy.rank_work", "run_passes", True),
     "clip": ("grouprl.policy.rank_work", "clip", False),
@@ -28,11 +43,23 @@ POINTS = {
 
 
 def strike(fault: str) -> None:
-    """Do to this process what the fault says."""
-    if fault == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif fault == "stop":
+    """Do to this process, or (parent-…) to what started it, what the fault says."""
+    to, _, named = fault.rpartition("-")
+    if (number := getattr(signal, f"SIG{named.upper()}", None)) is not None:
+        os.kill(os.getppid() if to == "parent" else os.getpid(), number)
+    elif fault == "pause":
+        subprocess.Popen(["sh", "-c", f"sleep 40; kill -CONT {os.getpid()}"], start_new_session=True)
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif fault == "unplug":
+        unplug()
+    elif fault == "fill":
+        with (Path(os.environ["RANK_FOLDER"]) / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+    elif fault == "starve":
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken, taken))
+        torch.zeros(2**28)  # what a pass would take, and cannot have
     elif fault == "slow":
         time.sleep(3)
     elif fault == "full":
@@ -42,6 +69,17 @@ def strike(fault: str) -> None:
         raise MemoryError("no memory for this pass")
     else:
         raise ValueError(fault)
+
+
+def unplug() -> None:
+    """Cut this process off: every connection over the network ends."""
+    for entry in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if "socket:" in os.readlink(f"/proc/self/fd/{entry}"):
+                own = socket.socket(fileno=os.dup(int(entry)))
+                if own.family in (socket.AF_INET, socket.AF_INET6):
+                    own.shutdown(socket.SHUT_RDWR)
+                own.close()
 
 
 def arm(rank: str, point: str, arrival: str, fault: str) -> None:

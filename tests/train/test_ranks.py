@@ -11,15 +11,24 @@ from ranks import run_on_ranks
 SCRIPTS = Path(__file__).parents[1] / "support"
 METHODS = ("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip_cov")
 """Sequence mean, token mean, constant, KL, entropy bonus, value head, and an objective that sees all rows at once."""
+WAYS = ("ppo+lora", "dapo+tensor", "clip_cov+tensor+anew", "grpo+offload", "grpo+tensor+offload")
+"""Adapters and a value head; matrices cut by both ranks; layers computed anew; parts in main memory."""
+MIXED = ("grpo+mixed+small", "grpo+mixed+small+tensor")
+"""Products in bfloat16 of float32 weights, at a learning rate whose updates bfloat16 weights would lose."""
 
 
 def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
-    found = json.loads(run_on_ranks(SCRIPTS / "rank_steps.py", 2, *METHODS, "resume").splitlines()[-1])
+    found = json.loads(run_on_ranks(SCRIPTS / "rank_steps.py", 2, *METHODS, *WAYS, *MIXED, "resume").splitlines()[-1])
     assert found["ranks"] == 2
     resumed = found["found"].pop("resume")
     assert resumed["whole"] < 1e-12
     assert resumed["parts"] < 1e-12
-    assert set(found["found"]) == set(METHODS)
+    for name in MIXED:
+        mixed = found["found"].pop(name)
+        assert 1e-6 < mixed["moved"] < 1e-5, "bfloat16 weights would not have moved"
+        assert mixed["of the way"] < 0.3, "one process and two round products of bfloat16 differently"
+        assert mixed["metrics"] < 0.1
+    assert set(found["found"]) == {*METHODS, *WAYS}
     for name, apart in found["found"].items():
         assert apart["moved"] > 1e-3, name
         for what in ("weights", "metrics", "logp"):

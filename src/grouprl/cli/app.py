@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
 import traceback
@@ -14,7 +13,7 @@ from typer.core import TyperGroup
 
 from grouprl.cli.quiet import Telling
 from grouprl.cli.wording import in_one_line
-from grouprl.core.errors import GrouprlError, RunError
+from grouprl.core.errors import GrouprlError, RunError, out_of_memory
 from grouprl.core.terminal import Terminal
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
@@ -79,6 +78,7 @@ class Commands(TyperGroup):
                 traceback.print_exc()
             said = in_one_line(error) if isinstance(error, GrouprlError) else NO_MEMORY
             bad_input = isinstance(error, GrouprlError) and not isinstance(error, RunError)
+            bad_input = bad_input and not getattr(error, "begun", False)
             if ctx.meta.get("json"):
                 parts = {name: getattr(error, name, "") for name in ("what", "rule", "remedy")}
                 print_error(type(error).__name__, said, **parts)
@@ -95,16 +95,6 @@ def print_error(kind: str, message: str, **parts: str) -> None:
     """Print an error as plain data: its kind, the whole message, and its parts where it has some."""
     found = {"kind": kind, "message": message, **{name: words for name, words in parts.items() if words}}
     print(json.dumps({"error": found}, ensure_ascii=False))
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was no memory left: Python's, torch's on a CPU or GPU, or the system's."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    said = str(error).lower()
-    return any(words in said for words in ("can't allocate memory", "not enough memory", "out of memory"))
 
 
 ORDER = (

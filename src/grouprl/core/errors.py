@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import traceback
 from collections.abc import Iterable
 
@@ -17,11 +18,13 @@ class GrouprlError(Exception):
 class InputError(GrouprlError, ValueError):
     """An input of the user's breaks a rule.
 
-    The message holds the value (`what`), the `rule` it breaks and the `remedy`.
+    The message holds the value (`what`), the `rule` it breaks and the `remedy`. `begun` says that a run had begun, and
+    left what it can be resumed from.
     """
 
     def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
         self.what, self.rule, self.remedy = what, rule, remedy
+        self.begun = False
         super().__init__(" ".join(_sentence(part) for part in (what, rule, remedy) if part))
 
 
@@ -62,3 +65,13 @@ def raised(error: BaseException) -> str:
 
 def _sentence(text: str) -> str:
     return text if text[-1] in ".?!:" else text + "."
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory left: Python's, torch's on a CPU or GPU, or the system's."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    return any(words in said for words in ("can't allocate memory", "not enough memory", "out of memory"))

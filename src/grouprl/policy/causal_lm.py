@@ -30,8 +30,8 @@ from grouprl.policy.passes import (
     free_bytes,
 )
 from grouprl.policy.precision import Precision
-from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
-from grouprl.policy.trainable import Trainable, check_cotangents
+from grouprl.policy.text import TextPolicy
+from grouprl.policy.trainable import check_cotangents
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
 
@@ -43,7 +43,7 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
 
 
-class CausalPolicy(Trainable):
+class CausalPolicy(TextPolicy):
     """A transformers causal LM with its tokenizer.
 
     The model's dropout is off in every pass, so that a log-prob is a function of the weights alone; only the dropout
@@ -129,30 +129,6 @@ class CausalPolicy(Trainable):
     def max_positions(self) -> int | None:
         """Longest sequence the model was built for, if it says so."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-
-    def encode(self, text: str) -> list[int]:
-        """Encode plain text without special tokens; raises InputError as `text.encode` does."""
-        return encode(self.tokenizer, text)
-
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many plain texts at once; raises InputError as `text.encode` does."""
-        return encode_all(self.tokenizer, texts)
-
-    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Encode a prompt, text or chat messages; raises InputError as `text.encode_prompt` does."""
-        return encode_prompt(self.tokenizer, prompt)
-
-    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
-        """Encode many prompts at once; raises InputError as `text.encode_prompt` does."""
-        return encode_prompts(self.tokenizer, prompts)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
-        return self.decode_all([ids])[0]
-
-    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row, as `decode` does."""
-        return decode_all(self.tokenizer, rows, self.eos_ids) if rows else []
 
     def logp(
         self,

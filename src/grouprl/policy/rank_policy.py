@@ -26,7 +26,7 @@ from grouprl.policy.tensor_parallel import GatheredHead, cut_matrices
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class RankPolicy(CausalPolicy):
@@ -45,7 +45,7 @@ class RankPolicy(CausalPolicy):
 
     def __init__(
         self,
-        model: object,
+        model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
         mesh: DeviceMesh,
@@ -125,7 +125,7 @@ class _Trunk(nn.Module):
         self._own = [policy]  # in a list: a policy is no module, and must not be looked through as one
         self.eval()
 
-    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> Any:
+    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> object:
         return self._own[0].run_whole(tokens, entropy, values, cross)
 
 

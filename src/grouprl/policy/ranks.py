@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from grouprl.core.errors import GrouprlError, InputError, RunError
+from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.leading import LEADING
 
 IDLE = timedelta(days=365)
@@ -83,7 +83,7 @@ class Ranks:
         self.each(_begin, (timeout, cut_by))
         self.timeout, self.cut_by = timeout, cut_by
 
-    def call(self, work: Work[Result], shares: Sequence[Any]) -> list[Result]:
+    def call(self, work: Work[Result], shares: Sequence[object]) -> list[Result]:
         """Let each rank do `work` on its share; return what each found, by rank.
 
         Raises:
@@ -108,7 +108,7 @@ class Ranks:
             raise failed
         return found
 
-    def each(self, work: Work[Result], share: Any = None) -> list[Result]:
+    def each(self, work: Work[Result], share: object = None) -> list[Result]:
         """Let every rank do `work` on the same share; return what each found, by rank."""
         return self.call(work, [share] * self.count)
 
@@ -133,7 +133,7 @@ class Ranks:
         missing = [str(r) for r in others if _note(self._store, f"done/{r}") != str(self._calls)]
         who = f"rank {', '.join(missing)} of {self.count} is" if missing else "one of the other ranks is"
         if any(word in str(error).lower() for word in GONE):
-            return RunError(f"{who} gone: its process was ended from outside. {safe}")
+            return RunError(f"{who} gone: its process has ended, or the connection to it is lost. {safe}")
         return RunError(
             f"{who} silent: it did not answer within run.rank_timeout = {self.timeout:g} seconds "
             f"({first_line(error)}). {safe}"
@@ -173,14 +173,15 @@ def follow() -> None:
         _part()
 
 
-def _reported(store: dist.Store, station: Station, work: Work[Any], share: Any) -> Any:
+def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> Any:
     """Do the work; where it fails, leave a note for rank 0 and end the process, so that nobody waits for it."""
     try:
         return _done(station, work, share)
     except BaseException as error:
         with suppress(Exception):
             if not _of_network(error):  # that is somebody else's failure
-                store.set(f"failed/{station.rank}", first_line(error))
+                said = "out of memory. " * out_of_memory(error) + first_line(error)
+                store.set(f"failed/{station.rank}", said)
         os._exit(1)
 
 

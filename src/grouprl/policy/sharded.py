@@ -21,8 +21,8 @@ from grouprl.policy.rank_policy import RankPolicy
 from grouprl.policy.rank_split import split_over_ranks
 from grouprl.policy.rank_work import Builders, Passes, Pull, Scoring, Wanted
 from grouprl.policy.ranks import Ranks
-from grouprl.policy.text import Message
-from grouprl.policy.trainable import Trainable, check_cotangents, check_state
+from grouprl.policy.text import TextPolicy
+from grouprl.policy.trainable import check_cotangents, check_state
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
 
@@ -30,7 +30,7 @@ Cut = list[list[list[int] | None]]
 """For each rank its passes, as many as any other has; None: a pass of nothing."""
 
 
-class ShardedPolicy(Trainable):
+class ShardedPolicy(TextPolicy):
     """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a whole copy to sample from.
 
     Rows are dealt out to ranks by tokens, rows of one prompt together. Results do not depend on the number of ranks but
@@ -46,6 +46,7 @@ class ShardedPolicy(Trainable):
         ranks.each(work.build, builders)
         self._part: RankPolicy = ranks.station.kept[work.POLICY]
         self._copy: CausalPolicy = ranks.station.kept[work.WHOLE]
+        self.tokenizer = self._copy.tokenizer
         self._stale = False
         self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self._part.model.modules()) and is_adapted(
             self._part.model
@@ -69,11 +70,6 @@ class ShardedPolicy(Trainable):
     def model(self) -> Any:
         """The whole copy's model."""
         return self.whole.model
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer."""
-        return self._copy.tokenizer
 
     @property
     def temperature(self) -> float:
@@ -125,30 +121,6 @@ class ShardedPolicy(Trainable):
         """Rank 0's part of the value head."""
         return self._part.value_head
 
-    def encode(self, text: str) -> list[int]:
-        """Encode plain text; see `CausalPolicy.encode`."""
-        return self._copy.encode(text)
-
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many plain texts at once."""
-        return self._copy.encode_all(texts)
-
-    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Encode a prompt, text or chat messages."""
-        return self._copy.encode_prompt(prompt)
-
-    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
-        """Encode many prompts at once."""
-        return self._copy.encode_prompts(prompts)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`."""
-        return self._copy.decode(ids)
-
-    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row."""
-        return self._copy.decode_all(rows)
-
     def statistics(self, tokens: Tokens, names: Sequence[str], **given: Tensor | None) -> dict[str, Tensor]:
         """Return statistics of the response tokens by name, [B,T], computed on rank 0."""
         return self.whole.statistics(tokens, names, **given)
@@ -178,8 +150,9 @@ class ShardedPolicy(Trainable):
         """
         wanted = Wanted(entropy, values, cross)
         self._check(wanted)
-        outputs = _Scored.apply(self._leaf(), self, tokens, wanted) if grad else self.score(tokens, wanted)
-        return PolicyOutput(*outputs)
+        if not grad:
+            return self.score(tokens, wanted)
+        return PolicyOutput(*_Scored.apply(self._leaf(), self, tokens, wanted))
 
     def _leaf(self) -> Tensor:
         return torch.zeros((), dtype=self.score_dtype, requires_grad=True)
@@ -189,10 +162,8 @@ class ShardedPolicy(Trainable):
             self._part._value(torch.zeros(1, 1))  # says so
 
     @spanned("forward")
-    def score(
-        self, tokens: Tokens, wanted: Wanted, *, name: str = work.POLICY, base: bool = False
-    ) -> list[Tensor | None]:
-        """Return log-probs, entropies, values and cross-entropies, [B,T] each; None for what is not wanted."""
+    def score(self, tokens: Tokens, wanted: Wanted, *, name: str = work.POLICY, base: bool = False) -> PolicyOutput:
+        """Score rows without a graph, by what ranks keep as `name`; `base`: with adapters switched off."""
         cut = self.cut(tokens, range(len(tokens)))
         shares = [
             Scoring([None if rows is None else tokens.rows(rows) for rows in own], wanted, name, base) for own in cut
@@ -200,12 +171,16 @@ class ShardedPolicy(Trainable):
         found = self.ranks.call(work.score, shares)[:: self.ranks.cut_by] if len(tokens) else []
         parts = [part for each in found for part in each]
         passes = [rows for own in cut[:: self.ranks.cut_by] for rows in own if rows is not None]
-        present = (True, wanted.entropy, wanted.values, wanted.cross is not None)
         columns = zip(*parts, strict=True) if parts else iter([()] * 4)
-        return [
-            join_passes(tokens, passes, column).to(self.device, self.score_dtype) if there else None
-            for column, there in zip(columns, present, strict=True)
-        ]
+        kept = ([x for x in column if x is not None] for column in columns)
+        joined = (join_passes(tokens, passes, column).to(self.device, self.score_dtype) for column in kept)
+        logp_bt, entropy_bt, value_bt, cross_bt = joined
+        return PolicyOutput(
+            logp_bt,
+            entropy_bt if wanted.entropy else None,
+            value_bt if wanted.values else None,
+            cross_bt if wanted.cross is not None else None,
+        )
 
     def backward(
         self,
@@ -355,7 +330,7 @@ class ShardedReference:
 
     def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
         """Score the responses of `tokens`, without a graph."""
-        return PolicyOutput(*self._policy.score(tokens, Wanted(entropy), name=self._name, base=self._base))
+        return self._policy.score(tokens, Wanted(entropy), name=self._name, base=self._base)
 
 
 class _Scored(torch.autograd.Function):
@@ -367,7 +342,8 @@ class _Scored(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         ctx.policy, ctx.tokens, ctx.cross = policy, tokens, wanted.cross
         ctx.set_materialize_grads(False)
-        return tuple(policy.score(tokens, wanted))
+        out = policy.score(tokens, wanted)
+        return out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt
 
     @staticmethod
     def backward(ctx: Ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:

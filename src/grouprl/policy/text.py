@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
 from grouprl.policy.chat_template import template_of
+from grouprl.policy.trainable import Trainable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,3 +92,38 @@ def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
     """
     tools, variables = getattr(messages, "tools", ()), getattr(messages, "variables", {})
     return template_of(tokenizer).render(messages, tools, variables=variables)
+
+
+class TextPolicy(Trainable):
+    """Base of policies over tokens: what follows from their tokenizer."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        raise NotImplementedError
+
+    def encode(self, text: str) -> list[int]:
+        """Encode plain text without special tokens; raises InputError as the function `encode` does."""
+        return encode(self.tokenizer, text)
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many plain texts at once; raises InputError as the function `encode` does."""
+        return encode_all(self.tokenizer, texts)
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Encode a prompt, text or chat messages; raises InputError as the function `encode_prompt` does."""
+        return encode_prompt(self.tokenizer, prompt)
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+        """Encode many prompts at once; raises InputError as the function `encode_prompt` does."""
+        return encode_prompts(self.tokenizer, prompts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
+        return self.decode_all([ids])[0]
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row, as `decode` does."""
+        return decode_all(self.tokenizer, rows, self.eos_ids) if rows else []

@@ -143,7 +143,7 @@ class Following:
         """What the engine says of itself."""
         return self.engine.exact
 
-    def sample(self, requests: Sequence[Request[Any]]) -> Samples[Any]:
+    def sample(self, requests: Sequence[Request[object]]) -> Samples[Any]:
         """Sample what `requests` ask for with the follower's weights."""
         self._bring()
         return self.engine.sample(requests)
