@@ -72,7 +72,13 @@ REVERSE = (
     "steps=30",
 )
 TRIALS = {
-    "reverse": Trial("two letters reversed, 0.1M from scratch", "addition", REVERSE, False),
+    "reverse": Trial("two letters reversed, 0.1M from scratch, rate 1e-3", "addition", REVERSE, False),
+    "reverse-slow": Trial(
+        "the same at a rate of 4e-4, 16 × 8 completions a step",
+        "addition",
+        (*REVERSE, "optim.lr=4e-4", "batch.prompts=16"),
+        False,
+    ),
     "sums": Trial("sums, 135M, all weights", str(RECIPES / "sums.yaml"), SHORT),
     "calculator": Trial("calculator (a tool, several turns), 0.1M from scratch", "calculator", SMALL, False),
     "calculator-local": Trial("the same with the local engine", "calculator", SMALL, False, {"engine": "local"}),
