@@ -1,5 +1,5 @@
-"""Runs that learn with servers of vLLM, recorded in docs/vllm.md and docs/vllm_runs.json: a tiny model from scratch on
-episodes with a tool, and SmolLM2-135M-Instruct in full, by adapters that the server loads, and with tools.
+"""Runs that learn with servers of vLLM, recorded in docs/vllm.md and docs/vllm_runs.json: tiny models from scratch, one
+of them on episodes with a tool, and SmolLM2-135M-Instruct in full, by adapters that the server loads, and with tools.
 
     python scripts/vllm_learn.py .venv-vllm/bin/vllm            what is not recorded yet
     python scripts/vllm_learn.py .venv-vllm/bin/vllm calculator  one of them, again
@@ -61,7 +61,24 @@ SHORT = (
     "batch={prompts: 8, group_size: 8, minibatches: 2}",
     "eval={every: 5, prompts: 24, final_prompts: 48}",
 )
+REVERSE = (
+    "task={name: reverse, length: 2}",
+    "model.tiny={heads: 2, layers: 2}",
+    "warmup={steps: 120, batch: 32}",
+    "method=grpo",
+    "optim={lr: 1e-3}",
+    "batch={prompts: 8, group_size: 8, minibatches: 2}",
+    "eval={every: 15, prompts: 64, final_prompts: 64}",
+    "steps=30",
+)
 TRIALS = {
+    "reverse": Trial("two letters reversed, 0.1M from scratch, rate 1e-3", "addition", REVERSE, False),
+    "reverse-slow": Trial(
+        "the same at a rate of 4e-4, 16 × 8 completions a step",
+        "addition",
+        (*REVERSE, "optim.lr=4e-4", "batch.prompts=16"),
+        False,
+    ),
     "sums": Trial("sums, 135M, all weights", str(RECIPES / "sums.yaml"), SHORT),
     "calculator": Trial("calculator (a tool, several turns), 0.1M from scratch", "calculator", SMALL, False),
     "calculator-local": Trial("the same with the local engine", "calculator", SMALL, False, {"engine": "local"}),

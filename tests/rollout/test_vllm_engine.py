@@ -442,6 +442,23 @@ def test_a_plan_refuses_what_cannot_work(vllm: dict[str, Any], more: dict[str, A
     assert any(words in refusal for refusal in planned(vllm, **more).refusals)
 
 
+def test_a_plan_of_adapters_that_servers_load() -> None:
+    model = {**RUN["model"], "lora": {"r": 2}}
+    with standing_in(StandIn()) as address:
+        found = planned({"addresses": [address], "adapters": "loaded"}, model=model, run={"async_steps": 1})
+        assert any("as adapters that it loads" in note for note in found.notes)
+        assert any("are finished with the adapters that they began with" in note for note in found.notes)
+        assert not found.refusals
+        refused = planned({"addresses": [address], "adapters": "loaded"}).refusals
+        assert any("the model has no adapters. Set model.lora" in refusal for refusal in refused)
+    closed = StandIn()
+    closed.down = ("/v1/load_lora_adapter", b"")
+    closed.fault = lambda path, body, answer: (404, b"") if path == closed.down[0] else answer
+    with standing_in(closed) as address:
+        refused = planned({"addresses": [address], "adapters": "loaded"}, model=model).refusals
+        assert any("VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve … --enable-lora" in each for each in refused)
+
+
 def test_a_configuration_is_read_as_it_was_written() -> None:
     config = parse_config({**RUN, "sampling": {"engine": "vllm", "vllm": {"addresses": ["http://127.0.0.1:8000"]}}})
     assert parse_config(config.model_dump(mode="json")) == config
@@ -454,6 +471,7 @@ def test_a_configuration_is_read_as_it_was_written() -> None:
         ({"addresses": ["10.0.0.1:80"]}, "begins with neither"),
         ({"addresses": ["http://a"], "servers": 2}, "servers that a run starts"),
         ({"weights": "disk"}, "for running servers"),
+        ({"addresses": ["http://a"], "weights": "disk", "adapters": "loaded"}, "are read from a folder"),
         ({"adress": []}, "Did you mean 'addresses'"),
     ],
 )
