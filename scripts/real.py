@@ -176,9 +176,7 @@ def calls(records: Sequence[Record]) -> str:
     """Return a row per run with tools: calls of a sampled held-out episode, and what became of them."""
     with_tools = [record for record in records if f"reward/{CALLS[0]}" in record["after"]]
     head = (
-        "| recipe | seed | valid calls | results used | malformed calls | failed calls |\n| --- "
-        + "| --- " * 5
-        + "|\n"
+        "| recipe | seed | valid calls | results used | malformed calls | failed calls |\n| --- " + "| --- " * 5 + "|\n"
     )
     rows = "".join(
         f"| `{record['recipe']}`, {record['mode']} | {record['seed']} | {' | '.join(_counts(record))} |\n"

@@ -61,10 +61,10 @@ def plans(folder: Path) -> dict[str, dict[str, Any]]:
             "tokens": 3,
             "folder": str(folder / "games"),
         },
-        "warmup": {"steps": 15, "batch": 4, "lr": 3e-3},
-        "batch": {"prompts": 3, "group_size": 8, "minibatches": 1},
+        "warmup": {"steps": 60, "batch": 6, "lr": 3e-3},
+        "batch": {"prompts": 3, "group_size": 16, "minibatches": 1},
         "optim": {"lr": 3e-3, "warmup_steps": 2, "schedule": "constant"},
-        "steps": 15,
+        "steps": 30,
     }
     return {"verifiers": words, "textworld": rooms}
 

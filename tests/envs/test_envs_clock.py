@@ -81,7 +81,7 @@ def test_a_game_that_hangs_is_named_and_the_others_go_on() -> None:
 
 def test_a_beginning_that_hangs_does_not_stop_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gymnasium")
-    monkeypatch.setattr("grouprl.tasks.environments.PATIENCE", 0.2)
+    monkeypatch.setattr("grouprl.tasks.environments.PATIENCE", 2.0)
     task = load_task({"name": "gym:foreign_games:Hangs-v0", "config": {"early": True}})
     asked = [task.example("train", i) for i in range(6)]
     assert [example.prompt for example in asked] == ["" if q.columns["seed"] % 2 else "0>" for q in asked]

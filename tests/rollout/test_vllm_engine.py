@@ -5,7 +5,6 @@ That it works with vLLM itself is shown by `make vllm`.
 
 from __future__ import annotations
 
-import mmap
 import os
 import signal
 import sys
@@ -32,6 +31,7 @@ from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
+from vllm_brain import Brain
 from vllm_stand_in import GENERATE, StandIn, standing_in
 
 SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
@@ -39,33 +39,6 @@ PROMPTS = ((3, 4, 5), (5, 4, 3), (6, 6))
 REQUESTS = [Request(PROMPTS[i % 3], 8, 7919 * i + 2**63) for i in range(9)]
 LIGHT = Path(__file__).parents[1] / "support" / "vllm_stand_in.py"
 Tiny = Any
-
-
-class Brain:
-    """A copy of a policy, which takes weights from memory as a server does."""
-
-    def __init__(self, policy: Tiny) -> None:
-        self.policy = policy.copied(trainable=False)
-
-    def load(self, message: dict[str, Any]) -> None:
-        with open(message["path"], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
-            state = {}
-            for name, kind, shape, start, size in message["places"]:
-                flat = torch.frombuffer(bytearray(held[start : start + size]), dtype=getattr(torch, kind))
-                state[name] = flat.reshape(shape)
-        missing, unknown = self.policy.model.load_state_dict(state, strict=False)
-        assert not unknown
-        assert set(missing) <= {"lm_head.weight"}, "all but what is tied"
-
-    def complete(self, ids: list[int], settings: dict[str, Any]) -> tuple[list[int], list[float], str]:
-        greedy = settings["temperature"] == 0
-        own = Request(tuple(ids), settings["max_tokens"], settings["seed"], settings["temperature"] or 1.0, greedy)
-        samples = LocalSampler(self.policy).sample([own])
-        why = "length" if samples.truncated_b[0] else "stop"
-        return list(samples.actions[0]), samples.logp_bt[0].tolist(), why
-
-    def score(self, ids: list[int]) -> list[float]:
-        return self.policy.logp(Tokens.of([ids[:1]], [ids[1:]])).logp_bt[0].tolist()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -15,7 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 from chat_policies import chatting
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.request import read_request
 from grouprl.cli.app import app
+from grouprl.config.sections import Sampling
+from grouprl.core.errors import InputError
+from grouprl.policy.team import TeamPolicy
+from grouprl.rollout.engines import opened_engine
+from grouprl.serve import Service
 
 openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
@@ -78,17 +86,75 @@ def test_a_port_that_is_taken(tmp_path):
     assert "the port may be taken" in result.stderr.replace("\n", " ")
 
 
-def test_another_engine_of_the_run_is_not_replaced_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grouprl.cli import serve
+ENGINE = """
+from dataclasses import replace
+from grouprl.core.errors import InputError
+from grouprl.rollout.sampler import LocalSampler
+
+HEARD = []
+
+class Heard(LocalSampler):
+    exact = False
+
+    def publish(self, version, policy):
+        super().publish(version, policy)
+        HEARD.append("weights")
+
+    def sample(self, requests):
+        if any(request.top_p < 1 for request in requests):
+            raise InputError("top_p below 1", "this engine keeps everything")
+        HEARD.append(len(requests))
+        return replace(super().sample(requests), exact=False)
+
+    def close(self):
+        HEARD.append("end")
+"""
+
+
+def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: object, engine: str) -> Path:
+    """A folder that loads as a run whose policy is `policy`."""
     from grouprl.train import export
 
-    (tmp_path / "config.yaml").write_text("seed: 0")
-    policy = object()
-    for engine, told in (("local", 0), ("elsewhere", 1)):
-        sampling = SimpleNamespace(engine=engine)
-        trained = SimpleNamespace(policy=policy, config=SimpleNamespace(sampling=sampling))
-        monkeypatch.setattr(export, "load_trained", lambda run, checkpoint, trained=trained: trained)
-        found, notes = serve._policy(str(tmp_path), None, "cpu")
-        assert found is policy
-        assert len(notes) == told
-    assert "the engine elsewhere; requests are completed by the decoder of this process" in notes[0]
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run" / "config.yaml").write_text("seed: 0")
+    config = SimpleNamespace(sampling=Sampling(engine=engine))
+    monkeypatch.setattr(export, "load_trained", lambda run, step: SimpleNamespace(policy=policy, config=config))
+    return tmp_path / "run"
+
+
+def test_a_run_is_served_by_its_own_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouprl.cli import serve
+
+    (tmp_path / "heard.py").write_text(ENGINE)
+    policy = chatting()
+    run = run_of(tmp_path, monkeypatch, policy, f"{tmp_path}/heard.py:Heard")
+    _, make = serve._policy(str(run), None, "cpu", None)
+    with opened_engine(make, policy) as engine:
+        heard = sys.modules[type(engine).__module__].HEARD
+        assert heard == ["weights"]
+        service = Service(policy, "tiny", sampler=engine)
+        asked = read_request({"messages": [{"role": "user", "content": "?"}], "max_tokens": 3, "seed": 1, "n": 2})
+        try:
+            completion = asyncio.run(service.answer(asked, "me", None))
+            with pytest.raises(Refusal, match="The request: top_p below 1"):
+                asyncio.run(service.answer(asked.model_copy(update={"top_p": 0.5}), "me", None))
+        finally:
+            service.close()
+    assert heard[0] == "weights"
+    assert heard[-1] == "end"
+    assert sum(n for n in heard if isinstance(n, int)) == len(completion.choices) == 2
+    _, local = serve._policy(str(run), None, "cpu", "local")
+    assert local.name == "local"
+    with pytest.raises(InputError, match=r"sampling\.engine = 'lokal'"):
+        serve._policy(str(run), None, "cpu", "lokal")
+
+
+def test_what_is_no_one_language_model_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouprl.cli import serve
+
+    run = run_of(tmp_path, monkeypatch, object(), "local")
+    with pytest.raises(InputError, match="its policy is object, which writes no text"):
+        serve._policy(str(run), None, "cpu", None)
+    team = TeamPolicy({"boss": chatting(), "clerk": chatting()})
+    with pytest.raises(InputError, match="each agent has a policy of its own"):
+        serve._policy(str(run_of(tmp_path, monkeypatch, team, "local")), None, "cpu", None)

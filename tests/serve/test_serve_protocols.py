@@ -357,6 +357,23 @@ def test_the_likeliest_tokens_are_the_policys_own(served, policy, temperature):
     assert all(len(each["top_logprobs"]) == 2 for each in part["logprobs"])
 
 
+def test_tokens_are_counted_as_they_are_read(served):
+    tools = [{"name": "add", "input_schema": PARAMETERS}]
+    talk = [{"role": "user", "content": "Hello"}]
+    for more in ({}, {"system": "Be brief."}, {"tools": tools}):
+        asked = {"messages": talk, **more}
+        status, counted = post(served, "messages/count_tokens", asked)
+        _, reply = post(served, "messages", {**asked, "max_tokens": 5, "seed": 1})
+        assert (status, counted) == (200, {"input_tokens": reply["usage"]["input_tokens"]})
+    before = rows_of(served)
+    talk += [{"role": "assistant", "content": text_of("messages", reply)}, {"role": "user", "content": "More"}]
+    post(served, "messages/count_tokens", {"messages": talk, "tools": tools})
+    assert rows_of(served) == before, "counting begins no row and goes on in none"
+    status, reply = post(served, "messages/count_tokens", {"messages": "Hello"})
+    assert (status, reply["type"]) == (400, "error")
+    assert "they are a list" in reply["error"]["message"]
+
+
 def test_variables_of_the_template():
     policy = chatting(THINKING)
     for served in serving(policy):
@@ -415,6 +432,9 @@ REFUSED = [
     ("messages", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "chat_template_kwargs"),
     ("messages", {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "is run by the client"),
     ("messages", {"top_k": 3}, "no parameter 'top_k'"),
+    ("messages", {"thread": {"type": "create"}}, "nothing is stored here; send the whole conversation"),
+    ("messages", {"mcp_servers": [{"url": "x"}]}, "tools are called by the client"),
+    ("messages", {"prefill": "Sure"}, "cannot be continued"),
 ]
 
 

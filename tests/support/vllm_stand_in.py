@@ -9,8 +9,11 @@ import hashlib
 import json
 import os
 import socket
+import struct
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +47,8 @@ class StandIn:
         self.down: tuple[str, bytes] | None = None
         """A call that fails before it does anything, and what is said then."""
         self.label, self.paused, self.active = "default", False, False
+        self.adapters: dict[str, str] = {}
+        """Folders of adapters by their names; a model that is named must be among them."""
         self.got: list[tuple[str, Any]] = []
         self.lock, self.going = threading.RLock(), threading.Condition()
 
@@ -62,6 +67,10 @@ class StandIn:
             self.going.wait_for(lambda: not self.paused, 30)
         with self.lock:
             settings, ids = body["sampling_params"], body["token_ids"]
+            if "model" in body:
+                if body["model"] not in self.adapters:
+                    return 404, json.dumps({"error": f"The model `{body['model']}` does not exist."}).encode()
+                self.brain.adapt(self.adapters[body["model"]])
             if "prompt_logprobs" in settings:
                 told = [{str(t): {"logprob": x}} for t, x in zip(ids[1:], self.brain.score(ids), strict=True)]
                 return {"prompt_logprobs": [None, *told]}
@@ -97,6 +106,24 @@ class StandIn:
     def at_update_weight_version(self, body: Any) -> Any:
         self.label = body["new_version"]
 
+    def at_v1_load_lora_adapter(self, body: Any) -> Any:
+        name, path = body["lora_name"], body["lora_path"]
+        if not name:
+            return 400, b'{"error": {"message": "Both names must be provided."}}'
+        if name in self.adapters:
+            return 400, b'{"error": {"message": "The lora adapter has already been loaded."}}'
+        if not os.path.isfile(os.path.join(path, "adapter_model.safetensors")):
+            return 404, b'{"error": {"message": "No adapter found"}}'
+        self.adapters[name] = path
+        return 200, b"Success: LoRA adapter added successfully."
+
+    def at_v1_unload_lora_adapter(self, body: Any) -> Any:
+        found = self.adapters.pop(body["lora_name"], None)
+        return (200, b"Success") if found else (404, b'{"error": {"message": "cannot be found"}}')
+
+    def at_reset_prefix_cache(self, body: Any) -> Any:
+        return None
+
     def at_start_weight_update(self, body: Any) -> Any:
         if self.active:
             return 500, b'{"error": {"message": "a weight update is already active"}}'
@@ -128,8 +155,10 @@ def handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             if stand_in.fault is not None:
                 answer = stand_in.fault(self.path, body, answer)
                 if answer is None and self.path.startswith(GENERATE):
-                    self.connection.shutdown(socket.SHUT_RDWR)
+                    answer = Raw()
+                if isinstance(answer, Raw):
                     self.close_connection = True
+                    answer.send(self.connection)
                     return
             status, sent = answer if isinstance(answer, tuple) else (200, json.dumps(answer).encode())
             self.send_response(status)
@@ -141,6 +170,23 @@ def handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+class Raw:
+    """What is sent in the place of an answer, as bytes one behind the other, and how the connection ends."""
+
+    def __init__(self, *pieces: bytes, pause: float = 0.0, reset: bool = False) -> None:
+        self.pieces, self.pause, self.reset = pieces, pause, reset
+
+    def send(self, connection: socket.socket) -> None:
+        for piece in self.pieces:
+            connection.sendall(piece)
+            time.sleep(self.pause)
+        if self.reset:  # a close that does not wait for what is left sends RST
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        else:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 class Listening(ThreadingHTTPServer):
@@ -176,6 +222,9 @@ def main(words: list[str]) -> None:
             os._exit(1)
         return answer
 
+    if os.environ.get("GRL_CHILD"):  # as vLLM's workers are processes of their own
+        stubborn = "import signal, time; signal.signal(15, 1); signal.signal(2, 1); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", stubborn])
     port = int(words[words.index("--port") + 1])
     Listening(("127.0.0.1", port), handler(StandIn(fault=deadly))).serve_forever()
 

@@ -9,9 +9,13 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +35,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
 from grouprl.testing import check_sampler, check_sync
 from grouprl.train.loop import train
 
@@ -42,6 +47,8 @@ SIZE = {"hidden": 64, "layers": 2, "heads": 2}
 LETTERS = "".join(map(chr, range(32, 127))) + "\n"
 PROMPTS = ((3, 4, 5), (3, 4, 6, 7), (40, 41))
 REQUESTS = [Request(PROMPTS[i % 3], 12, 7919 * i + 2**63) for i in range(24)]
+LONG = 480
+"""Tokens of a completion that takes a while; the model has 512 positions."""
 ROUNDING = 1e-4
 """Nats by which two programs differ that both compute in float32."""
 
@@ -183,12 +190,15 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
     states = [policy.trainable_state()]
     worker = VllmEngine.attach(policy, engine.attachment, settings)
     worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
-    requests = [replace(request, budget=300) for request in REQUESTS]
+    requests = [replace(request, budget=LONG) for request in REQUESTS]
     found: list[Any] = []
+    wire = engine.fleet.servers[0].wire
     sampling = threading.Thread(target=lambda: found.append(worker.sample(requests)))
     sampling.start()
     for version in (1, 2):
-        time.sleep(2.0)
+        if version == 1 or in_flight == "continue":  # or else all are finished by now
+            begun = told(wire, "vllm:generation_tokens_total")
+            wait_until(lambda begun=begun: told(wire, "vllm:generation_tokens_total") > begun + 10 * len(requests))
         moved(policy, version)
         engine.publish(version, policy)
         states.append(policy.trainable_state())
@@ -209,23 +219,52 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
 def test_work_is_given_up_when_the_run_is_interrupted(engine: VllmEngine) -> None:
     engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
     engine.sample(REQUESTS[:1])
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    wire = engine.fleet.servers[0].wire
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    as_soon_as_it_works(wire, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        engine.sample([replace(request, budget=500) for request in REQUESTS])
-    wire, begun = engine.fleet.servers[0].wire, time.monotonic()
-    while (busy := running(wire)) and time.monotonic() - begun < 20:
-        time.sleep(0.2)
-    assert not busy, "the server works for nobody"
+        engine.sample([replace(request, budget=LONG) for request in REQUESTS * 8])
+    wait_until(lambda: not running(wire))
     assert engine.sample(REQUESTS[:2]).actions
+
+
+def told(wire: Any, name: str) -> float:
+    """What a server counts."""
+    with urllib.request.urlopen(f"{wire.address}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
 def running(wire: Any) -> float:
     """Requests that a server works on."""
-    import urllib.request
+    return told(wire, "vllm:num_requests_running")
 
-    with urllib.request.urlopen(f"{wire.address}/metrics", timeout=20) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+def wait_until(happened: Callable[[], object]) -> None:
+    begun = time.monotonic()
+    while not happened():
+        assert time.monotonic() - begun < 300, "it does not happen"
+        time.sleep(0.02)
+
+
+def as_soon_as_it_works(wire: Any, act: Callable[[], object]) -> None:
+    """Do something while a server works on requests."""
+
+    def wait() -> None:
+        wait_until(lambda: running(wire))
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def test_answers_continue_on_what_was_read(engine: VllmEngine) -> None:
+    """The turns of an episode: each prompt is the one before and what followed, whole blocks of which are kept."""
+    wire = engine.fleet.servers[0].wire
+    prompt = tuple(3 + i * 7 % 90 for i in range(128))
+    engine.sample([Request(prompt, 4, 1)])
+    before = told(wire, "vllm:prefix_cache_hits_total")
+    engine.sample([Request((*prompt, 5, 6, 7), 4, 2)])
+    assert told(wire, "vllm:prefix_cache_hits_total") - before >= 64
 
 
 def test_what_the_server_refuses_is_said(engine: VllmEngine) -> None:
@@ -295,21 +334,127 @@ def test_an_asynchronous_run(in_flight: str, model: Path, address: str, tmp_path
 # -------------------------------------------------------------------------------------------------- own servers
 
 
-def test_an_own_server_is_replaced_when_it_is_killed(model: Path) -> None:
-    """It takes two starts of a server."""
+def marked(mark: str) -> set[int]:
+    """Processes whose environment holds `mark`, but this one."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            held, stat = path.read_bytes(), (path.parent / "stat").read_text()
+        except OSError:
+            continue
+        if mark.encode() in held and stat.rpartition(")")[2].split()[0] != "Z":
+            found.add(int(path.parent.name))
+    return found - {os.getpid()}
+
+
+def test_one_of_two_own_servers_is_killed(model: Path) -> None:
+    """It takes three starts of a server."""
     policy = load_policy(str(model))
-    engine = VllmEngine(policy, Vllm(command=(PROGRAM,)))
+    engine = VllmEngine(policy, Vllm(command=(PROGRAM,), servers=2))
+    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
     said: list[str] = []
     engine.say = said.append
     moved(policy)
     engine.publish(5, policy)
     whole = engine.sample(REQUESTS)
-    own = engine.fleet.servers[0].own
-    threading.Timer(0.5, os.killpg, (own.pid, signal.SIGKILL)).start()
-    again = engine.sample([*REQUESTS, *[replace(r, budget=400, seed=i) for i, r in enumerate(REQUESTS)]])
+    first, second = engine.fleet.servers
+    many = [*REQUESTS, *[replace(r, budget=LONG, seed=i) for i, r in enumerate(REQUESTS)]]
+    as_soon_as_it_works(first.wire, lambda: os.killpg(first.own.pid, signal.SIGKILL))
+    again = engine.sample(many)
+    assert told(second.wire, "vllm:generation_tokens_total") > 0
     assert "is replaced" in said[0]
     assert again.actions[: len(REQUESTS)] == whole.actions
     assert set(again.version_bt[again.version_bt >= 0].tolist()) == {5}
+    engine.fleet.up()
     assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
     engine.close()
-    assert not own.alive
+    assert not first.own.alive
+    assert not second.own.alive
+
+
+def test_adapters_are_loaded_by_the_server_and_nothing_outlives_a_killed_run(model: Path) -> None:
+    """A run in a process of its own swaps adapters; it is killed while the server works."""
+    pytest.importorskip("peft")
+    mark = f"GRL_MARK={uuid.uuid4().hex}"
+    words = [sys.executable, "-c", ADAPTED, PROGRAM, str(model), mark.partition("=")[2]]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        lines = [json.loads(run.stdout.readline()) for _ in range(6)]
+        assert len(marked(mark)) >= 3, "the server, its engine and its worker"
+        run.kill()
+        run.wait()
+        wait_until(lambda: not marked(mark))
+    assert max(line["gap"] for line in lines) < ROUNDING
+    assert max(line["apart"] for line in lines) < ROUNDING
+    assert [line["versions"] for line in lines] == [[version] for version in range(6)]
+    assert lines[-1]["names"] == 4
+    assert [line["worker"] for line in lines] == [[version] for version in range(6)], "who is attached gets the newest"
+    assert max(line["worker_apart"] for line in lines) < ROUNDING
+
+
+ADAPTED = """
+import json, sys
+import numpy as np, torch
+from grouprl.config.sections import Vllm
+from grouprl.policy import load_policy
+from grouprl.protocols import Request
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
+
+def apart(samples):
+    with torch.no_grad():
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+    return float(np.abs(logp_bt - samples.logp_bt).max())
+
+policy = load_policy(sys.argv[2], lora={"r": 4, "alpha": 8, "target_modules": "all-linear"})
+vllm = Vllm(command=(sys.argv[1],), adapters="loaded", env={"GRL_MARK": sys.argv[3]})
+engine = VllmEngine(policy, vllm)
+requests = [Request((3, 4, 5 + i % 3), 12, i) for i in range(24)]
+worker = None
+for version in range(6):
+    torch.manual_seed(version)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+    engine.publish(version, policy)
+    samples = engine.sample(requests)
+    versions = sorted(set(samples.version_bt[samples.version_bt >= 0].tolist()))
+    names = [each["id"] for each in engine.fleet.servers[0].wire.get("/v1/models")["data"] if each["id"] != "policy"]
+    worker = worker or VllmEngine.attach(policy, engine.attachment, vllm)
+    theirs = worker.sample(requests)
+    found = {"gap": engine.gap, "apart": apart(samples), "versions": versions, "names": len(names)}
+    found["worker_apart"] = apart(theirs)
+    found["worker"] = sorted(set(theirs.version_bt[theirs.version_bt >= 0].tolist()))
+    print(json.dumps(found), flush=True)
+while True:
+    engine.sample(requests)
+"""
+
+
+def test_weights_from_disk_arrive_where_no_head_is_tied(model: Path, tmp_path: Path) -> None:
+    """A running server of a model whose head has weights of its own; those of a tied head stay (docs/vllm.md)."""
+    from transformers import AutoModelForCausalLM
+
+    tied = AutoModelForCausalLM.from_pretrained(model)
+    tied.config.tie_word_embeddings = False
+    apart_model = type(tied)(tied.config)
+    apart_model.load_state_dict(tied.state_dict())
+    apart_model.save_pretrained(tmp_path / "untied")
+    load_policy(str(model)).tokenizer.save_pretrained(tmp_path / "untied")
+    policy, port = load_policy(str(tmp_path / "untied")), free_port()
+    words = serve_words(Vllm(command=(PROGRAM,)), policy, tmp_path / "untied", port)
+    at = words.index("--load-format")
+    server = OwnServer(words[:at] + words[at + 2 :], server_environment(Vllm(), policy.device))
+    server.start()
+    try:
+        settings = Vllm(addresses=(f"http://127.0.0.1:{port}",), weights="disk", folder=str(tmp_path / "weights"))
+        engine = VllmEngine(policy, settings)
+        for version in range(2):
+            moved(policy, version)
+            engine.publish(version, policy)
+            assert engine.gap < ROUNDING
+            assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
+        engine.close()
+    finally:
+        server.end()

@@ -262,7 +262,7 @@ def _blank_outside(batch: Batch) -> Batch:
         *("multiplier_bt", "return_bt"),
     )
     present: dict[str, Tensor] = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
-    blank: dict[str, Any] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
+    blank: dict[str, object] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
     if batch.stats:
         blank["stats"] = {name: torch.where(batch.mask_bt, x, 0) for name, x in batch.stats.items()}
     if batch.loss_mask_bt is not None:

@@ -222,7 +222,7 @@ def _accept_old_names(made: Any) -> None:
     init = made.__init__
 
     @functools.wraps(init)
-    def by_new_names(self: Part, *args: Any, **settings: Any) -> None:
+    def by_new_names(self: Part, *args: object, **settings: object) -> None:
         init(self, *args, **with_new_names(settings, made.renamed, f"{made.name}."))
 
     made.__init__ = by_new_names
@@ -304,7 +304,7 @@ def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> di
     return made
 
 
-def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) -> Any:
+def checked(build: Callable[..., object], settings: Mapping[str, object], where: str) -> Any:
     """Call `build(**settings)` and turn pydantic's complaints into one InputError that names the setting."""
     try:
         return build(**settings)

@@ -22,6 +22,10 @@ RESOURCES = (MemoryError, torch.OutOfMemoryError)
 """Errors that are the machine's, not the part's."""
 
 
+class BrokenContract(InputError):
+    """A part returned what no batch can make right: another type or shape, a metric that is not declared."""
+
+
 def is_own(part: object) -> bool:
     """Whether a part is not one of grouprl's."""
     return not type(part).__module__.startswith("grouprl.")
@@ -50,7 +54,7 @@ def check_part(stage: str, part: Part, method: str) -> None:
     raise InputError(f"method '{method}': {stage} holds {what}", f"{stage} is {KINDS[stage]}", remedy)
 
 
-def call(part: Part, act: Callable[..., Any], *args: Any) -> Any:
+def call(part: Part, act: Callable[..., object], *args: object) -> Any:
     """Return `act(*args)`; what code of the user's raises there is said with the part's name."""
     if not is_own(part):
         return act(*args)
@@ -71,9 +75,9 @@ def changed_batch(part: Part, batch: Batch) -> Batch:
     """Return the batch that `part` makes of `batch`: of the same rows and tokens."""
     made = call(part, part, batch)  # type: ignore[arg-type]
     if not isinstance(made, Batch):
-        raise InputError(f"{called(part)} returned {type(made).__name__}", _rule(part), "Return batch.replace(…)")
+        raise BrokenContract(f"{called(part)} returned {type(made).__name__}", _rule(part), "Return batch.replace(…)")
     if made.mask_bt.shape != batch.mask_bt.shape:
-        raise InputError(
+        raise BrokenContract(
             f"{called(part)} returned {list(made.mask_bt.shape)} rows and tokens of {list(batch.mask_bt.shape)}",
             "a stage keeps every row and column; what is out of the loss is masked",
             "Change loss_mask_bt or stat_b instead",
@@ -89,7 +93,7 @@ def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
     return list(made)
 
 
-def one_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> T:
+def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> T:
     """Return `act(*args)` of a data part, which must be a `wanted`."""
     made = call(part, act, *args)
     if not isinstance(made, wanted):
@@ -97,7 +101,7 @@ def one_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> 
     return made
 
 
-def token_values(part: Part, where_bt: Tensor, act: Callable[..., Any], *args: Any) -> Tensor:
+def token_values(part: Part, where_bt: Tensor, act: Callable[..., object], *args: object) -> Tensor:
     """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
     value_bt = call(part, act, *args)
     check_shape(part, value_bt, where_bt)
@@ -121,7 +125,7 @@ def token_loss(part: Part, batch: Batch, act: Callable[..., object], *args: Any)
     made = call(part, act, *args)
     if not isinstance(made, TokenLoss):
         what = f"{called(part)} returned {type(made).__name__}"
-        raise InputError(what, _rule(part), "Return grouprl.TokenLoss(loss_bt, {})")
+        raise BrokenContract(what, _rule(part), "Return grouprl.TokenLoss(loss_bt, {})")
     check_shape(part, made.loss_bt, batch.mask_bt, "losses")
     for name, value_bt in made.metrics.items():
         check_shape(part, value_bt, batch.mask_bt, f"metric '{name}'")
@@ -133,23 +137,23 @@ def token_loss(part: Part, batch: Batch, act: Callable[..., object], *args: Any)
 def check_shape(part: Part, value: object, mask_bt: Tensor, what: str = "values") -> None:
     """Refuse what is not a tensor of numbers [B,T]: a smaller one would be spread over rows or tokens silently."""
     if not isinstance(value, Tensor):
-        raise InputError(f"{called(part)} returned {type(value).__name__} as its {what}", _rule(part))
+        raise BrokenContract(f"{called(part)} returned {type(value).__name__} as its {what}", _rule(part))
     if value.shape != mask_bt.shape:
         rows = list(value.shape) == [len(mask_bt)]
-        raise InputError(
+        raise BrokenContract(
             f"{called(part)} returned {what} of shape {list(value.shape)}",
             f"it must be [B,T] = {list(mask_bt.shape)}",
             "Spread one value per row over its tokens: value_b[:, None].expand_as(batch.mask_bt)" if rows else CHECK,
         )
     if what == "values" and not value.is_floating_point():
-        raise InputError(f"{called(part)} returned {what} of type {value.dtype}", "they must be floating point")
+        raise BrokenContract(f"{called(part)} returned {what} of type {value.dtype}", "they must be floating point")
 
 
 def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> None:
     """Check what is cheap only where it is needed: values and names that a part of the user's returns."""
     unknown = [name for name in made.metrics if name not in GLOSSARY]
     if unknown:
-        raise InputError(
+        raise BrokenContract(
             f"{called(part)} logs '{unknown[0]}', which has no line in the glossary",
             "a metric is declared before it is logged",
             f'Declare it on the class: metrics = {{"{unknown[0]}": grouprl.Metric(unit="share", words="…")}}',

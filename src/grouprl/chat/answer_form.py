@@ -28,7 +28,7 @@ class ToolChoice:
     """Whether a turn may hold several calls."""
 
 
-def read_format(given: Any) -> dict[str, Any] | None:
+def read_format(given: Any) -> dict[str, object] | None:
     """Return the schema that an answer is to follow; None for any text.
 
     Raises:
@@ -51,7 +51,7 @@ def read_format(given: Any) -> dict[str, Any] | None:
     return schema
 
 
-def read_choice(given: Any, parallel: Any, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
+def read_choice(given: object, parallel: object, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
     """Return what a request's `tool_choice` and `parallel_tool_calls` ask for.
 
     Raises:

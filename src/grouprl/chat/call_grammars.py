@@ -159,7 +159,7 @@ def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Seq
     return (JsonValue(schema), behind)
 
 
-def _takes_text(schema: Any) -> bool:
+def _takes_text(schema: object) -> bool:
     kinds = schema.get("type") if isinstance(schema, Mapping) else None
     plain = {"object", "array", "number", "integer", "boolean", "null"}
     return kinds is None or not set([kinds] if isinstance(kinds, str) else kinds) <= plain
@@ -204,7 +204,7 @@ def _arguments(name: str, schema: Schema) -> list[tuple[str, dict[str, Any], boo
     ]
 
 
-def _bounded(schema: Any) -> Any:
+def _bounded(schema: object) -> Any:
     """Return a schema whose numbers have bounds, so that each of them can be read as one."""
     if isinstance(schema, list):
         return [_bounded(each) for each in schema]

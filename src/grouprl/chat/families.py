@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.chat.calls import Form, call_of, calls_of, named
 from grouprl.chat.literals import bare_object, bare_text, python_call, python_calls
@@ -441,7 +440,7 @@ class HarmonyForm(Form):
         return _named(name, value), self._next(text, end)
 
 
-def _named(name: str, arguments: Any) -> Call | Malformed:
+def _named(name: str, arguments: object) -> Call | Malformed:
     """Return a call of a name and its arguments as they were read, or what is wrong with it."""
     if not name:
         return Malformed("a call without a name")

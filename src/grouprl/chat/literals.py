@@ -10,7 +10,6 @@ import re
 import tokenize
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from grouprl.chat.plain import refuse_constant
 from grouprl.chat.said import Call, Malformed
@@ -140,7 +139,7 @@ def _call(node: ast.expr, names: Mapping[str, str]) -> Call | Malformed:
     return sound([name, given]) or Call(name, given)
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr) -> object:
     """Return what a literal says; JSON's own names for true, false and nothing are understood, too."""
     if isinstance(node, ast.Name) and node.id in NAMES:
         return NAMES[node.id]

@@ -10,7 +10,7 @@ from grouprl.chat.api import Api, Event, EventStream
 from grouprl.chat.messages_request import translated
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, assistant_message
-from grouprl.chat.request import ChatRequest, read_request
+from grouprl.chat.request import ChatRequest, read_object, read_request
 from grouprl.core.json_types import JsonObject
 
 KINDS = {
@@ -28,11 +28,17 @@ class MessagesApi(Api):
     """Messages: blocks of content, and named events."""
 
     path = "/v1/messages"
+    counting = "/v1/messages/count_tokens"
+    """Where the tokens of a request are counted and nothing is sampled."""
     names: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
     def request(self, given: JsonObject) -> ChatRequest:
         """Return the request that a body's object is."""
         return read_request(translated(given))
+
+    def counted(self, body: bytes) -> ChatRequest:
+        """Return the request in a body whose tokens are to be counted; raises Refusal."""
+        return self.request({**read_object(body), "max_tokens": 1})
 
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
         """Return a `message` object."""

@@ -21,6 +21,17 @@ SHARED = (
     "top_p",
 )
 """Parameters that mean the same in a `ChatRequest`."""
+UNSTORED = "nothing is stored here; send the whole conversation"
+UNABLE = {
+    "compaction": "a conversation is never shortened here",
+    "container": "nothing is run here",
+    "context_management": "a conversation is never shortened here",
+    "fallbacks": "there is one model",
+    "mcp_servers": "tools are called by the client",
+    "prefill": "an answer that is begun by the client cannot be continued here",
+    "thread": UNSTORED,
+}
+"""What would change the answer and is not there, and why."""
 IGNORED = (
     "cache_control",
     "diagnostics",
@@ -38,6 +49,9 @@ OWN = ("messages", "output_config", "stop_sequences", "system", "thinking", "too
 def translated(given: Mapping[str, object]) -> dict[str, object]:
     """Return a request's object as one of chat completions. Raises Refusal."""
     wanted = {name: value for name, value in given.items() if value is not None}
+    for name, why in UNABLE.items():
+        if name in wanted:
+            raise Refusal(f"{name} = {shortened(wanted[name], 40)} is not supported: {why}", name)
     refuse_unknown(wanted, (*SHARED, *IGNORED, *OWN))
     if "max_tokens" not in wanted:
         raise Refusal("'max_tokens' is missing", "max_tokens")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from grouprl.chat.plain import check_plain, refuse_constant
 from grouprl.chat.refusal import Refusal
@@ -19,7 +18,7 @@ Found = tuple[list[Call | Malformed], int]
 """Calls that were read, and where they end."""
 
 
-def sound(value: Any) -> Malformed | None:
+def sound(value: object) -> Malformed | None:
     """Return what makes a value that was read unusable (half a character, no finite number, too deep), if anything."""
     try:
         check_plain(value)
@@ -28,7 +27,7 @@ def sound(value: Any) -> Malformed | None:
     return None
 
 
-def value_at(text: str, at: int) -> tuple[Any | Malformed, int]:
+def value_at(text: str, at: int) -> tuple[object | Malformed, int]:
     """Return the JSON value that stands at a place, white space in front left out, and where it ends."""
     begin = after_space(text, at)
     try:
@@ -45,7 +44,7 @@ def after_space(text: str, at: int) -> int:
     return found.end()
 
 
-def objects(text: str, at: int = 0) -> Iterator[tuple[Any | Malformed, int]]:
+def objects(text: str, at: int = 0) -> Iterator[tuple[object | Malformed, int]]:
     """Yield the JSON values that stand one after another, with where each ends; the first flaw ends it."""
     while at < len(text):
         found, at = value_at(text, at)

@@ -54,6 +54,10 @@ class Backend(Protocol):
         """Answer a request of the client whose API key is `key`; raises Refusal."""
         ...
 
+    async def count(self, request: ChatRequest, key: str) -> int:
+        """Return how many tokens the model would read to answer a request; raises Refusal."""
+        ...
+
     def rows(self, key: str) -> list[JsonObject] | None:
         """Return the rows kept for the client with this key; None if that is nothing. Called from any thread."""
         ...
@@ -68,7 +72,7 @@ def api_at(path: str) -> Api:
     return next((api for api in APIS if path.startswith(api.path)), APIS[0])
 
 
-def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> Any:
+def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> object:
     """Return the ASGI application.
 
     Raises:
@@ -86,6 +90,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
             Route("/v1/models", paths.models),
             Route("/v1/rows", paths.rows),
             *(Route(api.path, paths.completed(api), methods=["POST"]) for api in APIS),
+            Route(MessagesApi.counting, paths.count, methods=["POST"]),
         ],
         exception_handlers={Refusal: paths.refused, HTTPException: paths.lost, Exception: paths.failed},
     )
@@ -136,6 +141,13 @@ class _Paths:
 
         return answer
 
+    async def count(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        parsed, key = await self.work.off(MessagesApi().counted, await request.body()), key_of(request.headers)
+        _check_model(self.backend, parsed.model, key)
+        return JSONResponse({"input_tokens": await self.backend.count(parsed, key)})
+
     async def refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
         return self._told(request, error, error.status)
@@ -171,7 +183,7 @@ class _Work:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="requests")
 
-    async def off(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def off(self, function: Callable[..., object], *arguments: object) -> Any:
         """Call a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 

@@ -21,7 +21,9 @@ def said_in(text: str) -> Said:
     return getattr(text, "said", None) or JSON.read(text)
 
 
-def protocol_calls(found: Said, text: str, about: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+def protocol_calls(
+    found: Said, text: str, about: str, tools: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, object]]:
     """Return the calls of a turn for the protocol; none where one of them cannot be read, or they are too many.
 
     Ids are determined by `about` and the text. Arguments that a syntax writes as text have the types that the schemas
@@ -41,12 +43,12 @@ def protocol_calls(found: Said, text: str, about: str, tools: Sequence[Mapping[s
     return calls
 
 
-def _to_type(call: Call, schemas: Mapping[str, Any]) -> bool:
+def _to_type(call: Call, schemas: Mapping[str, object]) -> bool:
     schema = schemas.get(call.name)
     return call.untyped and isinstance(schema, Mapping) and isinstance(schema.get("properties"), Mapping)
 
 
-def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
+def split_calls(text: str, about: str) -> tuple[str, list[dict[str, object]]]:
     """Return the text beside the calls, and the calls as the protocol has them.
 
     A call that cannot be read makes the whole text plain content: the agent sees what was written and no call. So do

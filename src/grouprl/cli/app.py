@@ -78,6 +78,7 @@ class Commands(TyperGroup):
                 traceback.print_exc()
             said = in_one_line(error) if isinstance(error, GrouprlError) else NO_MEMORY
             bad_input = isinstance(error, GrouprlError) and not isinstance(error, RunError)
+            bad_input = bad_input and not getattr(error, "begun", False)
             if ctx.meta.get("json"):
                 parts = {name: getattr(error, name, "") for name in ("what", "rule", "remedy")}
                 print_error(type(error).__name__, said, **parts)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.options import AsJson, CheckpointStep, ModelDevice, RunOrModel
+from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
@@ -66,6 +66,7 @@ def eval_command(
     checkpoint: CheckpointStep = None,
     reward: RewardFunction = None,
     seed: EvalSeed = None,
+    engine: EngineName = None,
     device: ModelDevice = "auto",
     show: CompletionsToPrint = 4,
     as_json: AsJson = False,
@@ -85,9 +86,10 @@ def eval_command(
     from grouprl.envs.stage_workers import open_stage
     from grouprl.evaluation.evaluate import evaluate
     from grouprl.orchestrator.reward import opened_reward
+    from grouprl.rollout.engines import opened_engine
 
     silence_loading_bars()
-    subject = _subject(source, task, checkpoint, device)
+    subject = _subject(source, task, checkpoint, device, engine)
     defaults = subject.defaults
     ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
     console, scoring = Terminal(), subject.reward.model_copy(update={"function": reward} if reward else {})
@@ -96,6 +98,7 @@ def eval_command(
     with (
         opened_reward(scoring, subject.task) as (scorer, notes),
         closing(stage) if stage is not None else nullcontext(),
+        opened_engine(subject.engine, subject.policy) as sampler,
         _progress(Terminal(stderr=True)) as progress,
     ):
         bar = progress.add_task("completions", total=None)
@@ -115,7 +118,7 @@ def eval_command(
             stop=subject.sampling.stop,
             history=subject.sampling.history,
             stage=stage,
-            sampler=None if subject.engine is None else subject.engine(subject.policy),
+            sampler=sampler,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:
@@ -140,13 +143,13 @@ class Subject:
     reward: Reward
     sampling: Sampling
     acting: dict[str, Any]
-    engine: MakeEngine | None = None
-    """What makes the sampler; None: the one of this process."""
+    engine: MakeEngine
+    """What makes the sampler."""
 
 
-def _subject(source: str, task: str | None, checkpoint: int | None, device: str) -> Subject:
+def _subject(source: str, task: str | None, checkpoint: int | None, device: str, engine: str | None) -> Subject:
     if (Path(source) / "config.yaml").is_file():
-        return _run(Path(source), task, checkpoint)
+        return _run(Path(source), task, checkpoint, engine)
     from grouprl.policy.hub import folder_meant
 
     if checkpoint is not None:
@@ -161,6 +164,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         )
     from grouprl.config.sections import Acting, Reward, Sampling
     from grouprl.policy import load_policy
+    from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
 
     loaded = load_task(_task_spec(task))
@@ -173,12 +177,13 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         "seed": 0,
     }
     policy = load_policy(source, device=device)
-    return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump())
+    made_by = configured_engine(Sampling(), engine)
+    return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump(), made_by)
 
 
-def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
+def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None) -> Subject:
     from grouprl.policy.team import TeamPolicy
-    from grouprl.rollout.engines import chosen_engine
+    from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
     from grouprl.train.export import load_trained
 
@@ -196,8 +201,8 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
     policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
-    engine = chosen_engine(config.sampling.engine, config.sampling.arguments)
-    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, engine)
+    made_by = configured_engine(config.sampling, engine)
+    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by)
 
 
 def _task_spec(text: str) -> str | dict[str, object]:

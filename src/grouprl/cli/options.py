@@ -10,5 +10,9 @@ RunOrModel = Annotated[
     str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
 ]
 CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="What samples: local, vllm, or yours (default: as the run does)."),
+]
 ModelDevice = Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]

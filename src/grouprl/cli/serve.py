@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from grouprl.cli.options import CheckpointStep, ModelDevice, RunOrModel
+from grouprl.cli.options import CheckpointStep, EngineName, ModelDevice, RunOrModel
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.policy import CausalPolicy
+    from grouprl.protocols import Policy
+    from grouprl.rollout.sampler import MakeEngine
 
 HostAddress = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")]
 PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")]
@@ -74,6 +80,7 @@ def serve_command(
     keep_mb: KeepSize = 256.0,
     tool_calls: CallSyntaxName = None,
     history: HistoryRule = "append",
+    engine: EngineName = None,
     device: ModelDevice = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Say where it is served as one JSON object, for programs.")
@@ -101,12 +108,14 @@ def serve_command(
     """
     from grouprl.chat import Access, ChatLimits, Endpoint
     from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.rollout.engines import opened_engine
     from grouprl.serve import Retention, Service
 
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
-    policy, notes = _policy(source, checkpoint, device)
+    policy, make = _policy(source, checkpoint, device, engine)
+    opened = ExitStack()
     service = Service(
         policy,
         name or Path(source).name,
@@ -118,8 +127,9 @@ def serve_command(
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
         history=history,  # type: ignore[arg-type]  # checked by the service
+        sampler=opened.enter_context(opened_engine(make, policy)),
     )
-    for note in [*notes, *service.notes]:
+    for note in service.notes:
         Console(stderr=True).print(f"Note: {note}", highlight=False, markup=False)
     limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
@@ -138,19 +148,39 @@ def serve_command(
     finally:
         endpoint.close()
         service.close()
+        opened.close()
 
 
-def _policy(source: str, checkpoint: int | None, device: str) -> tuple[Any, list[str]]:
-    """Return the policy of a run or of a model, and what is to be said of how it samples."""
+def _policy(source: str, checkpoint: int | None, device: str, engine: str | None) -> tuple[CausalPolicy, MakeEngine]:
+    """Return the policy of a run or of a model, and what makes its sampler.
+
+    Raises:
+        InputError: the run has no one language model to serve, a model has no checkpoints, or no such engine.
+    """
     from grouprl.policy import load_policy
-    from grouprl.rollout.engines import LOCAL
+    from grouprl.rollout.engines import LOCAL, chosen_engine, configured_engine
     from grouprl.train.export import load_trained
 
     if (Path(source) / "config.yaml").is_file():
         trained = load_trained(Path(source), checkpoint)
-        engine = trained.config.sampling.engine
-        elsewhere = f"the run samples with the engine {engine}; requests are completed by the decoder of this process"
-        return trained.policy, [elsewhere] if engine != LOCAL else []
+        return _language_model(trained.policy, source), configured_engine(trained.config.sampling, engine)
     if checkpoint is not None:
         raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
-    return load_policy(source, device=device), []
+    return load_policy(source, device=device), chosen_engine(engine or LOCAL, {})
+
+
+def _language_model(policy: Policy, run: str) -> CausalPolicy:
+    """Return the policy of a run if it is one language model; InputError where it is not."""
+    from grouprl.policy import CausalPolicy
+    from grouprl.policy.team import TeamPolicy
+
+    if isinstance(policy, TeamPolicy):
+        what, remedy = "each agent has a policy of its own", f"Serve the model of one: grouprl serve {run}/model/AGENT"
+        raise InputError(f"{run}: {what}", "one policy is served", remedy)
+    if not isinstance(policy, CausalPolicy):
+        raise InputError(
+            f"{run}: its policy is {type(policy).__name__}, which writes no text",
+            "a language model is served",
+            f"Measure it: grouprl eval {run}",
+        )
+    return policy

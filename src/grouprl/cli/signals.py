@@ -42,10 +42,10 @@ class Listening:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to interrupt but the exit itself."""
+        """Nothing is left to interrupt but the exit itself, which any signal cuts short."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) == self._handle:
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, lambda number, frame: self._end(number))
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -167,6 +167,8 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     from grouprl.config.run import load_config, recipe_names
     from grouprl.config.yaml_files import is_file
 
+    if not source.strip():
+        raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
     if Path(source).is_dir():
         return _run_folder(Path(source), changes, folder, resume)
     if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():

@@ -21,6 +21,15 @@ MAY_CHANGE = (
     "reward.timeout",
     "environment.workers",
     "environment.timeout",
+    "cluster.ray",
+    "cluster.rewards",
+    "cluster.environments",
+    "cluster.cpus",
+    "cluster.gpus",
+    "cluster.strategy",
+    "cluster.timeout",
+    "cluster.start_timeout",
+    "cluster.restarts",
 )
 """Settings of a run that may be changed as it is resumed: how long it is, and settings that no sample depends on."""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from grouprl.config.run import Config
     from grouprl.config.sections import Lora, Model
 
+LOOKED_AT = 10_000
+"""Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
 STILL = 0.1
 """Nats by which a whole run can move a log-prob, below which evaluation sees no difference from the initial policy.
 
@@ -119,8 +121,9 @@ def rate_warnings(config: Config, hidden: int, layers: int, updates_per_rollout:
     if config.steps == 0:
         return
     lora = config.model.lora
-    rates = [learning_rate(config.optim, step, config.steps) for step in range(config.steps)]
-    whole = reach_of_step(sum(rates), hidden, layers, lora) * updates_per_rollout
+    stride = 1 + config.steps // LOOKED_AT
+    rates = [learning_rate(config.optim, step, config.steps) for step in range(0, config.steps, stride)]
+    whole = reach_of_step(sum(rates) * stride, hidden, layers, lora) * updates_per_rollout
     most = reach_of_step(max(rates), hidden, layers, lora)
     usual = default_rate(config.model)
     said = f" ({usual.lr:g} is usual for this kind of model)"

@@ -25,6 +25,7 @@ from grouprl.config.sections import (
     Eval,
     Model,
     Optim,
+    Placing,
     Reward,
     Run,
     Sampling,
@@ -60,6 +61,7 @@ class Config(Section):
     eval: Eval = Eval()
     reward: Reward = Reward()
     environment: Acting = Acting()
+    cluster: Placing = Placing()
     run: Run = Run()
     plugins: tuple[str, ...] = ()
     """Modules and Python files of yours, imported before anything is looked up: they register parts, methods and
@@ -121,7 +123,10 @@ class Config(Section):
 
     def fingerprint(self) -> str:
         """Hash of everything that changes results (not of folders, records or threads)."""
-        plain = self.model_dump(mode="json", exclude={"run": True, "eval": True, "environment": True})
+        elsewhere = {"run": True, "eval": True, "environment": True, "cluster": True}
+        plain = self.model_dump(mode="json", exclude=elsewhere)
+        if self.cluster.samplers > 1:  # how requests are dealt rounds products differently
+            plain["shares"] = self.cluster.samplers
         if not self.plugins:
             del plain["plugins"]
         if self.sampling.engine == "local":

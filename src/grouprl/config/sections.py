@@ -30,6 +30,7 @@ WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
 Workers = Annotated[Int, Field(ge=0, le=1024)]
 """Processes; more would only crowd a machine out."""
+WrittenName = Annotated[str, Field(min_length=1)]
 WrittenPositive = Annotated[Float, Field(gt=0)]
 WrittenNonNegative = Annotated[Float, Field(ge=0)]
 WrittenShare = Annotated[Float, Field(ge=0, le=1)]
@@ -105,7 +106,7 @@ class Model(Section):
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
     """
 
-    name: str = "tiny"
+    name: WrittenName = "tiny"
     """As above; `tiny` is built from scratch with the characters of the task."""
     settings: dict[str, Any] = {}
     """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""
@@ -420,6 +421,44 @@ class Acting(Section):
     set aside."""
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
+
+
+class Placing(Section):
+    """Where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
+
+    key: ClassVar[str] = "cluster"
+
+    ray: Annotated[str, pydantic.BeforeValidator(lambda x: SWITCH[x] if x is False else x)] = "off"
+    """Who places workers: `off`, nobody, everything stays with the trainer; `auto`, the Ray that runs on this machine
+    or that RAY_ADDRESS names; or its address, such as 10.0.0.5:6379."""
+    samplers: Workers = 1
+    """Shares that the requests of a call are dealt into, each completed by a sampler with a copy of the model. Without
+    Ray the shares are completed here, one after the other, with the same results. 0: requests are not placed."""
+    rewards: Workers = 1
+    """Workers that score completions, each with `reward.workers` processes of its own. 0: scored by the trainer."""
+    environments: Workers = 1
+    """Workers in which environments act, each with `environment.workers` processes of its own. 0: with the trainer."""
+    cpus: WrittenPositive = 1.0
+    """Processors that each worker reserves."""
+    gpus: WrittenNonNegative = 0.0
+    """GPUs that each sampler reserves."""
+    strategy: Literal["spread", "pack"] = "spread"
+    """Workers of one kind are spread over the nodes, or packed onto few."""
+    timeout: WrittenPositive = 3600.0
+    """Seconds within which a worker answers; one that takes longer hangs, and is replaced."""
+    start_timeout: WrittenPositive = 300.0
+    """Seconds that a worker may take besides to be placed and to start."""
+    restarts: WrittenWhole = 3
+    """Times in a row that a worker is replaced without having answered before the run ends."""
+
+    @pydantic.field_validator("ray")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value in ("off", "auto") or re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/]+):\d{1,5}", value):
+            return value
+        if value.startswith("ray://"):
+            raise ValueError(f"{value} is that of Ray's client; workers are placed by the cluster itself: host:6379")
+        raise ValueError(f"{value!r} is neither off nor auto nor an address host:port")
 
 
 class Run(Section):

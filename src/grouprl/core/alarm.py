@@ -9,7 +9,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from grouprl.core.errors import InputError
 
@@ -38,7 +37,7 @@ def alarm(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def ring(number: int, frame: Any) -> None:
+    def ring(number: int, frame: object) -> None:
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)

@@ -18,11 +18,13 @@ class GrouprlError(Exception):
 class InputError(GrouprlError, ValueError):
     """An input of the user's breaks a rule.
 
-    The message holds the value (`what`), the `rule` it breaks and the `remedy`.
+    The message holds the value (`what`), the `rule` it breaks and the `remedy`. `begun` says that a run had begun, and
+    left what it can be resumed from.
     """
 
     def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
         self.what, self.rule, self.remedy = what, rule, remedy
+        self.begun = False
         super().__init__(" ".join(_sentence(part) for part in (what, rule, remedy) if part))
 
 

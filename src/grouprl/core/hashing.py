@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from typing import Any
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """Return a hash of a JSON-like value, the same in every process."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -68,6 +68,11 @@ def import_object(path: str, what: str) -> Any:
     return found
 
 
+def own_is_named(given: str, kind: str) -> str:
+    """Return a remedy: how a `kind` ("Class", "function") of the user's own is named, where `given` was unknown."""
+    return f"A file is no name yet: {given}:{kind}" if given.endswith(".py") else f"Your own: pkg.module:{kind}."
+
+
 def module_from_source(name: str, source: Source) -> ModuleType:
     """Return the module with this text, executing it unless it is imported already.
 

@@ -20,7 +20,7 @@ def note_renamed(old: str, new: str) -> None:
     warnings.warn(f"'{old}' is now called '{new}'; the next version knows only the new name", RenamedWarning, 3)
 
 
-def with_new_names(given: Mapping[str, Any], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
+def with_new_names(given: Mapping[str, object], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
     """Return `given` under the current names, in the order given, with a note for each old one.
 
     Raises InputError where both the old and the new name of a key are given.

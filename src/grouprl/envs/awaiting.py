@@ -31,7 +31,7 @@ class BackgroundLoop:
                 cls._here = BackgroundLoop()
             return cls._here
 
-    def start(self, waiting: Awaitable[Any], done: Callable[[Any], None]) -> None:
+    def start(self, waiting: Awaitable[object], done: Callable[[object], None]) -> None:
         """Await `waiting`, which raises nothing, and hand its result to `done`, in the loop's thread."""
 
         async def deliver() -> None:

@@ -21,6 +21,11 @@ class PromptTime:
         """Count one call."""
         self.calls, self.seconds, self.longest = self.calls + 1, self.seconds + seconds, max(self.longest, seconds)
 
+    def join(self, other: PromptTime) -> None:
+        """Count the calls that another has counted."""
+        self.calls, self.seconds = self.calls + other.calls, self.seconds + other.seconds
+        self.longest = max(self.longest, other.longest)
+
     @property
     def mean(self) -> float:
         """Seconds of a call."""
@@ -39,6 +44,13 @@ class CallTimes:
         self.whole.add(seconds)
         if prompt in self.by_prompt or len(self.by_prompt) < MOST_PROMPTS:
             self.by_prompt[prompt].add(seconds)
+
+    def add_all(self, others: CallTimes) -> None:
+        """Count the calls that others have counted."""
+        self.whole.join(others.whole)
+        for prompt, own in others.by_prompt.items():
+            if prompt in self.by_prompt or len(self.by_prompt) < MOST_PROMPTS:
+                self.by_prompt[prompt].join(own)
 
     def slowest(self) -> tuple[str, PromptTime] | None:
         """Return the prompt whose calls take longest on average, and its times; None before the first call."""

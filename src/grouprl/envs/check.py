@@ -256,7 +256,7 @@ class _Examiner:
                 self.findings.add(name, what, rule, "Remember in an attribute that it is closed.")
                 return
 
-    def call(self, name: str, function: Callable[..., Any], *arguments: Any, turn: int | None = None) -> Any:
+    def call(self, name: str, function: Callable[..., object], *arguments: object, turn: int | None = None) -> Any:
         """Call a method of the environment.
 
         Raises:
@@ -283,7 +283,7 @@ class _Examiner:
             yield
             return
 
-        def ring(number: int, frame: Any) -> None:
+        def ring(number: int, frame: object) -> None:
             raise _TooLong
 
         before = signal.signal(signal.SIGALRM, ring)

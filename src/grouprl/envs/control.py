@@ -45,7 +45,7 @@ class ControlEnvironment:
         self._env.unwrapped.np_random = np_random(seed)[0]
         return _flat(found)
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: object) -> Step:
         """Act. Raises InputError before `reset` and after the end."""
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")

@@ -33,7 +33,7 @@ class Observation:
     """The same as chat messages, any roles, for policies that have a chat template; they go before `text` there."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """JSON schemas of tools that the chat template announces, with a first or fresh observation of `messages`."""
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, object] = field(default_factory=dict)
     """Variables of the chat template, such as `enable_thinking`, for all observations of a context alike."""
 
 
@@ -50,7 +50,7 @@ class Step:
     """The episode was cut off by a limit."""
     valid: bool = True
     """Whether the action could be understood and was allowed."""
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, object] = field(default_factory=dict)
     """`seconds`: how long the action took, for methods that weigh by that; anything else is the environment's own."""
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Rewards to agents by name, beside `reward`: each is added to the agent's latest turn, or to its first one if it

@@ -18,7 +18,6 @@ import socket
 import struct
 import sys
 from types import ModuleType
-from typing import Any
 
 READY = b"r"
 NUMBER = struct.Struct(">q")
@@ -42,16 +41,15 @@ def main(control: int, lifeline: int) -> None:
     os.write(control, READY)
     files = _Copying(control, lifeline).serve()
     if files is not None:  # this is a worker
-        _work(shared, hello, *files)
+        _work(shared, *files)
 
 
-def _imported(parcel: Any) -> bool:
+def _imported(parcel: dict[str, object]) -> bool:
     """Import what a worker will, and return whether copies of this process share nothing that they could spoil."""
     before = _open_files()
     for name in MODULES:
         importlib.import_module(name)
-    task: Any = importlib.import_module("grouprl.rewards.transport").unpack(parcel)
-    task.environment()
+    importlib.import_module("grouprl.rewards.transport").unpack(parcel).environment()
     return len(os.listdir("/proc/self/task")) == 1 and not _children() and _open_files() <= before
 
 
@@ -140,8 +138,8 @@ class _Copying:
         os.close(end)
 
 
-def _work(shared: ModuleType, hello: dict[str, Any], requests: int, replies: int, lifeline: int, output: int) -> None:
-    """Be a worker (`grouprl.envs.stage_worker`) from here on."""
+def _work(shared: ModuleType, requests: int, replies: int, lifeline: int, output: int) -> None:
+    """Be a worker (`grouprl.envs.stage_worker`) from here on; of which task, its first frame says."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -153,7 +151,9 @@ def _work(shared: ModuleType, hello: dict[str, Any], requests: int, replies: int
     if "numpy" in sys.modules:  # else all copies would draw the same numbers where an environment ignores its seed
         sys.modules["numpy"].random.seed()
     calls = shared.frames(requests)
-    next(calls)
+    hello = next(calls)
+    sys.path[:] = hello["path"]
+    shared.limit_resources(hello["memory"])
     _beside("envs/stage_worker.py").serve(hello["parcel"], calls, replies, hello["seconds"])
 
 

@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
@@ -25,7 +25,7 @@ class Outcome:
     reward: float = 0.0
     ended: bool = False
     valid: bool = True
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, object] = field(default_factory=dict)
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Rewards to agents by name, beside `reward`, which is for who acted."""
 

@@ -130,7 +130,7 @@ def _last(output: bytes) -> str:
     return output.decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
 
 
-def accepted(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
+def accepted(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments that a function's signature names behind its first one, the prompt; all if it takes any."""
     parameters = inspect.signature(function).parameters
     given = {name: value for name, value in given.items() if name != next(iter(parameters), None)}

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import TextIO
 
 LONGEST_HEARD = 2000
 STREAMS = ("stdout", "stderr")
@@ -46,7 +46,7 @@ class _Tee:
             heard.add(text)
         return self.stream.write(text)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
 

@@ -41,7 +41,7 @@ def examine_agents(played: Sequence[CheckedEpisode], findings: Findings, agents:
         findings.advise("idle agents", what, rule, "Leave it out of `agents`, or let an observation name it.")
 
 
-def summary(played: Sequence[CheckedEpisode]) -> dict[str, Any]:
+def summary(played: Sequence[CheckedEpisode]) -> dict[str, object]:
     """Return the numbers that a person wants to see: turns, returns, validity, states, each by who chose."""
     visits = [key for key, _ in _visits(played)]
     facts: dict[str, Any] = {"episodes": len(played), "states": len(set(visits)), "visits": len(visits)}

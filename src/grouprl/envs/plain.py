@@ -18,7 +18,7 @@ class Strange:
     """Stands for a value of a type that no environment should return; it is shown by that type's name."""
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> object:
     """Return `value` as JSON values.
 
     Of `info` only what is read is kept, and of what has no business here the name of its type.
@@ -48,7 +48,7 @@ def to_plain(value: Any) -> Any:
     return {"is": "strange", "values": type(value).__name__}
 
 
-def from_plain(plain: Any) -> Any:
+def from_plain(plain: object) -> Any:
     """Return what `to_plain` was given.
 
     Raises:
@@ -72,5 +72,5 @@ def from_plain(plain: Any) -> Any:
     raise ValueError(f"{kind!r} is not a kind of value")
 
 
-def _values(value: Any, without: tuple[str, ...]) -> dict[str, Any]:
+def _values(value: Any, without: tuple[str, ...]) -> dict[str, object]:
     return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in without}

@@ -55,7 +55,7 @@ class ProgramEnvironment:
     def __init__(
         self,
         launch: Launch,
-        score_result: Callable[[Any, JsonMapping], Mapping[str, Mapping[str, float]]],
+        score_result: Callable[[object, JsonMapping], Mapping[str, Mapping[str, float]]],
         *,
         timeout: float = 30.0,
         crash_is_failure: bool = True,
@@ -108,7 +108,7 @@ class ProgramEnvironment:
             raise RuntimeError(self._account("the program failed"))
         over = Observation("", agent=self._conversations.acting)
         refused = tuple(error.message for error in self._refused)
-        info: dict[str, Any] = {"refused": refused} if refused and shown is None else {}
+        info: dict[str, object] = {"refused": refused} if refused and shown is None else {}
         if info and self._end is not None and self._end.printed:
             info["printed"] = self._end.printed
         return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed), info=info)
@@ -261,6 +261,10 @@ class ProcessEndpoint:
         """Tell the episode with this key that one of its requests was refused."""
         if (session := self.sessions.get(key)) is not None and len(session.refused) < MOST_REFUSED:
             session.refused.append(error)
+
+    async def count(self, request: ChatRequest, key: str) -> int:
+        """Refuse: the policy and its tokens are the trainer's."""
+        raise Refusal("Tokens are not counted while the policy is trained", status=404)
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Let the policy answer. Raises Refusal for what cannot be trained, and for keys of episodes that are over."""

@@ -114,7 +114,7 @@ class Environments:
         return iter(list(self._held))
 
     def call(
-        self, method: str, number: int, arguments: tuple[Any, ...], *, early: bool = False
+        self, method: str, number: int, arguments: tuple[object, ...], *, early: bool = False
     ) -> Any | Failure | Awaitable[Any]:
         """Call `method` of environment `number`; what it raises becomes a Failure.
 
@@ -139,7 +139,7 @@ class Environments:
         what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
         return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
-    def _called(self, method: str, number: int, arguments: tuple[Any, ...], early: bool) -> object:
+    def _called(self, method: str, number: int, arguments: tuple[object, ...], early: bool) -> object:
         if method == "reset" and number not in self._begun:
             self._held[number] = self._make()
         elif method == "score":
@@ -232,7 +232,7 @@ class HereStage(AnsweringStage):
         self.clear()
 
 
-def _hand_over(late: queue.SimpleQueue[Any], number: int, answer: Any) -> None:
+def _hand_over(late: queue.SimpleQueue[Any], number: int, answer: object) -> None:
     late.put((number, answer))
 
 

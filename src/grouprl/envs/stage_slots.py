@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,18 +138,18 @@ class Slot:
         then, before = self._seen
         return now - then >= at_least and used - before < WAITING_SHARE * (now - then)
 
-    def movable(self, seconds: Any) -> int | None:
+    def movable(self, seconds: Callable[[int], float]) -> int | None:
         """Return the episode that costs the fewest seconds to be brought back elsewhere; None without one.
 
         `seconds(episode)` are those; they are less than its call has been kept waiting.
         """
         return min(self._movable(seconds), key=seconds, default=None)
 
-    def behind(self, seconds: Any) -> int:
+    def behind(self, seconds: Callable[[int], float]) -> int:
         """Return how many episodes could be brought back elsewhere; see `movable`."""
         return len(self._movable(seconds))
 
-    def _movable(self, seconds: Any) -> list[int]:
+    def _movable(self, seconds: Callable[[int], float]) -> list[int]:
         running = next(iter(self.sent.values()), None)
         waited = time.monotonic() - self.since
         others = dict.fromkeys(each.episode for each in self.open_calls())
@@ -212,7 +212,7 @@ def end(slots: dict[Hashable, Slot], servers: list[ForkServer]) -> None:
         servers.pop().close()
 
 
-def unlike(each: StageCall, found: Any) -> Failure:
+def unlike(each: StageCall, found: object) -> Failure:
     """Return the failure of an environment that, brought back, answers `each` with `found`."""
     before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
     return Failure(

@@ -59,7 +59,7 @@ def serve(parcel: Any, calls: Iterator[Any], replies: int, seconds: float) -> No
     together = is_async(example) or isinstance(example, Patient)
     own, lock = os.getpid(), threading.Lock()
 
-    def reply(*values: Any) -> None:
+    def reply(*values: object) -> None:
         if os.getpid() != own:  # a child that the environment forked and that returned from it
             os._exit(0)
         rest = (json.dumps(values) + "\n").encode()
@@ -67,7 +67,7 @@ def serve(parcel: Any, calls: Iterator[Any], replies: int, seconds: float) -> No
             while rest:
                 rest = rest[os.write(replies, rest) :]
 
-    def answer(number: int, found: Any, wall: float, processor: float) -> None:
+    def answer(number: int, found: object, wall: float, processor: float) -> None:
         reply("answer", number, to_plain(found), wall, processor)
 
     held = Environments(task.environment)
@@ -129,7 +129,7 @@ class _Together:
             found = _overdue(method, self.seconds)
         self.answer(number, found, time.perf_counter() - begun, 0.0)
 
-    async def _found(self, method: str, episode: int, arguments: tuple[Any, ...]) -> Any:
+    async def _found(self, method: str, episode: int, arguments: tuple[object, ...]) -> object:
         from grouprl.envs.stage import WAITING
 
         found = self.held.call(method, episode, arguments, early=True)
@@ -137,10 +137,10 @@ class _Together:
             return await _in_a_thread(lambda: self.held.call(method, episode, arguments))
         return await found if inspect.isawaitable(found) else found
 
-    def _marking(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> asyncio.Task[Any]:
+    def _marking(self, loop: asyncio.AbstractEventLoop, coroutine: object, **settings: Any) -> asyncio.Task[Any]:
         """Make a task of a coroutine that says for which call it runs, each time that it goes on."""
 
-        async def driven() -> Any:
+        async def driven() -> object:
             return await _driven(coroutine, self.mark)
 
         return asyncio.Task(driven(), loop=loop, **settings)
@@ -168,7 +168,7 @@ def _driven(coroutine: Any, mark: Callable[[int], None]) -> Any:
             value, error = None, thrown
 
 
-async def _in_a_thread(work: Callable[[], Any]) -> Any:
+async def _in_a_thread(work: Callable[[], object]) -> object:
     """Return what `work` returns, from a thread of its own: as many as wait at a time."""
     loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
@@ -186,7 +186,7 @@ def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.
         del latest[episode]
 
 
-def _overdue(method: str, seconds: float) -> Any:
+def _overdue(method: str, seconds: float) -> object:
     from grouprl.rewards.contract import Failure
 
     return Failure(f"{method}() did not return within {seconds:g} s (environment.timeout)", "", "timeout", lost=True)

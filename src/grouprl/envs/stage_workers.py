@@ -55,13 +55,23 @@ class WorkerStage(AnsweringStage):
 
     `timeout` is the seconds that one call may take, `memory_gb` the memory of each process. While calls wait instead
     of computing, up to `most` processes take those that stand behind them (None: no more than `count`). Answers do not
-    depend on the number of processes. They are started when they are first needed.
+    depend on the number of processes. They are started when they are first needed, all of them by `server` where one is
+    given; it is not closed with them.
 
     Raises:
         CannotSend: the task cannot be found or pickled for another process.
     """
 
-    def __init__(self, task: Any, count: int, *, timeout: float, memory_gb: float, most: int | None = None) -> None:
+    def __init__(
+        self,
+        task: Any,
+        count: int,
+        *,
+        timeout: float,
+        memory_gb: float,
+        most: int | None = None,
+        server: ForkServer | None = None,
+    ) -> None:
         super().__init__()
         if count < 1:
             raise InputError(f"Environments got {count} workers", "there is at least one")
@@ -87,8 +97,8 @@ class WorkerStage(AnsweringStage):
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
         """When all workers were looked after."""
-        self._servers: list[ForkServer] = []
-        """The process that begins further workers, once one was wanted."""
+        self._given, self._servers = server, list[ForkServer]()
+        """The process that begins all workers, and the own one, which begins further ones once they are wanted."""
         self._end = weakref.finalize(self, end, self._slots, self._servers)
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
@@ -177,16 +187,19 @@ class WorkerStage(AnsweringStage):
 
     def _copied(self) -> WorkerProcess | None:
         """Return a worker that is a copy of one that has imported the task; None where there is none to copy."""
-        if not self._servers or self._servers[0].state != "ready":
+        server = next((each for each in (*self._servers, self._given) if each and each.state == "ready"), None)
+        if server is None:
             return None
         try:
-            return WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY, begin=self._servers[0].begin)
+            return WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY, begin=server.begin)
         except OSError:
-            self._servers[0].close()
+            server.close()
             return None
 
     def _serve_forks(self) -> str:
         """Have further workers begun as copies; returns whether they can be: 'importing', 'ready' or 'useless'."""
+        if self._given is not None:
+            return self._given.state
         if not self._servers:
             if not supported():
                 return "useless"
@@ -282,7 +295,7 @@ class WorkerStage(AnsweringStage):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: Slot, each: StageCall, found: Any) -> None:
+    def _note(self, slot: Slot, each: StageCall, found: object) -> None:
         """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
         if each.answered:
             if each.method != "close" and repr(found) != repr(each.known):
@@ -328,6 +341,8 @@ class WorkerStage(AnsweringStage):
         trace = f"last output of the process:\n{printed}" if printed else ""
         if not slot.ready:
             self._failed_starts += 1
+            for server in self._servers:  # whatever it is: the next one is no copy
+                server.close()
             if self._failed_starts >= FAILED_STARTS:
                 why = what if status == "error" else f"it was not ready after {START_SECONDS:g} s"
                 raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {trace}")

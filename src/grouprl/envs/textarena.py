@@ -169,7 +169,7 @@ def unwrapped(game: object) -> tuple[Any, list[Callable[[str], str]]]:
     return game, changes
 
 
-def players_of(make: Callable[[], Any], most: int) -> int | None:
+def players_of(make: Callable[[], object], most: int) -> int | None:
     """Return the fewest players with whom a game begins, at most `most`; None if it begins with none of them."""
     for count in range(1, most + 1):
         before = random.getstate()

@@ -35,7 +35,7 @@ class TextGame:
 
     def __init__(
         self,
-        start: Callable[[Example], Any],
+        start: Callable[[Example], object],
         *,
         max_turns: int,
         choices: Choices = "none",

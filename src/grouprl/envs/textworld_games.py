@@ -34,7 +34,7 @@ def kinds() -> dict[str, Any]:
     return {name.removeprefix("tw-"): entry for name, entry in CHALLENGES.items()}
 
 
-def made_game(kind: str, sizes: Mapping[str, int], settings: Mapping[str, Any], seed: int, folder: Path) -> Path:
+def made_game(kind: str, sizes: Mapping[str, int], settings: Mapping[str, object], seed: int, folder: Path) -> Path:
     """Return the file of a game, made if `folder` does not have it yet.
 
     Args:
@@ -62,7 +62,7 @@ def made_game(kind: str, sizes: Mapping[str, int], settings: Mapping[str, Any], 
     return file
 
 
-def _make(kind: str, sizes: Mapping[str, int], settings: Mapping[str, Any], seed: int, file: Path) -> None:
+def _make(kind: str, sizes: Mapping[str, int], settings: Mapping[str, object], seed: int, file: Path) -> None:
     import textworld as library
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _make(kind: str, sizes: Mapping[str, int], settings: Mapping[str, Any], seed
                 os.replace(Path(folder) / f"{file.stem}{each}", file.with_suffix(each))
 
 
-def _challenge(add_arguments: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _challenge(add_arguments: Any, settings: Mapping[str, object]) -> dict[str, Any]:
     """Return the settings of a challenge: those given, and the defaults of the others."""
     import argparse
 
@@ -98,7 +98,7 @@ def _challenge(add_arguments: Any, settings: Mapping[str, Any]) -> dict[str, Any
     return {**{name: each.default for name, each in known.items()}, **settings}
 
 
-def started(file: Path) -> Any:
+def started(file: Path) -> object:
     """Return TextWorld's environment with a game loaded."""
     import textworld as library
 

@@ -48,11 +48,11 @@ class Played:
 class VerifiersRollouts(Protocol):
     """An environment of `verifiers` that is loaded in this process."""
 
-    async def play(self, row: Mapping[str, Any], url: str, key: str) -> Played:
+    async def play(self, row: Mapping[str, object], url: str, key: str) -> Played:
         """Run a rollout of a row against the endpoint at `url`, and score it. Raises what goes wrong in it."""
         ...
 
-    def keep(self, name: tuple[str, int], state: Any) -> None:
+    def keep(self, name: tuple[str, int], state: object) -> None:
         """Keep the state of the rollout (prompt, seed) until its group is scored, where rewards compare a group."""
         ...
 
@@ -158,7 +158,7 @@ class VerifiersEnvironment:
         self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSING_SECONDS)
 
-    async def _run(self, game: VerifiersRollouts, row: Mapping[str, Any], url: str) -> None:
+    async def _run(self, game: VerifiersRollouts, row: Mapping[str, object], url: str) -> None:
         try:
             self._inbox.put(_Finished(await game.play(row, url, self._key)))
         except (Exception, SystemExit) as error:

@@ -48,7 +48,7 @@ class ClassicRollouts:
         self.grouped = bool(env.rubric.has_group_rewards)
         self._states: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._lock = threading.Lock()
-        self._http: tuple[asyncio.AbstractEventLoop, Any] | None = None
+        self._http: tuple[asyncio.AbstractEventLoop, object] | None = None
         hear()
 
     @property
@@ -62,7 +62,7 @@ class ClassicRollouts:
         train, held_out = self.env.build_dataset(), self.env.build_eval_dataset()
         return list(train or ()), None if held_out is None else list(held_out)
 
-    async def play(self, row: Mapping[str, Any], url: str, key: str) -> Played:
+    async def play(self, row: Mapping[str, object], url: str, key: str) -> Played:
         """Run a rollout against the endpoint at `url`, and score it, unless its group is scored together.
 
         One that the library ends for what the policy wrote, such as an empty answer, has earned nothing.
@@ -83,7 +83,7 @@ class ClassicRollouts:
         await self.env.rubric.cleanup(state)
         return Played(self._parts(state), late)
 
-    def keep(self, name: tuple[str, int], state: Any) -> None:
+    def keep(self, name: tuple[str, int], state: object) -> None:
         """Keep the state of a rollout until its group is scored."""
         with self._lock:
             self._states[name] = state

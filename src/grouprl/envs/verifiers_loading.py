@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from grouprl.core.errors import InputError, MissingExtra, raised, suggest
 from grouprl.envs.verifiers_classic import ClassicRollouts, check_rubric
@@ -35,7 +34,7 @@ _loaded: dict[str, Loaded] = {}
 _lock = threading.Lock()
 
 
-def loaded(name: str, args: Mapping[str, Any], settings: Mapping[str, Any], success: float | None) -> Loaded:
+def loaded(name: str, args: Mapping[str, object], settings: Mapping[str, object], success: float | None) -> Loaded:
     """Return the environment `name`, loaded once per process with these arguments.
 
     Args:
@@ -77,7 +76,7 @@ def version() -> str:
     return found
 
 
-def _load(name: str, args: Mapping[str, Any], settings: Mapping[str, Any], success: float | None) -> Loaded:
+def _load(name: str, args: Mapping[str, object], settings: Mapping[str, object], success: float | None) -> Loaded:
     found = version()
     module = _module(name)
     if callable(getattr(module, "load_environment", None)):
@@ -96,8 +95,8 @@ def _load(name: str, args: Mapping[str, Any], settings: Mapping[str, Any], succe
 def _classic(
     name: str,
     module: ModuleType,
-    args: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    args: Mapping[str, object],
+    settings: Mapping[str, object],
     success: float | None,
     found: str,
 ) -> ClassicRollouts:
@@ -206,7 +205,7 @@ class _in_words:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, (InputError, KeyboardInterrupt)):
             return
         causes = list(_causes(error))

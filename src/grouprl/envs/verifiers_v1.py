@@ -28,7 +28,9 @@ class V1Rollouts:
 
     grouped, turns = False, None
 
-    def __init__(self, name: str, args: Mapping[str, Any], settings: Mapping[str, Any], success: float | None) -> None:
+    def __init__(
+        self, name: str, args: Mapping[str, object], settings: Mapping[str, Any], success: float | None
+    ) -> None:
         """Load it.
 
         Args:
@@ -83,7 +85,7 @@ class V1Rollouts:
         (trace,) = episode.traces
         return Played(self._parts(trace), bool(trace.is_truncated))
 
-    def keep(self, name: tuple[str, int], state: Any) -> None:
+    def keep(self, name: tuple[str, int], state: object) -> None:
         """Do nothing: no reward of these environments compares a group."""
 
     def _parts(self, trace: Any) -> dict[str, float]:
@@ -126,12 +128,12 @@ def define_harness() -> None:
         async def launch(
             self,
             ctx: Any,
-            trace: Any,
-            runtime: Any,
+            trace: object,
+            runtime: object,
             endpoint: str,
             secret: str,
             mcp_urls: Mapping[str, str],
-            data: Any,
+            data: object,
             tool_interception_url: str | None = None,
         ) -> Any:
             system, prompt = self.resolve_prompt(data)
@@ -155,7 +157,7 @@ async def _client(kind: Any, url: str, key: str) -> AsyncIterator[Any]:
         yield kind(base_url=url, api_key=key, max_retries=0, http_client=http)
 
 
-def single_agent(env: Any, name: str) -> None:
+def single_agent(env: object, name: str) -> None:
     """Raise InputError where several agents act in an environment."""
     seats = list(getattr(env, "_agent_specs", {"agent": None}))
     if len(seats) > 1:

@@ -25,7 +25,9 @@ class WebShopEnvironment:
     `correct`. An action that the page does not offer is invalid: it costs a turn and the reward `invalid`.
     """
 
-    def __init__(self, make: Callable[[str], Any], *, max_turns: int, shown: bool = True, invalid: float = 0.0) -> None:
+    def __init__(
+        self, make: Callable[[str], object], *, max_turns: int, shown: bool = True, invalid: float = 0.0
+    ) -> None:
         """Prepare an episode.
 
         Args:

@@ -107,5 +107,5 @@ class Card:
     """Where the formula was checked."""
     golden: Sequence[Golden] = ()
     notes: Sequence[str] = ()
-    recommended: Mapping[str, Any] = field(default_factory=dict)
+    recommended: Mapping[str, object] = field(default_factory=dict)
     """Run settings the paper uses (learning rate, group size …), as information."""

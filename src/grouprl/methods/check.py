@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.algorithms.stages import called, is_own
+from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised
 from grouprl.methods.compose import as_data, compose
@@ -62,7 +64,24 @@ def check_method(entry: Entry) -> list[RuleFinding]:
     return [*findings, *(_numbers(method) if acts.passed else [])]
 
 
-def _tried(rule: str, act: Callable[[], Any]) -> tuple[RuleFinding, Any]:
+def fault_of_own_parts(method: Method) -> InputError | None:
+    """Return what a part of the user's does wrong on small known batches; None where nothing is seen, or none is own.
+
+    BrokenContract is wrong on every batch; any other error may come of these batches alone.
+    """
+    if not any(map(is_own, method.parts())):
+        return None
+    try:
+        with alarm(MAKING):
+            _on_examples(copy.deepcopy(method))
+    except InputError as error:
+        return error
+    except (Exception, TooLong):  # of a part of grouprl's own, which wants more than these batches hold
+        return None
+    return None
+
+
+def _tried(rule: str, act: Callable[[], object]) -> tuple[RuleFinding, Any]:
     try:
         return RuleFinding(rule), act()
     except InputError as error:
@@ -168,7 +187,7 @@ def _padding(method: Method, example: ContrastExample) -> None:
 def _padded(batch: Batch) -> Batch:
     """Return the batch with two more columns, in which no field has a meaning."""
 
-    def pad(value: Any) -> Any:
+    def pad(value: Any) -> object:
         shaped = isinstance(value, Tensor) and value.shape == batch.mask_bt.shape
         return torch.nn.functional.pad(value, (0, 2)) if shaped else value
 

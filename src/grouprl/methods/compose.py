@@ -85,7 +85,7 @@ def compose(spec: str | Mapping[str, Any]) -> Resolved:
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
 
 
-def _by_new_names(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _by_new_names(spec: Mapping[str, object], settings: Mapping[str, object]) -> dict[str, Any]:
     """Return a specification whose stages have today's names; what an entry's `settings` are called stays."""
     old = {key: new for key, new in OLD_STAGES.items() if key not in settings}
     data = with_new_names(spec, old, "method.")
@@ -113,7 +113,7 @@ def _part_data(part: Part) -> dict[str, Any]:
 # --- composition --------------------------------------------------------------------------------------------------
 
 
-def _from_parts(name: str, spec: Mapping[str, Any]) -> Resolved:
+def _from_parts(name: str, spec: Mapping[str, object]) -> Resolved:
     """Compose a method without a base."""
     _known_keys(spec, "a method composed from parts", {})
     missing = [stage for stage in REQUIRED if stage not in spec]
@@ -127,7 +127,7 @@ def _from_parts(name: str, spec: Mapping[str, Any]) -> Resolved:
     return _override(start, {}, spec, None, lambda parts: Method(**parts, name=name))
 
 
-def _from_entry(base: Entry, settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved:
+def _from_entry(base: Entry, settings: Mapping[str, object], overrides: Mapping[str, object]) -> Resolved:
     """Compose an entry with changed settings, then with changed parts."""
     _known_keys(overrides, f"method {base.name}", base.settings)
     built = base.build(**settings)
@@ -150,7 +150,7 @@ def _origin(base: Entry, key: str, given: bool) -> str:
 def _override(
     stages: dict[str, Any],
     provenance: Mapping[str, str],
-    spec: Mapping[str, Any],
+    spec: Mapping[str, object],
     entry: Entry | None,
     build: Callable[[dict[str, Any]], Method],
 ) -> Resolved:
@@ -235,7 +235,7 @@ def _changed(stage: str, given: Mapping[str, Any], current: Part | None, base: s
     return made, _Marks(keep, new)
 
 
-def _item(stage: str, given: Any, where: str) -> Any:
+def _item(stage: str, given: object, where: str) -> Any:
     """Build one part from its name or {part: name, settings…}."""
     if isinstance(given, str):
         return build_part(stage, given, {})
@@ -244,7 +244,7 @@ def _item(stage: str, given: Any, where: str) -> Any:
     raise InputError(f"method.{where} = {given!r}", "a part is its name or a mapping {part: name, …settings}")
 
 
-def _added(add: Any) -> dict[str, list[Any]]:
+def _added(add: object) -> dict[str, list[Any]]:
     if add is None:
         return {}
     if not isinstance(add, Mapping) or not all(isinstance(v, list | tuple) for v in add.values()):
@@ -257,13 +257,13 @@ def _added(add: Any) -> dict[str, list[Any]]:
     return {stage: list(items) for stage, items in add.items()}
 
 
-def _flag(key: str, value: Any) -> bool:
+def _flag(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"method.{key} = {value!r}", "it must be true or false")
     return value
 
 
-def _known_keys(spec: Mapping[str, Any], who: str, settings: Mapping[str, Any]) -> None:
+def _known_keys(spec: Mapping[str, object], who: str, settings: Mapping[str, object]) -> None:
     known = [*settings, *STAGES, *FLAGS, "add", "name", "base"]
     for key in spec:
         if key not in known:
@@ -273,14 +273,14 @@ def _known_keys(spec: Mapping[str, Any], who: str, settings: Mapping[str, Any]) 
 # --- provenance ---------------------------------------------------------------------------------------------------
 
 
-def _marks(stage: str, given: Sequence[Any], made: Sequence[Part], start: int) -> dict[str, str]:
+def _marks(stage: str, given: Sequence[object], made: Sequence[Part], start: int) -> dict[str, str]:
     marks: dict[str, str] = {}
     for index, (item, part) in enumerate(zip(given, made, strict=True), start):
         marks |= _part_marks(f"{stage}.{index}", item, part)
     return marks
 
 
-def _part_marks(key: str, given: Any, part: Part) -> dict[str, str]:
+def _part_marks(key: str, given: object, part: Part) -> dict[str, str]:
     named = {type(part).also.get(str(k), k) for k in given} if isinstance(given, Mapping) else set()
     return {key: BY_YOU} | {f"{key}.{name}": BY_YOU if name in named else OF_PART for name in part.settings()}
 
@@ -297,7 +297,7 @@ def _flat(method: Method) -> dict[str, Any]:
     return flat
 
 
-def _touched(base: Entry, settings: Mapping[str, Any]) -> dict[str, str]:
+def _touched(base: Entry, settings: Mapping[str, object]) -> dict[str, str]:
     """Which provenance keys each given entry setting changes: {'objective.clip_high': 'clip_high'}."""
     required = {k: v for k, v in settings.items() if base.settings[k] is inspect.Parameter.empty}
     plain = _flat(base.build(**required))
@@ -315,7 +315,7 @@ def _touched(base: Entry, settings: Mapping[str, Any]) -> dict[str, str]:
 _ABSENT = object()
 
 
-def _refuse_double(base: str, through: Mapping[str, str], overrides: Mapping[str, Any]) -> None:
+def _refuse_double(base: str, through: Mapping[str, str], overrides: Mapping[str, object]) -> None:
     """Refuse an entry setting and a part override that decide the same thing."""
     for key, setting in through.items():
         stage, _, name = key.partition(".")

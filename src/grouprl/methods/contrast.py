@@ -170,7 +170,7 @@ def _words(part: Any) -> str:
     return "—" if part is None else f"{part.name}: {part.words()}"
 
 
-def _changes(p: Any, q: Any) -> dict[str, list[Any]]:
+def _changes(p: Any, q: Any) -> dict[str, list[object]]:
     """Settings in which two parts of the same name differ."""
     if p is None or q is None or p.name != q.name:
         return {}

@@ -197,7 +197,7 @@ def type_words(hint: Any) -> str:
     return plain.get(hint, inspect.formatannotation(hint))
 
 
-def _limits(field: Any) -> list[str]:
+def _limits(field: object) -> list[str]:
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
     bounds = getattr(field, "metadata", [field])
     return [f"{s} {getattr(m, a):g}" for m in bounds for a, s in signs.items() if getattr(m, a, None) is not None]

@@ -6,10 +6,9 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.part import KINDS
+from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.plugins import load_file, load_module
 from grouprl.methods.card import Card
@@ -48,6 +47,11 @@ def entry_of(name: str) -> Entry:
     module = (load_file if where.endswith(".py") else load_module)(where, _IMPORT_RULE)
     function = getattr(module, attribute, None)
     if not callable(function) or inspect.isclass(function):
+        if inspect.isclass(function):
+            rule = "a method is a function that returns a Method"
+            part = getattr(function, "name", attribute)
+            remedy = f"A part is used by its name, in its stage: plugins: [{where}], method: {{base: grpo, …: {part}}}"
+            raise InputError(f"{name} is a class", rule, remedy if issubclass(function, Part) else "")
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
     for found in CATALOGUE.loaded().values():
         if found.function is function:
@@ -61,7 +65,7 @@ def _own(name: str, function: Callable[..., Method]) -> Callable[..., Method]:
     """Return a user's function, with what it raises in words."""
 
     @functools.wraps(function)
-    def build(*args: Any, **settings: Any) -> Method:
+    def build(*args: object, **settings: object) -> Method:
         try:
             return function(*args, **settings)
         except InputError:

@@ -53,7 +53,7 @@ def described(kind: str = "", name: str = "") -> list[Described]:
     return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
 
 
-def listing() -> list[dict[str, Any]]:
+def listing() -> list[dict[str, object]]:
     """Return the line of each part, kind by kind, as `grouprl parts` lists them."""
     return [each.line() for each in described()]
 
@@ -83,7 +83,7 @@ def describe_part(part: type[Part]) -> Described:
     )
 
 
-def _settings(part: type[Part]) -> list[dict[str, Any]]:
+def _settings(part: type[Part]) -> list[dict[str, object]]:
     """Return name, default, default in words and type of each setting."""
     hints = typing.get_type_hints(part, include_extras=True)
     rows = []

@@ -85,7 +85,7 @@ class Entry:
         """Name of the peer whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
-    def current(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def current(self, settings: Mapping[str, object]) -> tuple[dict[str, Any], list[str]]:
         """Return `settings` by their present names, and a note on each that came by an old one.
 
         InputError where both names are given, or where an old value has no equal now.
@@ -111,7 +111,7 @@ class Entry:
         """Whether `settings` hold `name`, by its present name or by an old one."""
         return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
 
-    def build(self, **settings: Any) -> Method:
+    def build(self, **settings: object) -> Method:
         """Compose the method; InputError on unknown or ill-typed settings, with a suggestion.
 
         A setting that comes by an old name works, with a FutureWarning.
@@ -180,7 +180,7 @@ def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
 
     shared = [k for k, p in theirs.items() if k in parameters and p.annotation == parameters[k].annotation]
 
-    def whole(**settings: Any) -> Method:
+    def whole(**settings: object) -> Method:
         given = {k: p.default for k, p in parameters.items() if p.default is not p.empty} | settings
         start = base.compose(**{k: given[k] for k in shared})
         return entry.function(start, **{p.name: given[p.name] for p in own})
@@ -224,7 +224,7 @@ def find(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def method(name: str, **settings: Any) -> Method:
+def method(name: str, **settings: object) -> Method:
     """Return the method `name` of the catalogue with some settings changed: `method("dapo", clip_high=0.3)`."""
     return find(name).build(**settings)
 
@@ -235,7 +235,7 @@ def methods() -> Mapping[str, Entry]:
 
 
 def _validated(compose: Callable[..., Method]) -> Callable[..., Method]:
-    def call(**settings: Any) -> Method:
+    def call(**settings: object) -> Method:
         return pydantic.validate_call(compose)(**settings)
 
     call.__signature__ = inspect.signature(compose)  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -127,7 +126,7 @@ def _golden(golden: dict[str, object]) -> RenderableType:
     return grid
 
 
-def value_words(value: Any) -> str:
+def value_words(value: object) -> str:
     """Say a setting's value: none, true, 0.0003, [1, 0]."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]

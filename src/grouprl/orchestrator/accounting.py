@@ -51,6 +51,7 @@ ENTRIES = (
     *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_buffered", "prompts_sent", "prompts_lost/"),
     "prompts_set_aside",
     *("rows_sampled", "rows_stored", "rows_used", "rows_buffered", "rows_sent", "rows_lost/", "tokens_sampled"),
+    *("workers_restarted", "work_redone"),
 )
 """How the names of the account's metrics begin."""
 
@@ -170,7 +171,7 @@ def in_words(account: Mapping[str, int]) -> str:
     past = f" and {account['prompts_stored']:,} stored" if account.get("prompts_stored") else ""
     examples = f"{account['prompts_sampled']:,} prompts sampled{past}: {account['prompts_trained']:,} trained on"
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
-    return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}."
+    return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}.{_placed(account)}"
 
 
 def set_aside_words(names: Sequence[str]) -> str:
@@ -182,6 +183,15 @@ def set_aside_words(names: Sequence[str]) -> str:
         f"{len(names)} prompts are set aside, because their environment hung, ended its process or failed "
         f"on every episode: {', '.join(names[:SHOWN])}{more}."
     )
+
+
+def _placed(account: Mapping[str, int]) -> str:
+    """Say what was lost on the cluster and done again; '' where nothing was."""
+    restarted, redone = account.get("workers_restarted", 0), account.get("work_redone", 0)
+    if not restarted:
+        return ""
+    again = f", and {redone:,} pieces of their work were done again" if redone else ""
+    return f" {restarted:,} workers of the cluster were lost and replaced{again}."
 
 
 def _lost(account: Mapping[str, int], what: str) -> str:

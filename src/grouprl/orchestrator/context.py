@@ -63,7 +63,7 @@ class SessionContext:
         """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
-        self._caches: dict[str, dict[str, Any]] = {}
+        self._caches: dict[str, dict[str, object]] = {}
         self.last_entropy: float | None = None
         self.sample_source: SampleSource[Round, Any] = Synchronous(self)
         """Where the rows of a step come from."""
@@ -192,7 +192,7 @@ class SessionContext:
         return rollout
 
     @contextmanager
-    def acting(self, policy: Any) -> Iterator[None]:
+    def acting(self, policy: object) -> Iterator[None]:
         """Let another policy do the sampling."""
         with self.collector.acting(policy):
             yield

@@ -87,7 +87,7 @@ class RunBuilders:
             module_from_source(name, source)
 
 
-def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, Any]) -> ShardedPolicy:
+def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]) -> ShardedPolicy:
     """Build the policy of a run on all ranks; raises InputError for what cannot be sharded."""
     from grouprl.policy.sharded import ShardedPolicy
 

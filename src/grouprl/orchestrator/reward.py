@@ -17,7 +17,7 @@ from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient
 from grouprl.rewards.judge_text import RUBRIC
-from grouprl.rewards.validation import plain_rewards
+from grouprl.rewards.validation import VerdictReward, plain_rewards
 from grouprl.rewards.verdict_store import VerdictStore
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import Task
@@ -25,12 +25,16 @@ from grouprl.tasks.rows import RowTask
 
 
 def open_reward(
-    settings: Reward, task: Task, reward: Any = None, verdicts: Path | None = None
+    settings: Reward,
+    task: Task,
+    reward: Any = None,
+    verdicts: Path | None = None,
+    placed: VerdictReward | None = None,
 ) -> tuple[Any, list[str]]:
     """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
     `reward` is the chosen one where it has been looked up already; `verdicts` is the folder in which a judge keeps
-    them, None where there is none.
+    them, None where there is none; `placed` is the reward as the workers of a cluster give it, where they do.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
@@ -39,7 +43,8 @@ def open_reward(
     if isinstance(reward, TrajectoryJudge):  # it waits for others, in threads, and sees whole groups
         cached = settings.judge is not None and settings.judge.cache and verdicts is not None
         return replace(reward, store=VerdictStore(verdicts) if cached and verdicts else None), []
-    scorer, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
+    limits = {"timeout": settings.timeout, "memory_gb": settings.memory_gb}
+    scorer, note = (placed, "") if placed is not None else in_workers(reward, settings.workers, **limits)
     if settings.self_test:
         examples = None if settings.function else task.reward_examples() or None
         try:

@@ -55,7 +55,7 @@ class Synchronous:
         gone_b = ~among(plain, samples)
         return (samples, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (samples, None, NO_ROWS)
 
-    def advance(self, step: Any) -> dict[str, float]:
+    def advance(self, step: object) -> dict[str, float]:
         """End a step; it has no metrics of its own."""
         return {}
 
@@ -63,7 +63,7 @@ class Synchronous:
         """Nothing is under way between steps."""
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, object]) -> None:
         """Nothing was under way."""
 
     def close(self) -> None:

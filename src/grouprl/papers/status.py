@@ -93,7 +93,7 @@ def _restored(paper: Listing, row: dict[str, Any]) -> Standing:
     return Standing(paper, row["status"], *(tuple(row[key]) for key in ("entries", "dialects", "commands")))
 
 
-def to_store() -> list[dict[str, Any]]:
+def to_store() -> list[dict[str, object]]:
     """Return what `stored` reads, computed afresh."""
     return [
         {

@@ -13,6 +13,7 @@ from typing import Any
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.stages import BrokenContract
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
@@ -20,6 +21,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.leading import current_ranks
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import example_text
+from grouprl.methods.check import fault_of_own_parts
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
@@ -46,6 +48,7 @@ from grouprl.plan.passes import (
     precision_notes,
     precision_of,
 )
+from grouprl.plan.placing import placing_plan
 from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.sizes import LOOKED_AT, first_examples, lengths_of, needed_by
@@ -148,9 +151,11 @@ def plan(run: Config | ResolvedRun) -> Plan:
     config, task, method, facts = run.config, run.task, run.method, run_facts(run)
     if tokenizer is not None:
         call_syntax(tokenizer, config.sampling.tool_calls)
+    placing = placing_plan(run)
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
+    fault = fault_of_own_parts(method)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -176,18 +181,22 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *gold_refusals(reward, task),
             *judge_refusals(config, method),
             *server_refusals(run, lengths.longest + lengths.behind),
+            *placing.refusals,
             *lengths.refusals,
             *needed.refusals,
             *pass_refusals(config, model),
+            *([str(fault)] if isinstance(fault, BrokenContract) else []),
         ),
-        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run)),
+        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run), *placing.idle),
         notes=(
             *(*_notes(run, model), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
             *judge_notes(config, environment=facts.environment),
             *server_notes(run),
+            *placing.notes,
             *(*lengths.notes, *needed.notes),
+            *([f"tried on a small batch, {fault}"] if fault and not isinstance(fault, BrokenContract) else []),
         ),
         actions=task.spaces is not None,
     )
@@ -324,7 +333,7 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {k: _plain(v) for k, v in dataclasses.asdict(value).items()}
     if isinstance(value, list | tuple):

@@ -175,5 +175,5 @@ def _model(wire: Wire) -> Any:
     return data[0]
 
 
-def _told(answer: Any, key: str) -> Any:
+def _told(answer: object, key: str) -> object:
     return answer.get(key, "?") if isinstance(answer, dict) else "?"

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
@@ -46,7 +45,7 @@ class Lengths:
 
 
 def lengths_of(
-    run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, tokenizer: Any
+    run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, tokenizer: object
 ) -> Lengths:
     """Measure some prompts of a run, or some episodes, and try the chat template on them."""
     task, method = run.task, run.method
@@ -66,7 +65,7 @@ def lengths_of(
     return Lengths(longest, run.max_new_tokens, which, (*complaints, *told.refusals), tuple(told.notes))
 
 
-def _episodes(run: ResolvedRun, requested: Sequence[Example], tokenizer: Any) -> Measured:
+def _episodes(run: ResolvedRun, requested: Sequence[Example], tokenizer: object) -> Measured:
     """Play a few episodes with a policy that says nothing much, and measure them."""
     encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
     acting = run.config.environment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +40,7 @@ class ArrayInputs:
             raise InputError(f"T = {shape[1]}", f"the longest row has {longest} actions", "Cut or pad to it")
 
     @classmethod
-    def of(cls, observations: Sequence[Any], actions: Sequence[Any]) -> ArrayInputs:
+    def of(cls, observations: Sequence[object], actions: Sequence[object]) -> ArrayInputs:
         """Build from one array [T_b,D] of observations and one [T_b] or [T_b,A] of actions for each row."""
         if len(observations) != len(actions):
             raise InputError(f"{len(observations)} rows of observations, {len(actions)} of actions", "one for each row")

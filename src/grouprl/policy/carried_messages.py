@@ -132,7 +132,7 @@ def _call(call: Mapping[str, Any], number: int, facts: TemplateFacts) -> dict[st
     return {"id": name, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _object(arguments: Any) -> Any:
+def _object(arguments: object) -> Any:
     """Return the arguments of a call as an object where they are one written as a text."""
     if not isinstance(arguments, str):
         return arguments or {}

@@ -108,7 +108,7 @@ class ChatTemplate:
         return next((name for sign, name in SIGNS if sign in known), "hermes")
 
     @cached_property
-    def today(self) -> Any:
+    def today(self) -> object:
         """The template with the date on which this process began: a conversation over midnight is not rewritten."""
         if not self.dated or not isinstance(self.source, str):
             return None
@@ -120,7 +120,7 @@ class ChatTemplate:
         tools: Messages = (),
         *,
         generation: bool = True,
-        variables: Mapping[str, Any] | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         """Return the text of messages, up to where the assistant begins to write; what is not shown is carried.
 
@@ -139,7 +139,7 @@ class ChatTemplate:
                 "Send messages in an order that the template knows, or set another chat template.",
             ) from error
 
-    def check(self, variables: Mapping[str, Any]) -> None:
+    def check(self, variables: Mapping[str, object]) -> None:
         """Raise InputError for a variable that does not occur in the template, or is not the user's to set."""
         for name in variables:
             if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
@@ -150,7 +150,7 @@ class ChatTemplate:
                     "Leave it out of chat_template_kwargs",
                 )
 
-    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: Any) -> str:
+    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: object) -> str:
         """Return what the template itself makes of messages; raises whatever it raises."""
         given: dict[str, Any] = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
         if self.today is not None:
@@ -159,7 +159,7 @@ class ChatTemplate:
         made = self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=generation, **given)
         return str(made)
 
-    def written(self, message: Mapping[str, Any]) -> str | None:
+    def written(self, message: Mapping[str, object]) -> str | None:
         """Return what the template writes of an assistant's last message, its end included; None where it raises.
 
         `message` may have `tool_calls`; the tool is announced. Where the prompt itself begins the turn, what it begins
@@ -205,7 +205,7 @@ class ChatTemplate:
         return list(lost(self.raw, self.facts, uses))
 
 
-_FOUND: WeakKeyDictionary[Any, Found] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[object, Found] = WeakKeyDictionary()
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
@@ -239,5 +239,5 @@ def _read_by(text: str) -> str:
     return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
 
 
-def _plain(call: Any) -> dict[str, Any]:
+def _plain(call: object) -> dict[str, Any]:
     return {"name": getattr(call, "name", ""), "arguments": getattr(call, "arguments", None)}

@@ -31,6 +31,8 @@ def check_on_hub(spec: str) -> None:
     Raises:
         InputError: it cannot be one, the Hub does not know it, or cannot be reached.
     """
+    if Path(spec).is_file():
+        raise InputError(f"{spec} is a file", RULE, "Give the folder that save_pretrained wrote")
     if Path(spec).is_absolute() or spec.startswith((".", "~")) or not ID.fullmatch(spec):
         raise InputError(f"The folder {spec} does not exist", RULE, folder_meant(spec) or "Check the path")
     from huggingface_hub import try_to_load_from_cache

@@ -74,7 +74,7 @@ def policy_kind(name: str) -> Maker | None:
     """
     if name in KINDS:
         return KINDS[name]
-    if ":" not in name or Path(name).is_dir():
+    if ":" not in name or Path(name).exists():
         return None
     from grouprl.core.importing import import_object
 

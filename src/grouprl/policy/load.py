@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -40,7 +40,7 @@ def load_policy(
     device: str = "auto",
     dtype: str = "auto",
     precision: str = "float32",
-    lora: Mapping[str, Any] | None = None,
+    lora: Mapping[str, object] | None = None,
     temperature: float = 1.0,
     engine: str = "auto",
     passes: PassSettings = AUTO,

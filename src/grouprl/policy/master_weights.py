@@ -36,7 +36,7 @@ class MasterWeights(torch.optim.Optimizer):
         self.param_groups, self.state = self._inner.param_groups, self._inner.state
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Step the copies, and round them into the weights."""
         assert closure is None, "a step is taken on one gradient"
         for weight, master in zip(self._weights, self._masters, strict=True):

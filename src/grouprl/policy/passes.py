@@ -142,7 +142,7 @@ def checkpointing_threshold(choice: Choice, per_token: int, free: int | None) ->
     return math.inf if choice == "off" or free is None else MEMORY_SHARE * free / per_token
 
 
-def anew(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def anew(function: Callable[..., object], *arguments: Any, **named: Any) -> Any:
     """Call `function`; where gradients are taken, keep its inputs alone and call it again in the backward pass."""
     if not torch.is_grad_enabled():
         return function(*arguments, **named)

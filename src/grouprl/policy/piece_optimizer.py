@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ class PieceOptimizer:
                 own = (local(value) if isinstance(value, DTensor) else value).clone()
                 self.optimizer.state[self.pieces[number]][name] = own
 
-    def measured(self, measure: Callable[[Any], Found]) -> Found:
+    def measured(self, measure: Callable[[object], Found]) -> Found:
         """Return what `measure` finds of this rank's pieces; those that lie on several ranks are seen on one."""
         groups = [
             group | {"params": [piece for piece in group["params"] if piece in self._counted]}

@@ -125,7 +125,7 @@ class _Trunk(nn.Module):
         self._own = [policy]  # in a list: a policy is no module, and must not be looked through as one
         self.eval()
 
-    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> Any:
+    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> object:
         return self._own[0].run_whole(tokens, entropy, values, cross)
 
 

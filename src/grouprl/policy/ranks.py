@@ -83,7 +83,7 @@ class Ranks:
         self.each(_begin, (timeout, cut_by))
         self.timeout, self.cut_by = timeout, cut_by
 
-    def call(self, work: Work[Result], shares: Sequence[Any]) -> list[Result]:
+    def call(self, work: Work[Result], shares: Sequence[object]) -> list[Result]:
         """Let each rank do `work` on its share; return what each found, by rank.
 
         Raises:
@@ -108,7 +108,7 @@ class Ranks:
             raise failed
         return found
 
-    def each(self, work: Work[Result], share: Any = None) -> list[Result]:
+    def each(self, work: Work[Result], share: object = None) -> list[Result]:
         """Let every rank do `work` on the same share; return what each found, by rank."""
         return self.call(work, [share] * self.count)
 
@@ -173,7 +173,7 @@ def follow() -> None:
         _part()
 
 
-def _reported(store: dist.Store, station: Station, work: Work[Any], share: Any) -> Any:
+def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> Any:
     """Do the work; where it fails, leave a note for rank 0 and end the process, so that nobody waits for it."""
     try:
         return _done(station, work, share)

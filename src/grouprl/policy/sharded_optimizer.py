@@ -43,7 +43,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         super().__init__(policy.parameters(), {k: v for k, v in own.optimizer.param_groups[0].items() if k != "params"})
 
     @spanned("optimiser")
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Take a step on all ranks."""
         assert closure is None
         self._policy.ranks.each(_step, [group["lr"] for group in self.param_groups])
@@ -60,7 +60,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         ranks = self._policy.ranks
         ranks.call(_load, [(shapes, found), *[(shapes, None)] * (ranks.count - 1)])
 
-    def measured(self, measure: Callable[[torch.optim.Optimizer], Any]) -> list[Any]:
+    def measured(self, measure: Callable[[torch.optim.Optimizer], object]) -> list[Any]:
         """Return what `measure` finds of each rank's pieces."""
         return self._policy.ranks.each(_measure, measure)
 
@@ -77,7 +77,7 @@ def _zero(station: Station, share: None) -> None:
     station.kept[OPTIMIZER].zero_grad()
 
 
-def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Any]) -> Any:
+def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], object]) -> object:
     return station.kept[OPTIMIZER].measured(measure)
 
 

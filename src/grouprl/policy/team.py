@@ -174,7 +174,7 @@ class TeamPolicy(Trainable):
             found += self.member(agent).passes(tokens, [rows[i] for i in own])
         return found
 
-    def statistics(self, *_: Any, **__: Any) -> NoReturn:
+    def statistics(self, *_: Any, **__: object) -> NoReturn:
         """Refuse: statistics of one policy's distribution are not offered for several."""
         raise InputError(
             "statistics of the policy are requested",

@@ -170,7 +170,7 @@ class TransformersEngine:
         position_bl: torch.Tensor | None,
         *,
         cached: bool,
-        cache: Any = None,
+        cache: object = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, Any]:
         """Return last hidden states, logits where the head is not plain, and the cache."""
         device = self.core.device

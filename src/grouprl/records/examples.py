@@ -46,7 +46,7 @@ class Chat(tuple[Mapping[str, Any], ...]):
     """
 
     tools: tuple[Mapping[str, Any], ...]
-    variables: Mapping[str, Any]
+    variables: Mapping[str, object]
 
     def __new__(
         cls,

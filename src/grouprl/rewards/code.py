@@ -129,7 +129,7 @@ def compiles(code: str) -> bool:
     return True
 
 
-def _settings(given: Mapping[str, Any] | SandboxSettings | None) -> SandboxSettings:
+def _settings(given: Mapping[str, object] | SandboxSettings | None) -> SandboxSettings:
     from grouprl.sandbox import SandboxSettings  # pydantic, which workers of other rewards need not import
 
     if isinstance(given, SandboxSettings):
@@ -140,7 +140,7 @@ def _settings(given: Mapping[str, Any] | SandboxSettings | None) -> SandboxSetti
         raise InputError(f"The sandbox's settings are {given!r}", str(error)) from error
 
 
-def _plain(tests: Any, function: str) -> list[dict[str, Any]]:
+def _plain(tests: object, function: str) -> list[dict[str, Any]]:
     """Return the tests as JSON values.
 
     Raises:
@@ -243,7 +243,7 @@ def _run(settings: SandboxSettings, code: str, **given: Any) -> ProgramOutcome:
 NOTHING = object()
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(found: object, expected: object) -> bool:
     """Whether two JSON values are equal: whole numbers exactly, other floats to 9 digits, and true is not 1."""
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected

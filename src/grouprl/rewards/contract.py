@@ -83,7 +83,9 @@ class Signature:
 def missing_column(name: str, columns: Columns, reward: Reward, where: str) -> InputError:
     """Return the error for a reward that needs a column which is not there."""
     remedy = suggest(name, columns) if columns else "The sample has no columns."
-    return InputError(f"Reward '{reward_name(reward)}' needs the column '{name}', which {where} lacks", remedy=remedy)
+    what = f"Reward '{reward_name(reward)}' needs the column '{name}', which {where} lacks"
+    rule = "the first parameter is the completion, whatever its name; every other one is a column of the prompts"
+    return InputError(what, rule, remedy)
 
 
 def known_examples(*examples: tuple[str, Columns, bool]) -> Callable[[Function], Function]:
@@ -227,7 +229,7 @@ def _await_all(values: list[object], timeout: float | None) -> list[object]:
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             return _failure(error)
 
-    async def settle(value: Any) -> Any:
+    async def settle(value: object) -> object:
         if not inspect.isawaitable(value):
             return value
         task = asyncio.ensure_future(guarded(value))

@@ -78,7 +78,7 @@ class Apart:
     seconds: float | None = None
     """Processor time of a call; None: as a reward's clock allows."""
 
-    def __call__(self, *arguments: Any) -> Any | Spoiled:
+    def __call__(self, *arguments: object) -> Any | Spoiled:
         """Return the value of one call, or `Spoiled`.
 
         Raises:
@@ -109,7 +109,7 @@ class _VerifierProcess:
         self._process: WorkerProcess | None = None
         self._owner = 0
 
-    def ask(self, frame: bytes) -> list[Any]:
+    def ask(self, frame: bytes) -> list[object]:
         """Send a call and return the reply; a process that was ended from outside is started anew once."""
         with self._lock:
             for _ in range(2):

@@ -73,7 +73,9 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Any:
     return found
 
 
-def call(function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool) -> list[Any]:
+def call(
+    function: object, arguments: tuple[object, ...], limits: tuple[float, float, int], runs_text: bool
+) -> list[Any]:
     """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call.
 
     The limits are seconds of processor time, seconds on the wall, and bytes of memory.

@@ -137,7 +137,7 @@ class TrajectoryJudge(VerdictReward):
         return [Verdict("ok", score, {"judge": score}, score >= correct_at, graded=graded) for score in scores]
 
     @property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         entry = {"id": {"type": "string"}, "why": {"type": "string"}, "score": {"type": "number"}}
         item = {"type": "object", "properties": entry, "required": list(entry), "additionalProperties": False}
         scores = {"type": "array", "items": item}

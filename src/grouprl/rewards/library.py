@@ -115,7 +115,7 @@ class LibraryScore:
     def __reduce__(self) -> tuple[Any, ...]:
         return LibraryScore, (self.recipe,)
 
-    def __call__(self, completion: str, entry: Mapping[str, Any]) -> float:
+    def __call__(self, completion: str, entry: Mapping[str, object]) -> float:
         """Score one answer to the problem that `entry` describes; 0 where the scorer raises or does not end."""
         tagged = ANSWER_TAG.findall(completion)
         text = (tagged[-1] if tagged else completion).strip()
@@ -126,13 +126,13 @@ class LibraryScore:
         return 0.0 if isinstance(found, Spoiled) else believed(self.recipe[0], text, entry, found)
 
 
-def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> Callable[[str, Any], float]:
+def scorer(name: str, level: int | None, config: Mapping[str, object], seed: int) -> Callable[[str, Any], float]:
     """Return the library's own scorer; called in the process apart."""
     dataset = dataset_maker(name, level, config)(seed)
     return lambda text, entry: float(dataset.score_answer(text, entry=entry))
 
 
-def entry_maker(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> Callable[[int], str]:
+def entry_maker(name: str, level: int | None, config: Mapping[str, object], seed: int) -> Callable[[int], str]:
     """Return the function from a position to the pickled entry there, as text; called in the process apart."""
     dataset = dataset_maker(name, level, config)(seed)
     with contextlib.suppress(Exception):  # an entry that cannot be made is a complaint of whoever asks for it
@@ -174,7 +174,7 @@ class Entries:
         return entry
 
 
-def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
+def may_be_scored(name: str, text: str, entry: Mapping[str, object]) -> bool:
     """Whether a text may reach the library's scorer at all: not empty, copied or too long, of a safe grammar."""
     own = entry["answer"]
     longest = 4 * len(own) + SLACK if isinstance(own, str) else LONGEST
@@ -186,7 +186,7 @@ def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
     return FORMS.get(name) != JSON or _is_json(text)
 
 
-def believed(name: str, text: str, entry: Mapping[str, Any], found: Any) -> float:
+def believed(name: str, text: str, entry: Mapping[str, object], found: object) -> float:
     """Return the library's score if it can be believed, else 0."""
     if not isinstance(found, float) or not 0 <= found <= 1:
         return 0.0
@@ -207,7 +207,7 @@ def hedged(text: str, own: str) -> bool:
     return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
 
-def problems(name: str, score: Callable[[str, Any], float], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def problems(name: str, score: Callable[[str, Any], float], entries: Sequence[Mapping[str, object]]) -> list[str]:
     """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
     found = []
     for entry in entries:
@@ -254,7 +254,7 @@ def _is_json(text: str) -> bool:
     return isinstance(found, list | dict) and max(text.count("["), text.count("{")) <= 2000
 
 
-def dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:
+def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) -> Callable[[int], Any]:
     """Return a function from a seed to a dataset of BLOCK entries.
 
     Raises:
@@ -300,7 +300,7 @@ def _curriculum_fields(curriculum: Any, name: str, level: int) -> dict[str, Any]
     return {**vars(curriculum.generate_configuration())}
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
+def _nearest(name: str, known: Mapping[str, object]) -> str:
     remedy = suggest(name, known)
     return (
         remedy

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
-from grouprl.core.importing import import_object
+from grouprl.core.importing import import_object, own_is_named
 from grouprl.rewards import (
     bleu,
     builtin,
@@ -102,8 +102,10 @@ def load_reward(spec: RewardSpec) -> Reward:
 def _by_name(spec: str) -> Reward:
     if ":" not in spec:
         if spec not in BUILTIN:
+            own = own_is_named(spec, "function")
             raise InputError(
-                f"There is no reward '{spec}'", remedy=f"{suggest(spec, BUILTIN)} Your own: pkg.module:function."
+                f"There is no reward '{spec}'",
+                remedy=own if spec.endswith(".py") else f"{suggest(spec, BUILTIN)} {own}",
             )
         _check_extra(spec)
         return BUILTIN[spec]

@@ -76,18 +76,18 @@ class WorkerProcess:
         `begin` starts it another way than as a script. Raises OSError where it cannot be started.
         """
         self.longest_reply = longest_reply
-        theirs, ours = _pipes()
+        theirs, here = _pipes()
         try:
             self.child, self.output = begin(theirs) if begin else _begin(script, theirs, variables)
         except OSError:
-            for each in ours:
+            for each in here:
                 os.close(each)
             raise
         finally:
             for each in theirs:
                 os.close(each)
-        self._lifeline = ours[2]
-        self.requests, self.replies = io.FileIO(ours[0], "w"), io.FileIO(ours[1])
+        self._lifeline = here[2]
+        self.requests, self.replies = io.FileIO(here[0], "w"), io.FileIO(here[1])
         for ours in (self.requests, self.replies, self.output):
             os.set_blocking(ours.fileno(), False)
         self.printed = b""
@@ -132,7 +132,7 @@ class WorkerProcess:
 
     def how_it_ended(self) -> str:
         """Return in words how the ended process ended."""
-        code = self.child.returncode
+        code = self.child.wait()
         if code >= 0:
             return f"ended by itself with exit code {code}"
         return f"was ended by the signal {signal.Signals(-code).name}"
@@ -191,7 +191,7 @@ def _begin(script: str, files: Sequence[int], variables: Mapping[str, str]) -> t
     return child, child.stdout
 
 
-def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any], seconds: float = 0.0) -> bytes:
+def hello_frame(parcel: dict[str, object], memory: int, examples: Sequence[object], seconds: float = 0.0) -> bytes:
     """Return the first message to a worker: plain data, as it is read before any module can be found.
 
     `seconds` is the time of a call, for workers that watch it themselves.

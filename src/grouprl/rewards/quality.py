@@ -46,14 +46,14 @@ def near_rating(found: dict[str, object], answer: dict[str, Any]) -> float:
     return float(abs(said - answer["rating"]) < TOLERANCE - 1e-9)
 
 
-def nested(found: dict[str, Any], answer: dict[str, Any]) -> float:
+def nested(found: dict[str, object], answer: dict[str, Any]) -> float:
     """Return 0.25 for the class, and 0.75 more for class and severity; a severity alone is worth nothing."""
     if not _equal(found.get("flaw"), answer["flaw"]):
         return 0.0
     return CLASS + SEVERITY * _equal(found.get("severity"), answer["severity"])
 
 
-def better(found: dict[str, Any], answer: dict[str, Any]) -> float:
+def better(found: dict[str, object], answer: dict[str, Any]) -> float:
     """Return 1 for the right one."""
     return float(_equal(found.get("better"), answer["better"]))
 

@@ -160,7 +160,7 @@ def _finite(text: str) -> float:
     return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _object(pairs: list[tuple[str, object]]) -> JsonObject:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key appears twice")
@@ -183,7 +183,7 @@ def read_calls(text: str) -> list[dict[str, object]] | None:
     return good if len(good) == len(calls) else None
 
 
-def same(ours: Any, theirs: Any) -> bool:
+def same(ours: object, theirs: object) -> bool:
     """Whether two JSON values are equal: 7.0 is 7, true is not 1."""
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return ours is theirs

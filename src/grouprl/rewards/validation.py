@@ -7,7 +7,6 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.records.scores import LARGEST, RULE, By, Status
@@ -59,7 +58,7 @@ class VerdictReward(ABC):
     ) -> list[Verdict]:
         """Return the checked outcome of every sample, as the function `verdicts_of` does."""
 
-    def __call__(self, completion: str, **columns: Any) -> dict[str, float] | None:
+    def __call__(self, completion: str, **columns: object) -> dict[str, float] | None:
         """Score one completion: the total as "reward", components by their names, and "correct"; None: does not apply.
 
         Raises:
@@ -194,7 +193,7 @@ def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_
         return Verdict("bad_value", what=f"the reward returned an object of type {type(value).__name__}; {words}")
 
 
-def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+def _read(value: object, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
     if type(value) is float and abs(value) <= LARGEST and not weights:  # by far the commonest
         return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
     if isinstance(value, Failure):

@@ -19,7 +19,7 @@ class VerdictStore:
 
     folder: Path
 
-    def find(self, asked: Any, count: int) -> tuple[float, ...] | None:
+    def find(self, asked: object, count: int) -> tuple[float, ...] | None:
         """Return the `count` scores that the judge gave when it was asked this; None where that is not known."""
         try:
             found = json.loads(self._file(asked).read_bytes())["scores"]
@@ -28,12 +28,12 @@ class VerdictStore:
         usable = isinstance(found, list) and len(found) == count and all(map(_is_score, found))
         return tuple(map(float, found)) if usable else None
 
-    def keep(self, asked: Any, scores: Sequence[float]) -> None:
+    def keep(self, asked: object, scores: Sequence[float]) -> None:
         """Write down what the judge said. Raises RunError for a full disk or a folder that cannot be written to."""
         with replacing(self._file(asked)) as temporary:
             temporary.write_text(json.dumps({"scores": list(scores)}), encoding="utf-8")
 
-    def _file(self, asked: Any) -> Path:
+    def _file(self, asked: object) -> Path:
         mark = json.dumps(asked, sort_keys=True).encode()
         return self.folder / f"{hashlib.blake2b(mark, digest_size=20).hexdigest()}.json"
 

@@ -64,7 +64,7 @@ class Collector:
     spent on both.
 
     `max_new_tokens` is the budget of a completion, or of one turn of an episode. Every sample comes from `sampler`;
-    None: one of this process (`local_engine`).
+    None: one of this process (`local_engine`). Environments act on `stage`; None: on one that this opens.
     """
 
     def __init__(
@@ -76,14 +76,15 @@ class Collector:
         errors: ErrorPolicy,
         task: Task,
         sampler: Sampler[Any, int] | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self.config, self.policy, self.reward = config, policy, reward
         self.sampler: Sampler[Any, int] = sampler or local_engine(policy)
         self.max_new_tokens, self.errors = max_new_tokens, errors
         self.make, self.task = environments(task), task
-        self.stage: Stage | None = None
+        self.stage = stage
         self.notes: list[str] = []
-        if self.make is not None:
+        if self.make is not None and stage is None:
             acting = config.environment
             self.stage, note = open_stage(task, acting.workers, timeout=acting.timeout, memory_gb=acting.memory_gb)
             self.notes = [note] if note else []
@@ -388,7 +389,7 @@ class Collector:
         return tuple(ids_of[id(request)] for request, _ in rows)
 
     @spanned("score")
-    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Any]) -> Scores:
+    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[object]) -> Scores:
         shown = zip(rows, prompts, strict=True)
         places = [GroupPlace(request.ordinal, number, prompt) for (request, number), prompt in shown]
         columns = placed(self.reward, [request.example.columns for request, _ in rows], places)

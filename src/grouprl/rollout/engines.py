@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from grouprl.config.sections import Sampling
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.leading import current_ranks
@@ -97,7 +99,7 @@ class ChosenEngine:
         made: Engine[Any, Any] = found
         return made
 
-    def attach(self, policy: Any, attachment: Any) -> Sampler[Any, Any]:
+    def attach(self, policy: object, attachment: object) -> Sampler[Any, Any]:
         """Return a sampler of `policy` that uses what the engine of another process runs; that one said how."""
         found: Sampler[Any, Any] = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
         return found
@@ -123,6 +125,28 @@ def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
         )
     _check_settings(name, make, settings)
     return ChosenEngine(name, make, settings)
+
+
+def configured_engine(sampling: Sampling, name: str | None = None) -> ChosenEngine:
+    """Return what makes the engine of a run's settings; `name` chooses another one, with settings of its own.
+
+    Raises:
+        InputError: as of `chosen_engine`.
+    """
+    if name is None or name == sampling.engine:
+        return chosen_engine(sampling.engine, sampling.arguments)
+    return chosen_engine(name, {})
+
+
+@contextmanager
+def opened_engine(make: Callable[[Any], Engine[Any, Any]], policy: object) -> Iterator[Engine[Any, Any]]:
+    """Make the engine of a policy that no longer changes, bring it its weights, and end what it runs."""
+    engine = make(policy)
+    try:
+        engine.publish(0, policy)
+        yield engine
+    finally:
+        close_engine(engine)
 
 
 def close_engine(sampler: object) -> None:

@@ -165,7 +165,7 @@ class TurnSampling:
 
     def __init__(self, sampler: Sampler[Any, int], settings: TurnSettings, open_sessions: ExitStack) -> None:
         self.sampler, self.settings, self._open = sampler, settings, open_sessions
-        self._session: SamplingSession[Any, int] | None = None
+        self._session: SamplingSession[object, int] | None = None
         self.exact = True
         """Whether every turn so far was sampled with exact log-probs."""
 
@@ -325,7 +325,7 @@ def _versions(versions: Sequence[Sequence[int]], width: int) -> torch.Tensor | N
     return torch.tensor([_padded(row, width, NO_VERSION) for row in versions], dtype=torch.int64)
 
 
-def _padded(values: Sequence[object], width: int, fill: object) -> list[Any]:
+def _padded(values: Sequence[object], width: int, fill: object) -> list[object]:
     return [*values, *[fill] * (width - len(values))]
 
 

@@ -21,7 +21,7 @@ from grouprl.protocols import Grammar, Request
 
 MOST_KEPT = 64
 """Grammars whose compiled form is kept for each tokenizer."""
-_KNOWN: WeakKeyDictionary[Any, dict[int, _Vocabulary]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[object, dict[int, _Vocabulary]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -113,7 +113,7 @@ class _Vocabulary:
                 raise InputError(f"the grammar does not go on: {found.get_error()[:200]}")
         return found
 
-    def allowed(self, matcher: Any) -> np.ndarray:
+    def allowed(self, matcher: object) -> np.ndarray:
         """[V] bool: which tokens may come next."""
         mask = self._bits.allocate_token_bitmask(1, self.width)
         self._bits.fill_next_token_bitmask(matcher, mask, 0)
@@ -140,7 +140,7 @@ def _vocabulary(policy: Any, width: int) -> _Vocabulary:
         return known[width]
 
 
-def _tokens(guidance: Any, policy: Any, width: int) -> Any:
+def _tokens(guidance: Any, policy: Any, width: int) -> object:
     """Return a tokenizer as llguidance reads it, `width` tokens; of one that it does not know, each token by itself."""
     from llguidance.hf import from_tokenizer
 

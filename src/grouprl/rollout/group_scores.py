@@ -14,7 +14,9 @@ from grouprl.rollout.episodes import Episodes, Start
 Verdict = dict[str, float] | Failure
 
 
-def with_group_scores(task: Any, episodes: Episodes, starts: Sequence[Start], groups: Sequence[Hashable]) -> Episodes:
+def with_group_scores(
+    task: object, episodes: Episodes, starts: Sequence[Start], groups: Sequence[Hashable]
+) -> Episodes:
     """Return E episodes with what their task says of each group of them, where its rewards compare a group.
 
     Args:

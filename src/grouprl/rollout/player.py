@@ -7,7 +7,6 @@ to be repeated to the bit, `grouprl.rollout.rounds` plays instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -107,7 +106,7 @@ class Player:
         self.stage.send("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
 
     def _hear(self, seconds: float | None) -> None:
-        answered: list[tuple[Episode, Any]] = []
+        answered: list[tuple[Episode, object]] = []
         for number, answer in self.stage.receive(seconds):
             if number in self._settling:
                 episode = self._settling.hear(number, answer)

@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from grouprl.core.errors import InputError
-from grouprl.policy.rank_split import split_over_ranks
 from grouprl.protocols import NO_VERSION, Request, Samples
 from grouprl.rollout.sampler import LocalSampler, LocalSession, later
+from grouprl.rollout.shares import deal_requests, merge_samples
 
 if TYPE_CHECKING:
     from grouprl.policy.ranks import Station
@@ -53,7 +51,7 @@ class RankSampler:
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
         """Sample what `requests` ask for; see `grouprl.protocols.Sampler`."""
-        return self._sample(requests, None, _dealt(requests, self.policy.ranks.count))
+        return self._sample(requests, None, deal_requests(requests, self.policy.ranks.count))
 
     @contextmanager
     def session(self) -> Iterator[RankSession]:
@@ -70,7 +68,7 @@ class RankSampler:
         self.policy.refresh()
         shares = [RankRequests([requests[i] for i in own], session, self.version) for own in dealt]
         found = self.policy.ranks.call(_sample, shares)
-        return _merged(
+        return merge_samples(
             [(own, part) for own, part in zip(dealt, found, strict=True) if part is not None], len(requests), self.exact
         )
 
@@ -87,7 +85,7 @@ class RankSession:
         count = self._sampler.policy.ranks.count
         new = [i for i, request in enumerate(requests) if request.name not in self._rank_of or request.name is None]
         dealt: list[list[int]] = [[] for _ in range(count)]
-        for rank, own in enumerate(_dealt([requests[i] for i in new], count)):
+        for rank, own in enumerate(deal_requests([requests[i] for i in new], count)):
             for i in own:
                 dealt[rank].append(new[i])
                 if requests[new[i]].name is not None:
@@ -95,11 +93,6 @@ class RankSession:
         for i in sorted(set(range(len(requests))) - set(new)):
             dealt[self._rank_of[requests[i].name]].append(i)
         return self._sampler._sample(requests, self.number, dealt)
-
-
-def _dealt(requests: Sequence[Request[Prompt]], ranks: int) -> list[list[int]]:
-    prompts = [request.prompt for request in requests]
-    return split_over_ranks(prompts, list(map(len, prompts)), [request.budget for request in requests], ranks)
 
 
 def _sample(station: Station, share: RankRequests) -> Samples[int] | None:
@@ -125,34 +118,3 @@ def _open(station: Station, number: int) -> None:
 
 def _close(station: Station, number: int) -> None:
     station.kept[SESSIONS].pop(number).close()
-
-
-def _merged(parts: Sequence[tuple[list[int], Samples[int]]], count: int, exact: bool) -> Samples[int]:
-    """Return the samples of several ranks in the order of the `count` requests."""
-    actions: list[tuple[int, ...]] = [()] * count
-    for rows, part in parts:
-        for row, own in zip(rows, part.actions, strict=True):
-            actions[row] = own
-    width = max(map(len, actions), default=0)
-    return Samples(
-        actions=tuple(actions),
-        logp_bt=_laid_out(parts, "logp_bt", (count, width), 0.0),
-        truncated_b=_laid_out(parts, "truncated_b", (count,), False),
-        exact=exact,
-        entropy_bt=_laid_out(parts, "entropy_bt", (count, width), 0.0),
-        version_bt=_laid_out(parts, "version_bt", (count, width), NO_VERSION),
-    )
-
-
-def _laid_out(parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: Any) -> Any:
-    """Return one array of all ranks' samples; None where they do not know it."""
-    arrays = [getattr(part, name) for _, part in parts]
-    if any(array is None for array in arrays):
-        return None
-    found = np.full(shape, beyond, dtype=arrays[0].dtype if arrays else np.float32)
-    for (rows, _), array in zip(parts, arrays, strict=True):
-        if array.ndim == 1:
-            found[rows] = array
-        else:
-            found[rows, : array.shape[1]] = array
-    return found

@@ -27,7 +27,7 @@ class RoomyLayer(DynamicLayer):
         self._room = [x.new_zeros(*x.shape[:2], self.slots, x.shape[3]) for x in (key_states, value_states)]
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values behind those that are there; return all."""
         if not self.is_initialized:
@@ -67,7 +67,7 @@ class KnownLayer(DynamicLayer):
         return int(self.keys.shape[2]) - self.late
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values where they are not known; return all."""
         for held, new in ((self.keys, key_states), (self.values, value_states)):
@@ -75,7 +75,7 @@ class KnownLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def empty_cache(model: PreTrainedModel, windows: bool = False) -> Any:
+def empty_cache(model: PreTrainedModel, windows: bool = False) -> object:
     """Return a cache of the model's own kind; None where that is not made of ordinary keys and values.
 
     With `windows` layers that look at a window of tokens hold everything like the others, and the mask leaves out what
@@ -105,7 +105,7 @@ def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: 
     return cache
 
 
-def roomy_cache(read: Sequence[tuple[Sequence[int], Any]], row_r: torch.Tensor, width: int, room: int) -> Any:
+def roomy_cache(read: Sequence[tuple[Sequence[int], Any]], row_r: torch.Tensor, width: int, room: int) -> object:
     """Return the cache of R rows, row r going on from prompt `row_r[r]`, with room for `room` tokens each.
 
     `read` holds the prompts that were read together with their cache; all are aligned at slot `width`.

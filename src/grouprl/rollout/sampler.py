@@ -126,7 +126,7 @@ def later(version: int, new: int) -> int:
     return new
 
 
-def acting(policy: Any, agent: int) -> Any:
+def acting(policy: object, agent: int) -> Any:
     """Return the policy of agent number `agent`; a policy that is not a team acts for every agent."""
     return policy.member(agent) if isinstance(policy, TeamPolicy) else policy
 

@@ -53,7 +53,7 @@ def stored(task: StoredRows, policy: object, requests: Sequence[RolloutRequest],
     )
 
 
-def laid_out(policy: Any, rows: Sequence[tuple[Any, StoredRow]], max_new_tokens: int) -> Rollout:
+def laid_out(policy: Any, rows: Sequence[tuple[object, StoredRow]], max_new_tokens: int) -> Rollout:
     """Return stored rows behind their prompts as token ids; entropies are 0, log-probs where they are known.
 
     Raises:

@@ -73,7 +73,7 @@ class EpisodeTable:
             self.turn_text.think(episode.acting, episode.turns[-1], ids)
         return [self.turn_text.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
 
-    def see(self, answered: Sequence[tuple[Episode, Any]]) -> None:
+    def see(self, answered: Sequence[tuple[Episode, object]]) -> None:
         """Record what environments answered to `reset`, or to the last action, and show it to those that go on."""
         for episode, answer in answered:
             if episode.turns:

@@ -137,14 +137,14 @@ def _refused(turn_text: TurnText, prompt: Any, action: str, shown: Observation) 
     return found
 
 
-def _next(prompt: Any) -> Observation:
+def _next(prompt: object) -> Observation:
     """Return what follows a turn: a tool's result where tools are announced, else a user's message."""
     tools = getattr(prompt, "tools", ())
     message = {"role": "tool", "name": _name(tools), "content": "z"} if tools else {"role": "user", "content": "z"}
     return Observation("z", messages=(message,))
 
 
-def _name(tools: Sequence[Any]) -> str:
+def _name(tools: Sequence[object]) -> str:
     return next(iter(_names(tools)), MADE_UP)
 
 

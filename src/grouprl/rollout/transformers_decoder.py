@@ -74,7 +74,7 @@ class TransformersDecoder:
         self._used, self._position = width, length_n[row_r]
         return logits_nv[row_r]
 
-    def _read(self, prompts: Sequence[Sequence[int]], cache: Any) -> tuple[torch.Tensor, Any]:
+    def _read(self, prompts: Sequence[Sequence[int]], cache: object) -> tuple[torch.Tensor, Any]:
         """Return the logits [N,V] behind left-padded prompts, and the cache."""
         device, width = self.model.device, max(map(len, prompts))
         ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
@@ -82,7 +82,7 @@ class TransformersDecoder:
         position_nl = torch.arange(width, device=device) - pad_n1
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
-    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Any]:
+    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, object]:
         """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
         from grouprl.rollout.roomy_cache import known_cache
 
@@ -119,7 +119,7 @@ class TransformersDecoder:
         self._mask, self._position = self._mask[index_n], self._position[index_n]
 
     def _forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any
+        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: object
     ) -> tuple[torch.Tensor, Any]:
         extra: dict[str, Any] = dict(self._last_only)
         if self._names_positions:

@@ -129,7 +129,7 @@ class TurnText:
     def _text(self, ids: Sequence[int]) -> str:
         return str(self.policy.decode_all([ids])[0])
 
-    def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
+    def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, object] | None = None) -> str:
         """Return what stands between an action and the next where the action stays as it was written.
 
         `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
@@ -234,7 +234,9 @@ class TurnText:
     def _ended(self, context: Context) -> int | None:
         return context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
 
-    def _words(self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, Any] | None = None) -> str:
+    def _words(
+        self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, object] | None = None
+    ) -> str:
         """Return what the template writes behind an action where these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")

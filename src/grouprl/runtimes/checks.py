@@ -148,7 +148,7 @@ class ScriptCheck(_Check):
 Check = FileCheck | NamesCheck | RunCheck | ValuesCheck | ScriptCheck
 
 
-def read_checks(plain: Sequence[Mapping[str, Any]], where: str = "the tests") -> tuple[Check, ...]:
+def read_checks(plain: Sequence[Mapping[str, object]], where: str = "the tests") -> tuple[Check, ...]:
     """Return checks from plain data.
 
     Raises:

@@ -47,7 +47,7 @@ class Baits:
         self._udp.bind(("127.0.0.1", 0))
         self._listen(socket.AF_UNIX, str(folder / "unix"))
         self._listen(socket.AF_UNIX, "\0" + self.mark)
-        self.targets: dict[str, Any] = {
+        self.targets: dict[str, object] = {
             "mark": self.mark,
             "variable": self.variable,
             "secret": str(folder / "secret"),

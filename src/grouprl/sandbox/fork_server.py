@@ -72,7 +72,7 @@ def _prepare() -> None:
 
 
 def _watch(
-    request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any, processes: int | None
+    request: dict[str, Any], walls: Any, requests: int, replies: int, become: object, processes: int | None
 ) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
     from grouprl.sandbox import waiting
@@ -273,7 +273,7 @@ def _place(folder: str, name: str, content: bytes) -> bytes:
     return content
 
 
-def _request(source: int) -> dict[str, Any] | None:
+def _request(source: int) -> dict[str, object] | None:
     head = _exactly(source, LENGTH.size)
     return pickle.loads(_exactly(source, LENGTH.unpack(head)[0])) if head else None
 
@@ -288,7 +288,7 @@ def _exactly(source: int, count: int) -> bytes:
     return bytes(found)
 
 
-def _reply(target: int, head: dict[str, Any], *bodies: bytes) -> None:
+def _reply(target: int, head: dict[str, object], *bodies: bytes) -> None:
     text = json.dumps(head).encode()
     rest = memoryview(LENGTH.pack(len(text)) + text + b"".join(bodies))
     while rest:

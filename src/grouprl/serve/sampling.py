@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grouprl.protocols import Grammar, Request, Sampler
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.engines import local_engine
 
 STRETCH = 32
 """Tokens sampled before requests may join, streams are told, and stop texts are looked for."""
@@ -69,12 +69,12 @@ class _OpenSession:
 class BatchedSampling:
     """A thread that samples for all clients; `at_once` bounds the completions that are sampled at the same time.
 
-    Every completion comes from `sampler`; None: a `LocalSampler` of the policy.
+    Every completion comes from `sampler`; None: the engine of this process.
     """
 
     def __init__(self, policy: Any, at_once: int = 64, sampler: Sampler[Any, int] | None = None) -> None:
         self.policy, self.at_once = policy, at_once
-        self.sampler: Sampler[Any, int] = sampler or LocalSampler(policy)
+        self.sampler: Sampler[Any, int] = sampler or local_engine(policy)
         self.largest = 0
         """Most completions that were written together so far."""
         self._queue: queue.Queue[_OpenSession | None] = queue.Queue()

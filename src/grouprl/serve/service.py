@@ -22,6 +22,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.chat_template import template_of
+from grouprl.protocols import Sampler
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives
@@ -53,6 +54,7 @@ class Service:
         most_waiting: completions that may wait to be sampled; more are refused.
         tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
         history: what becomes of a row whose past the chat template rewrites (`sampling.history`).
+        sampler: samples every completion; None: the engine of this process.
 
     Raises:
         InputError: an unknown `history`, an unknown syntax of tool calls, or a chat template that cannot render a
@@ -73,6 +75,7 @@ class Service:
         most_waiting: int = MOST_WAITING,
         tool_calls: str = AUTO,
         history: History = "append",
+        sampler: Sampler[Any, int] | None = None,
     ) -> None:
         self.notes = _template_notes(policy, tool_calls)
         """What the chat template does not show, and how that is carried in prompts."""
@@ -81,7 +84,7 @@ class Service:
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = prompt_chars or fitting
         self.recorded = ServedRows(policy, record, keeping, secret_keys, history)
-        self.batching = BatchedSampling(policy, at_once)
+        self.batching = BatchedSampling(policy, at_once, sampler)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
         self._scoring = ThreadPoolExecutor(1, thread_name_prefix="alternatives")
@@ -104,10 +107,7 @@ class Service:
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
-        for name in ("tools", "chat_template_kwargs"):
-            if getattr(request, name) and not self.recorded.turn_text.chat:
-                raise Refusal(f"The model has no chat template, which {name} are for", name)
-        requested = await self._off(self._find_row, key, request)
+        requested = await self._requested(key, request)
         grammar = await self._off(answer_grammar, self.policy, self.recorded.turn_text.form, request, requested.opened)
         budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
@@ -138,14 +138,25 @@ class Service:
             )
         return Completion(choices, context)
 
+    async def count(self, request: ChatRequest, key: str) -> int:
+        """Return how many tokens the policy would read to answer a request. Raises Refusal as `answer` does."""
+        return len((await self._requested(key, request)).context)
+
+    async def _requested(self, key: str, request: ChatRequest) -> Requested:
+        for name in ("tools", "chat_template_kwargs"):
+            if getattr(request, name) and not self.recorded.turn_text.chat:
+                raise Refusal(f"The model has no chat template, which {name} are for", name)
+        return await self._off(self._find_row, key, request)
+
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
             try:
                 return await asyncio.wrap_future(self.batching.sample(line))
-            except InputError as error:  # only a grammar can turn out to be impossible as late as this
-                raise Refusal(f"response_format = a form that this model cannot write: {error}") from error
+            except InputError as error:  # a grammar that no completion follows, or what the engine cannot honour
+                about = "response_format = a form that this model cannot write" if line.grammar else "The request"
+                raise Refusal(f"{about}: {error}") from error
 
-    async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def _off(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function in the thread in which texts become tokens and tokens texts."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 

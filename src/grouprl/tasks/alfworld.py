@@ -45,7 +45,7 @@ class AlfWorld(TextGameTask):
 
     _games: dict[str, tuple[Path, ...]] = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Find the games.
 
         Raises:

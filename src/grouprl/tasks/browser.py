@@ -214,7 +214,7 @@ class BrowserTask(EnvironmentTask):
         check_chromium(self.executable)
         return Browser(self.turns, executable=self.executable, system=self.system, noise=self.noise)
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, object]]:
         """Return a job on one of the pages."""
         job = JOBS[rng.choice(self.pages)](rng, self.things)
         return f"{job.words}{PROMPT}", {name: value for name, value in asdict(job).items() if name != "words"}

@@ -37,7 +37,7 @@ class EpisodeReward:
 
     task: Task
 
-    def __call__(self, completion: str, **columns: Any) -> float:
+    def __call__(self, completion: str, **columns: object) -> float:
         """Play the actions in a fresh environment."""
         example = Example("played", "", columns)
         total = total_reward(self.task.environment(), example, completion.splitlines())
@@ -113,10 +113,14 @@ class SeededTask(OptionTask):
         """Return the first observation, for people; of code that may fail or hang, '' where it does.
 
         Its episodes then fail when they are played, where that is counted, and does not stop a run. `PATIENCE` is how
-        long it has.
+        long it has. It is called in a process of its own, which it may end, if the task can be sent to one.
         """
         if not self.needs_clock:
             return self._begin(example)
+        from grouprl.tasks.beginnings import Beginnings
+
+        if (apart := Beginnings.of(self, PATIENCE)) is not None:
+            return apart.text(example)
         found: list[str] = []
 
         def look() -> None:

@@ -59,7 +59,7 @@ class GeneratedTask(OptionTask):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_level(cls, options: Any) -> Any:
+    def _expand_level(cls, options: Any) -> object:
         level = options.get("level") if isinstance(options, dict) else None
         if not isinstance(level, int) or level < 1:
             return options

@@ -143,7 +143,7 @@ class Gym(SeededTask):
         )
 
 
-def made(name: str, config: dict[str, Any], who: str) -> Any:
+def made(name: str, config: dict[str, object], who: str) -> Any:
     """Return a Gymnasium environment; `who` names the user in messages.
 
     Raises:

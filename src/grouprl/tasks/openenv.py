@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
@@ -28,7 +28,7 @@ class OpenEnv(SeededTask):
     field: str | None = Field(
         None, description="the field of actions that the text is; none: the only one, or else actions are JSON objects"
     )
-    reset_data: dict[str, Any] = Field(default_factory=dict, description="further data of the server's reset")
+    reset_data: dict[str, object] = Field(default_factory=dict, description="further data of the server's reset")
     instructions: str = Field("", description="text before the first observation")
     turns: int = Field(16, ge=1, description="most turns of an episode")
     tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -102,5 +102,5 @@ def _columns(kind: str, **answer: object) -> dict[str, object]:
     return {"kind": kind, "answer": answer}
 
 
-def _spell(answer: dict[str, Any]) -> str:
+def _spell(answer: dict[str, object]) -> str:
     return json.dumps(answer, separators=(",", ":"))

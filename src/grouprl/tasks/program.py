@@ -57,7 +57,7 @@ class Program(OptionTask):
 
     _inner: Task = PrivateAttr()
     _launch: Launch = PrivateAttr()
-    _judge: Callable[..., Any] = PrivateAttr()
+    _judge: Callable[..., object] = PrivateAttr()
     _expert: Callable[..., str] | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:

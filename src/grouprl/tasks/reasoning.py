@@ -118,6 +118,6 @@ class ReasoningGym(OptionTask):
         wrong = KnownExample("", example.columns, False)
         return (wrong,) if right is None else (KnownExample(right, example.columns, True), wrong)
 
-    def _prompt(self, entry: Mapping[str, Any]) -> str | tuple[Message, ...]:
+    def _prompt(self, entry: Mapping[str, object]) -> str | tuple[Message, ...]:
         text = str(entry["question"])
         return with_system(text, self.system) if self.chat or self.system is not None else text

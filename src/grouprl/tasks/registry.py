@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
-from grouprl.core.importing import import_object
+from grouprl.core.importing import import_object, own_is_named
 from grouprl.core.renamed import with_new_names
 from grouprl.records.examples import Example
 from grouprl.tasks.generated import GeneratedTask
@@ -39,6 +39,7 @@ class TaskDescription:
 
 
 _REGISTRY: dict[str, _Entry] = {}
+DATA_FILES = (".jsonl", ".json", ".parquet", ".csv")
 LIBRARIES = ("verifiers:", "textworld:")
 """Libraries of environments whose names may stand behind "env:", too."""
 
@@ -97,9 +98,13 @@ def load_task(spec: str | Mapping[str, object], seed: int = 0) -> Task:
     head, colon, text = name.partition(":")
     entry = _REGISTRY.get(head)
     if entry is None:
+        if colon and text.endswith(DATA_FILES):
+            remedy = f"JSON lines are jsonl:{text}; Parquet, CSV and JSON are hf:{text}"
+            raise InputError(f"There is no task '{head}'", "a file of data is named after a task that reads it", remedy)
         if colon:
             return _build_own(name, options, seed)
-        remedy = f"{suggest(name, _REGISTRY)} Your own: pkg.module:Class."
+        own = own_is_named(name, "Class")
+        remedy = own if name.endswith(".py") else f"{suggest(name, _REGISTRY)} {own}"
         raise InputError(f"There is no task '{name}'", remedy=remedy)
     if colon:
         if entry.argument is None:
@@ -134,7 +139,9 @@ def _name_and_options(spec: str | Mapping[str, object]) -> tuple[str, dict[str, 
 def _import_task(path: str) -> type[Task]:
     found = import_object(path, "task")
     if not (inspect.isclass(found) and issubclass(found, Task)):
-        raise InputError(f"'{path}' is not a task", "a task is a subclass of grouprl.tasks.Task")
+        acts = hasattr(found, "reset") and hasattr(found, "step")
+        remedy = f"An environment is named after env: 'env:{path}'" if acts else ""
+        raise InputError(f"'{path}' is not a task", "a task is a subclass of grouprl.tasks.Task", remedy)
     return found
 
 

@@ -87,7 +87,7 @@ class Package:
         return "".join(f"from {self.name}.{each.module} import {each.name}\n" for each in self.placed)
 
 
-def _value(expression: str, space: dict[str, object]) -> Any:
+def _value(expression: str, space: dict[str, object]) -> object:
     try:
         return eval(expression, space)
     except Exception as error:

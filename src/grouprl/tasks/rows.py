@@ -236,7 +236,7 @@ def _messages(prompt: Sequence[object], system: str | None, label: str) -> tuple
     return (Message(role="system", content=system), *messages)
 
 
-def _message(given: Any, label: str) -> Message:
+def _message(given: object, label: str) -> Message:
     """Return a message of a row; nothing that it says is left out."""
     said = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
     calls, text = said.get("tool_calls", ()), said.get("content", "" if said.get("tool_calls") else None)

@@ -42,7 +42,7 @@ class TaskFolders(ShellOptions):
 
     _jobs: dict[Split, list[Example]] = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Read the folders.
 
         Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
@@ -98,7 +97,7 @@ class TerminalTask(ShellTask):
         ]
         return tuple(message for job in jobs for message in solved_task(job.words, job.columns()["solution"]))
 
-    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, object]]:
         """Return a job of one of the kinds."""
         job = KINDS[rng.choice(self.kinds)](rng, self.lines)
         return f"{job.words}{PROMPT}", job.columns()

@@ -29,7 +29,7 @@ class Job:
     words: str
     """What is to be done, in words."""
     files: dict[str, Any]
-    tests: list[dict[str, Any]]
+    tests: list[dict[str, object]]
     solution: list[str]
     """Commands that do it."""
     slips: list[str]

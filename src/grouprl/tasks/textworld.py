@@ -95,7 +95,7 @@ class TextGameTask(OptionTask):
         choices = self.choices if self.listed else "none"
         return TextGame(self._start_of, max_turns=self.turns, choices=choices, invalid=self.invalid, listed=self.listed)
 
-    def _start_of(self, example: Example) -> Any:
+    def _start_of(self, example: Example) -> object:
         return self.start(Path(example.columns["game"]))
 
 
@@ -128,7 +128,7 @@ class TextWorld(TextGameTask):
     _files: dict[str, tuple[Path, ...]] = PrivateAttr(default_factory=dict)
     _listed: bool = PrivateAttr(True)
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Find the games, or see that they can be made.
 
         Raises:

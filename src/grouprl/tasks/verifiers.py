@@ -62,7 +62,7 @@ class Verifiers(OptionTask):
     _facts: dict[str, Any] = PrivateAttr()
     _expert: Callable[..., str] | None = PrivateAttr()
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Load the environment and its data.
 
         Raises:
@@ -86,8 +86,8 @@ class Verifiers(OptionTask):
         return loaded(self.id, self.args, self.settings, self.success)
 
     def _split(
-        self, train: list[dict[str, Any]], held_out: list[dict[str, Any]] | None
-    ) -> dict[str, list[dict[str, Any]]]:
+        self, train: list[dict[str, object]], held_out: list[dict[str, object]] | None
+    ) -> dict[str, list[dict[str, object]]]:
         if not train:
             raise InputError(
                 f"The environment '{self.id}' has no data to train on", "it has a data set beside that for evaluation"
@@ -186,19 +186,19 @@ class Verifiers(OptionTask):
         return DemonstratedVerifiers(self._expert, self._load, timeout=self.timeout)
 
 
-def _content(row: Mapping[str, Any]) -> str:
+def _content(row: Mapping[str, object]) -> str:
     """Return what makes a row a prompt of its own."""
     return json.dumps([row.get(name) for name in ("prompt", "answer", "info")], sort_keys=True, default=str)
 
 
-def _messages(prompt: Any) -> str | tuple[Message, ...]:
+def _messages(prompt: object) -> str | tuple[Message, ...]:
     """Return a row's prompt as people are shown it."""
     if not isinstance(prompt, (list, tuple)):
         return str(prompt or "")
     return tuple(Message(role=str(m["role"]), content=_text(m.get("content"))) for m in prompt)
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content)
     return str(content or "")

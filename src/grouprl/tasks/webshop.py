@@ -40,7 +40,7 @@ class WebShop(OptionTask):
     tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")
     invalid: float = Field(0.0, description="reward of an action that the page does not offer")
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context: object) -> None:
         """Load the catalogue.
 
         Raises:

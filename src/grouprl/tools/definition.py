@@ -98,7 +98,7 @@ class Tool:
 def tool(function: Function) -> Function: ...
 @overload
 def tool(*, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Callable[[Function], Function]: ...
-def tool(function: Any = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Any:
+def tool(function: object = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Any:
     """Declare how a function is to be used as a tool (a decorator); plain functions are tools, too.
 
     Args:
@@ -120,7 +120,7 @@ def tool(function: Any = None, *, name: str = "", pure: bool = False, seconds: f
     return mark if function is None else mark(function)
 
 
-def as_tool(function: Callable[..., Any]) -> Tool:
+def as_tool(function: Callable[..., object]) -> Tool:
     """Return the tool that a function (or an object that can be called) is.
 
     Raises:

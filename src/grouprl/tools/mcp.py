@@ -227,7 +227,7 @@ def text_of(result: Any) -> str:
 def _tool(server: McpServer, listed: Any) -> McpTool:
     name, schema = listed.name, dict(listed.input_schema)
 
-    def function(**arguments: Any) -> str:
+    def function(**arguments: object) -> str:
         return server.call(name, arguments)
 
     parameters = tuple(schema.get("properties", {}))
@@ -239,7 +239,7 @@ def _rebuilt(server: McpServer, name: str) -> McpTool:
     return next(each for each in server.tools() if each.name == name)
 
 
-def _value(text: str, kind: object) -> Any:
+def _value(text: str, kind: object) -> object:
     if kind == "string":
         return text
     try:

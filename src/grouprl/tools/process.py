@@ -106,7 +106,7 @@ class ToolProcess:
         _end(self._held)
 
 
-def _checked(reply: list[Any]) -> tuple[Any, str]:
+def _checked(reply: list[object]) -> tuple[object, str]:
     """Return (status, text); anything else is an error, as untested code runs in the process that writes it."""
     if len(reply) == 4 and reply[2] in get_args(Status) and isinstance(reply[3], str):
         return reply[2], reply[3]

@@ -33,7 +33,7 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Sequence[Tool | Callable[..., Any]],
+        tools: Sequence[Tool | Callable[..., object]],
         *,
         traces: bool = False,
         longest: int = LONGEST,
@@ -154,7 +154,7 @@ def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest:
         return "error", shortened(text, longest)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a tool's result as text: a string as it is, anything else as JSON, objects by their fields or their words.
 
     Raises:

@@ -16,7 +16,7 @@ GRACE = 5.0
 """Seconds after SIGTERM within which a step may end by itself: its sender usually kills some ten seconds later."""
 ONE_STROKE = 0.1
 """Seconds within which a second signal is the first one again: `timeout`, for one, sends each twice."""
-SAID = {
+SAID: dict[int, str] = {
     signal.SIGINT: "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.",
     signal.SIGTERM: ("Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then."),
 }

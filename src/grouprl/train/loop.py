@@ -102,8 +102,9 @@ def train(
         if after is None:
             session.save()
         conclude(session, after, console)
-    except InputError:
-        if not resume and not session.run.read_metrics():
+    except InputError as error:
+        error.begun = resume or bool(session.run.read_metrics())
+        if not error.begun:
             session.run.discard()
         raise
     finally:
@@ -130,6 +131,8 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         Interrupt(display.message) as stop,
     ):
         tell_engine(session.sampler, display.message)
+        if session.placement is not None:
+            session.placement.say = display.message
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
         clock = TrainingClock(session.elapsed)
@@ -255,6 +258,7 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
         for name, value in engine_metrics(session.sampler).items():
             before = metrics.get(name, 0.0)
             metrics[name] = max(before, value) if name == "canary_gap" else before + value
+        metrics |= {} if session.placement is None else session.placement.metrics()
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
     metrics |= _account(session, range(first, session.source.sampled), rollout, prepared)

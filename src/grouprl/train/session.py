@@ -29,6 +29,7 @@ from grouprl.orchestrator.asynchronous.restrictions import threads_each
 from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
 from grouprl.orchestrator.build import build_policy, make_optimizer
 from grouprl.orchestrator.context import SessionContext
+from grouprl.orchestrator.placed.placement import RunPlacement, close_placement, engine_of, open_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
@@ -62,6 +63,8 @@ class Session:
     """Every sample of this process comes from it."""
     health: Health
     phase: str
+    placement: RunPlacement | None = None
+    """The workers of the cluster; None where nothing is placed."""
     lock: FolderLock | None = None
     step: int = 0
     elapsed: float = 0.0
@@ -166,13 +169,14 @@ class Session:
         close_engine(self.sampler)
         close_reward(self.reward)
         self.collector.close()
+        close_placement(self.placement)
 
     def leave(self) -> None:
         """Unlock the run folder for another process."""
         if self.lock is not None:
             self.lock.release()
 
-    def record(self, values: dict[str, Any]) -> None:
+    def record(self, values: dict[str, object]) -> None:
         """Append a record to metrics.jsonl and let the health report see it."""
         self.run.append_metrics(values)
         self.health.observe(values)
@@ -196,7 +200,8 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     policy = build_policy(resolved)
     resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
     config = resolved.config
-    reward, notes = open_reward(config.reward, task, resolved.reward, RunFolder(folder).verdicts)
+    placement = placement_of(resolved, policy)
+    reward, notes = reward_of(resolved, RunFolder(folder), placement)
     run = RunFolder.create(folder)
     lock, ours = FolderLock(run), False
     try:
@@ -212,7 +217,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
         }
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
-        session = assemble(resolved, run, policy, reward, engine)
+        session = assemble(resolved, run, policy, reward, engine, placement)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
     except BaseException as error:
@@ -220,8 +225,24 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
             run.discard()
         lock.release()
         close_reward(reward)
+        close_placement(placement)
         raise
     return session
+
+
+def placement_of(resolved: ResolvedRun, policy: Policy) -> RunPlacement | None:
+    """Place the workers of a run whose completions this process samples; None where nothing is placed."""
+    return open_placement(resolved, policy.device.type, sampling_here=not is_asynchronous(resolved.config))
+
+
+def reward_of(resolved: ResolvedRun, run: RunFolder, placement: RunPlacement | None) -> tuple[Any, list[str]]:
+    """Return what scores the completions of a run, and notes on it; a placement ends where that fails."""
+    placed = None if placement is None else placement.reward(resolved.reward)
+    try:
+        return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed)
+    except BaseException:
+        close_placement(placement)
+        raise
 
 
 def resume(
@@ -292,10 +313,12 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         )
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
-    reward, notes = open_reward(config.reward, task, resolved.reward, run.verdicts)
+    policy = build_policy(resolved)
+    placement = placement_of(resolved, policy)
+    reward, notes = reward_of(resolved, run, placement)
     notes += said(before, config)
     try:
-        session = assemble(resolved, run, build_policy(resolved), reward, engine)
+        session = assemble(resolved, run, policy, reward, engine, placement)
         session.notes = complaints + notes
         _restore(session, checkpoint)
         if changes or accept_changes:
@@ -304,6 +327,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
             prune(run, config.run.keep)
     except BaseException:
         close_reward(reward)
+        close_placement(placement)
         raise
     return session
 
@@ -390,15 +414,17 @@ def assemble(
     resolved: ResolvedRun,
     run: RunFolder,
     policy: Policy,
-    reward: Any,
+    reward: object,
     engine: MakeEngine | None = None,
+    placement: RunPlacement | None = None,
 ) -> Session:
     """Put the parts of a session together."""
     config, task, method, budget = resolved.config, resolved.task, resolved.method, resolved.max_new_tokens
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     source = PromptStream(task, config.seed, config.data.prompts)
-    sampler = (engine or resolved.engine)(policy)
-    collector = Collector(config, policy, reward, budget, errors, task, sampler)
+    sampler = engine(policy) if engine is not None else engine_of(resolved, policy, placement)
+    stage = None if placement is None else placement.stage
+    collector = Collector(config, policy, reward, budget, errors, task, sampler, stage)
     context = SessionContext(
         config,
         method,
@@ -421,6 +447,7 @@ def assemble(
         sampler=sampler,
         health=Health(_health_facts(config, method, budget, sampler.exact, policy), run.read_metrics()),
         phase="train",
+        placement=placement,
     )
     if is_asynchronous(config):
         context.sample_source = AsyncSource(context, policy)

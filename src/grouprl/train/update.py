@@ -111,7 +111,7 @@ def update(
     epochs: int = 1,
     seed: int = 0,
     grad_clip: float = 1.0,
-    context: Any = None,
+    context: object = None,
 ) -> dict[str, float]:
     """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 

@@ -84,7 +84,7 @@ def demonstration_batch(
     return Batch(mask_bt=mask_bt, group_b=ordinals, reward_b=torch.ones(len(tokens)), inputs=tokens)
 
 
-def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
+def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, object, str]]) -> None:
     """Count demonstrations (prompt, completion or failure, transcript) against the budget of failures."""
     problems = [
         Problem(f"{name}#demonstration", found.status, found.what, shorten(said), found.trace, found.by)

@@ -64,7 +64,7 @@ def without_folders(name: str) -> str:
     return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
 
 
-def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def evaluations(run: RunData) -> tuple[Mapping[str, object], Mapping[str, object]]:
     """Return the records before and after: of the summary, else the first and last evaluation."""
     records = run.of_phase("eval")
     before, after = run.summary.get("before"), run.summary.get("after")
@@ -250,7 +250,7 @@ def _pairs_table(pairs: Mapping[str, object]) -> str:
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     text = "" if value is None else str(value)
     return escape(text if len(text) <= COMPLETION_LENGTH else text[:COMPLETION_LENGTH] + " …")
 

@@ -73,6 +73,6 @@ def _groups(path: Path) -> list[list[JsonObject]]:
     return list(groups.values())
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     text = "" if value is None else str(value)
     return escape(text if len(text) <= TEXT else f"{text[: TEXT * 2 // 3]} … {text[-TEXT // 3 :]}")

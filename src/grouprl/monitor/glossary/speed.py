@@ -22,6 +22,21 @@ define(
 )
 define("seconds_sync", "s", "speed", "time spent on handing weights to the sampler's process", "small")
 define(
+    "workers_restarted",
+    "count",
+    "speed",
+    "workers of the cluster that were lost and replaced since the step before",
+    "0; a cluster that loses workers in every step lacks memory, or its code ends them: look at the messages",
+)
+define(
+    "work_redone",
+    "count",
+    "speed",
+    "pieces of work (shares of requests, completions to score, calls of environments) that were done again because "
+    "their worker was lost",
+    "0, or a few for each worker that was lost",
+)
+define(
     "staleness_mean",
     "steps",
     "speed",

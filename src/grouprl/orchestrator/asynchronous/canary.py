@@ -86,5 +86,5 @@ class Canary:
         return gap
 
 
-def _versions(expected: Mapping[int, Any]) -> str:
+def _versions(expected: Mapping[int, object]) -> str:
     return f"{min(expected)} to {max(expected)}" if expected else "none"

@@ -73,7 +73,7 @@ class SamplerProcess:
                 speak *= 2
         return self._next()
 
-    def received(self) -> list[tuple[str, Any]]:
+    def received(self) -> list[tuple[str, object]]:
         """Return the messages that have come already."""
         found = []
         with contextlib.suppress(OSError):  # the end of the process is noticed when it is waited for
@@ -90,7 +90,7 @@ class SamplerProcess:
         self._output.close()
         os.close(self._lifeline)
 
-    def _next(self) -> tuple[str, Any]:
+    def _next(self) -> tuple[str, object]:
         try:
             kind, content = pickle.loads(self._wire.recv_bytes())
         except (EOFError, ConnectionError):
@@ -102,7 +102,7 @@ class SamplerProcess:
             raise RunError(content)
         return kind, content
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: object) -> None:
         try:
             self._wire.send_bytes(pickle.dumps(message))
         except (BrokenPipeError, ConnectionError):

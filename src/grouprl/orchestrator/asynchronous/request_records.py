@@ -11,7 +11,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.tasks.task import Task
 
 
-def pack_request(request: RolloutRequest) -> dict[str, Any]:
+def pack_request(request: RolloutRequest) -> dict[str, object]:
     """Return `request` as plain data; its prompt is kept by number and id alone."""
     plain = {f.name: getattr(request, f.name) for f in fields(request)}
     prompt = (

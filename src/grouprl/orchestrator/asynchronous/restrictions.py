@@ -78,12 +78,19 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
             f"prompts go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
             "steps are under way"
         )
+    if config.sampling.engine == LOCAL and run.partial and "partial" in given and samples_elsewhere(config):
+        yield "run.partial has no effect: the samplers of a cluster finish what they have begun"
     if config.sampling.engine != LOCAL and run.partial and "partial" in given:
         own = "has a setting of its own, sampling.vllm.in_flight"
         does = own if config.sampling.engine == VLLM else "finishes what it has begun"
         yield f"run.partial has no effect: the engine {config.sampling.engine} {does}"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"
+
+
+def samples_elsewhere(config: Config) -> bool:
+    """Whether the workers of a cluster sample."""
+    return config.cluster.ray != "off" and config.cluster.samplers > 0
 
 
 def async_explanations(config: Config, method: Method, *, environment: bool) -> list[str]:
@@ -102,7 +109,7 @@ def async_explanations(config: Config, method: Method, *, environment: bool) -> 
         "prompts "
         "are under way, (async_steps + 1)·batch.prompts"
     ]
-    if run.partial and config.sampling.engine == LOCAL:
+    if run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
         what = "episodes under way go on with new weights at their next turn" if environment else _IN_THE_MAKING
         found.append(f"{what}; each token keeps the version that sampled it")
     if "old_bt" in method.needs():

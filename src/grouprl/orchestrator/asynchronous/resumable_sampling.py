@@ -135,7 +135,7 @@ class Following:
     A sample therefore never spans two versions, and `run.partial` has no effect.
     """
 
-    def __init__(self, follower: Follower, engine: Engine[Any, Any]) -> None:
+    def __init__(self, follower: Follower, engine: Engine[object, object]) -> None:
         self.follower, self.engine = follower, engine
 
     @property
@@ -143,7 +143,7 @@ class Following:
         """What the engine says of itself."""
         return self.engine.exact
 
-    def sample(self, requests: Sequence[Request[Any]]) -> Samples[Any]:
+    def sample(self, requests: Sequence[Request[object]]) -> Samples[Any]:
         """Sample what `requests` ask for with the follower's weights."""
         self._bring()
         return self.engine.sample(requests)

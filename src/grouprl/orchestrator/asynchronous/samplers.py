@@ -13,7 +13,7 @@ from grouprl.records.requests import RolloutRequest
 class Samplers:
     """`count` samplers with the same policy; `hello` tells them everything, `fd` is the memory of the weights."""
 
-    def __init__(self, hello: dict[str, Any], fd: int, count: int) -> None:
+    def __init__(self, hello: dict[str, object], fd: int, count: int) -> None:
         self._each: list[SamplerProcess] = []
         self._holder: dict[int, int] = {}
         """Which of them samples a unit that was requested and has not come back."""
@@ -34,7 +34,7 @@ class Samplers:
         """Return the next message of the process that samples unit `number`; see `SamplerProcess.receive`."""
         return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
 
-    def received(self) -> list[tuple[str, Any]]:
+    def received(self) -> list[tuple[str, object]]:
         """Return the messages that have come already."""
         return [self._noted(message) for each in self._each for message in each.received()]
 

@@ -8,7 +8,7 @@ the bound on staleness, while keeping them would make every checkpoint as large 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -64,6 +64,8 @@ class AsyncSource:
         self._arrived: dict[int, ScoredSamples] = {}
         self._next = 0
         self._gap = 0.0
+        self._placed = Counter[str]()
+        """What became of the cluster's workers since the last step, where the samplers have any."""
         self._samplers: Samplers | None = None
         self._sync: SharedMemorySync | None = None
 
@@ -135,9 +137,12 @@ class AsyncSource:
             self._publish(self._sync)
             self._request(self.context.prompts)
         seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
+        placed = dict(self._placed)
+        self._placed.clear()
         return {
             **metrics,
             **seconds,
+            **placed,
             "groups_ahead": float(self.admission.running),
             "canary_gap": self._gap,
         }
@@ -212,6 +217,12 @@ class AsyncSource:
         if kind == "report":
             assert self._sync is not None
             self._gap = self._sync.check(content)
+            return
+        if kind == "said":
+            self.say(content)
+            return
+        if kind == "placed":
+            self._placed.update(content)
             return
         number, sampled, seconds = content
         self._arrived[number] = sampled

@@ -19,6 +19,7 @@ from grouprl.core.errors import GrouprlError, InputError
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.placed.placement import open_placement
 from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.reward import open_reward
 from grouprl.protocols import Sampler
@@ -38,7 +39,11 @@ def serve(wire: object, hello: dict[str, object]) -> None:
     inbox, outbox = _threads(wire)
     try:
         sampler = WorkerSampler(hello, lambda report: outbox.put(("report", report)))
+        if sampler.placement is not None:
+            sampler.placement.say = lambda sentence: outbox.put(("said", sentence))
         for number, sampled, idle in sampler.units(inbox):
+            if sampler.placement is not None:
+                outbox.put(("placed", sampler.placement.metrics()))
             seconds = {**sampler.collector.watch.read(), "sampler_idle": idle}
             outbox.put(("sampled", (number, sampled, seconds)))
     except InputError as error:
@@ -63,18 +68,22 @@ class WorkerSampler:
         self.greedy_baseline = run.method.greedy_baseline
         policy = build_policy(run)
         untested = config.reward.model_copy(update={"self_test": False})
-        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"])
+        self.placement = open_placement(run, policy.device.type, sampling_here=True)
+        placed = None if self.placement is None else self.placement.reward(run.reward)
+        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"], placed=placed)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
-        local = run.engine.name == LOCAL
+        elsewhere = None if self.placement is None else self.placement.engine(policy)
+        local = run.engine.name == LOCAL and elsewhere is None
         servers = hello["servers"]
         sampler: Sampler[Any, int] = (
             InFlight(self.follower, partial=config.run.partial)
             if local
-            else Following(self.follower, run.engine(policy))
+            else Following(self.follower, elsewhere or run.engine(policy))
             if servers is None
             else run.engine.attach(policy, servers)
         )
-        self.collector = Collector(config, policy, reward, run.max_new_tokens, ErrorPolicy(), run.task, sampler)
+        budget, stage = run.max_new_tokens, None if self.placement is None else self.placement.stage
+        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), run.task, sampler, stage)
         self._partial = config.run.partial
         flows = self.collector.make is not None and run.task.spaces is None and not self.greedy_baseline and local
         self._flow = EpisodeFlow(self.collector, self._renewed, self._may_begin) if flows else None

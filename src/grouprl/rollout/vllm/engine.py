@@ -118,7 +118,7 @@ class VllmEngine:
         self.fleet.start()
 
     @classmethod
-    def attach(cls, policy: Any, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
+    def attach(cls, policy: object, attachment: Attachment, vllm: Vllm = DEFAULT) -> VllmEngine:
         """Return an engine that samples with the servers of another one, which gives them their weights."""
         return cls(policy, vllm, attachment=attachment)
 
@@ -220,7 +220,7 @@ class VllmEngine:
         except Refused as error:
             raise known_adapter(error, adapter) from None
 
-    def _body(self, request: Request[Prompt]) -> dict[str, Any]:
+    def _body(self, request: Request[Prompt]) -> dict[str, object]:
         settings: dict[str, Any] = {
             "n": 1,
             "max_tokens": request.budget,
@@ -312,7 +312,7 @@ class VllmEngine:
         """Leave the servers, and end those of the run's own."""
         self._ended()
 
-    def _publish(self, version: int, policy: Any) -> None:
+    def _publish(self, version: int, policy: object) -> None:
         begun = time.perf_counter()
         servers = self.fleet.up()  # not under the lock, which whoever comes up waits for
         with self._weights:
@@ -453,6 +453,8 @@ def _check(request: Request[Prompt]) -> None:
         raise InputError(
             "a temperature that follows the entropy", "servers sample at one temperature", "Take the engine local"
         )
+    if request.grammar is not None:
+        raise InputError("a grammar", "these servers are not told what a sample may be", "Take the engine local")
     if request.sampled:
         raise InputError(
             f"a sample that goes on behind {request.sampled} tokens of its own",

@@ -46,7 +46,7 @@ def serve_words(settings: Vllm, policy: Any, folder: Path, port: int, rank: int 
     words = [*settings.command, "serve", str(folder), "--served-model-name", MODEL]
     words += ["--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]
     words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--seed", "0"]
-    words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out"]
+    words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-uvicorn-access-log"]
     words += lora_words(rank) if rank else ["--load-format", "dummy", *TRANSFER]
     if policy.max_positions:
         words += ["--max-model-len", str(policy.max_positions)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.core.errors import shortened
 from grouprl.rollout.vllm.wire import Dropped, Garbled
@@ -28,7 +27,7 @@ class Sampled:
     """Whether it ended by itself: not by its budget."""
 
 
-def read_sampled(reply: Any, *, budget: int, vocabulary: int, ends: Collection[int]) -> Sampled:
+def read_sampled(reply: object, *, budget: int, vocabulary: int, ends: Collection[int]) -> Sampled:
     """Return the completion of a reply to a request for at most `budget` tokens.
 
     `ends` are the tokens that end a completion; what a server writes behind the first is not part of it.
@@ -50,7 +49,7 @@ def read_sampled(reply: Any, *, budget: int, vocabulary: int, ends: Collection[i
     return Sampled(ids[:end], logp[:end], labels[:end], end is not None or why == "stop")
 
 
-def read_prompt_logp(reply: Any, ids: tuple[int, ...]) -> list[float]:
+def read_prompt_logp(reply: object, ids: tuple[int, ...]) -> list[float]:
     """Return the log-probs that a reply holds of a prompt's tokens behind the first."""
     given = reply.get("prompt_logprobs") if isinstance(reply, Mapping) else None
     if not isinstance(given, list) or len(given) != len(ids):
@@ -62,14 +61,14 @@ def read_prompt_logp(reply: Any, ids: tuple[int, ...]) -> list[float]:
     return found
 
 
-def _choice(reply: Any) -> Mapping[str, Any]:
+def _choice(reply: object) -> Mapping[str, object]:
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise Garbled(f"one completion was requested: {shortened(reply)}")
     return choices[0]
 
 
-def _ids(choice: Mapping[str, Any], budget: int, vocabulary: int) -> tuple[int, ...]:
+def _ids(choice: Mapping[str, object], budget: int, vocabulary: int) -> tuple[int, ...]:
     ids = choice.get("token_ids")
     if not isinstance(ids, list) or any(type(token) is not int for token in ids):
         raise Garbled(f"the tokens of a completion are {shortened(ids)}")
@@ -80,7 +79,7 @@ def _ids(choice: Mapping[str, Any], budget: int, vocabulary: int) -> tuple[int, 
     return tuple(ids)
 
 
-def _logp(choice: Mapping[str, Any], ids: tuple[int, ...]) -> tuple[float, ...]:
+def _logp(choice: Mapping[str, object], ids: tuple[int, ...]) -> tuple[float, ...]:
     outer = choice.get("logprobs")
     content = outer.get("content") if isinstance(outer, Mapping) else None
     if not isinstance(content, list) or not all(isinstance(each, Mapping) for each in content):
@@ -90,7 +89,7 @@ def _logp(choice: Mapping[str, Any], ids: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(_number(each.get("logprob")) for each in content)
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise Garbled(f"a log-prob is {shortened(value)}")
     if value <= FLOOR:
@@ -100,7 +99,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _labels(choice: Mapping[str, Any], count: int) -> tuple[str, ...]:
+def _labels(choice: Mapping[str, object], count: int) -> tuple[str, ...]:
     """Return the label of the weights of each of `count` tokens; () where there are none."""
     spans = choice.get("weight_versions")
     if spans is None:

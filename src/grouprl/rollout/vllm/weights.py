@@ -94,7 +94,7 @@ class WeightMemory:
         self.written: WrittenWeights | None = None
         """What it holds; None before the first version."""
 
-    def write(self, policy: Any) -> WrittenWeights:
+    def write(self, policy: object) -> WrittenWeights:
         """Write the weights of a policy in the place of those before."""
         with torch.no_grad():
             tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]

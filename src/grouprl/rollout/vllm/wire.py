@@ -75,7 +75,7 @@ class Wire:
         """Return what the server has at `path`; see `post`."""
         return self._once("GET", path, None, seconds, self._made())
 
-    def post(self, path: str, body: Any = None, seconds: float = QUICK) -> Any:
+    def post(self, path: str, body: object = None, seconds: float = QUICK) -> object:
         """Send `body` on a connection of its own and return the answer; nothing is sent twice.
 
         Raises:
@@ -84,12 +84,12 @@ class Wire:
         """
         return self._once("POST", path, body, seconds, self._made())
 
-    def call(self, path: str, body: Any, seconds: float) -> None:
+    def call(self, path: str, body: object, seconds: float) -> None:
         """Post where the answer is a sentence for people; see `post`."""
         with contextlib.suppress(Garbled):
             self.post(path, body, seconds)
 
-    def ask(self, path: str, body: Any, seconds: float) -> Any:
+    def ask(self, path: str, body: object, seconds: float) -> object:
         """Post what may be sent twice, on a connection that is open already where there is one; see `post`."""
         with self._lock:
             kept = self._idle.pop() if self._idle else None
@@ -121,7 +121,9 @@ class Wire:
             return http.client.HTTPSConnection(self._host, self._port, context=ssl.create_default_context())
         return http.client.HTTPConnection(self._host, self._port)
 
-    def _once(self, method: str, path: str, body: Any, seconds: float, connection: http.client.HTTPConnection) -> Any:
+    def _once(
+        self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
+    ) -> object:
         with self._lock:
             self._busy.add(connection)
         whole = False
@@ -142,7 +144,7 @@ class Wire:
         return self._read(path, status, content)
 
     def _exchange(
-        self, method: str, path: str, body: Any, seconds: float, connection: http.client.HTTPConnection
+        self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
     ) -> tuple[int, bytes]:
         until = time.monotonic() + seconds
         connection.timeout = seconds

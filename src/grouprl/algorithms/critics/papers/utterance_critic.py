@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,10 +17,10 @@ HEADS = 2
 class UtteranceValues(Protocol):
     """What estimates utterances."""
 
-    def __call__(self, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
+    def __call__(self, seen: Sequence[Sequence[int]], done: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return Q of the actions `done` after the observations `seen`, and V of those, each [2,N]."""
 
-    def values(self, seen: Any) -> Tensor:
+    def values(self, seen: Sequence[Sequence[int]]) -> Tensor:
         """Return V of observations, [2,N]."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -53,12 +53,12 @@ class UtteranceCritic(nn.Module):
 def td_losses(
     critic: UtteranceValues,
     target: UtteranceValues,
-    seen: Any,
-    done: Any,
+    seen: Sequence[Sequence[int]],
+    done: Sequence[Sequence[int]],
     reward_n: Tensor,
-    later: Any,
+    later: Sequence[Sequence[int]],
     over_n: Tensor,
-    fresh: Any,
+    fresh: Sequence[Sequence[int]],
     gamma: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the squared errors of Q and of V, each the sum over both heads of means over N turns.

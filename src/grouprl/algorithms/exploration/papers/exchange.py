@@ -74,7 +74,7 @@ class Exchange:
             path.unlink(missing_ok=True)
 
 
-def write(path: Path, data: Any) -> None:
+def write(path: Path, data: object) -> None:
     """Write plain data so that the file is whole or absent, whatever kills the process."""
     made = io.BytesIO()
     torch.save(data, made)

@@ -154,7 +154,7 @@ def attempts(
     numbers: Numbers,
     context: RunContext,
     openings: Iterable[Prompt | None],
-    **changes: Any,
+    **changes: object,
 ) -> Attempts | None:
     """Sample for each of `rows` an episode that begins with its first turns; None where none came to a good end.
 

@@ -55,7 +55,7 @@ class SpanFeedback(Augmentation):
                 marks[side][b, plain] = False
         return batch.replace(marks={**batch.marks, **{side: mark & batch.mask_bt for side, mark in marks.items()}})
 
-    def _requested(self, judge: Any, text: str, columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    def _requested(self, judge: Any, text: str, columns: Mapping[str, object]) -> Mapping[str, Sequence[str]]:
         said = judge(text, **columns)
         fits = isinstance(said, Mapping) and set(said) <= set(SIDES)
         if not fits or not all(isinstance(x, str) for side in said.values() for x in side):

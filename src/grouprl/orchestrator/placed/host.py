@@ -1,0 +1,139 @@
+"""What places workers, and what a worker is to those who call it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast
+
+from grouprl.core.errors import GrouprlError, InputError, RunError
+
+Kind = Literal["sampler", "reward", "environment"]
+KINDS: tuple[Kind, ...] = ("sampler", "reward", "environment")
+WORKERS: Mapping[str, str] = {
+    "sampler": "grouprl.orchestrator.placed.sampler:SamplingWorker",
+    "reward": "grouprl.orchestrator.placed.reward:ScoringWorker",
+    "environment": "grouprl.orchestrator.placed.stage:ActingWorker",
+}
+"""What a worker of each kind is made of, in its own process."""
+PRESENT = "present"
+"""The call that asks nothing but whether the worker has started."""
+
+
+Ticket = Hashable
+"""What a host knows a call by."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a worker is told as it is made: where modules and files are found, and what those of its kind must know."""
+
+    path: tuple[str, ...]
+    folder: str
+    values: object
+
+
+class WorkerLost(Exception):
+    """A worker's process has ended, or its node."""
+
+
+class Shared(Protocol):
+    """A value that lies where every worker can read it."""
+
+    def get(self) -> object:
+        """Return it; arrays in it are not copied and cannot be written to."""
+        ...
+
+
+class WorkerHost(Protocol):
+    """Starts workers and passes calls on to them, one at a time each; a worker that ends takes its calls with it."""
+
+    def start(self, kind: Kind, number: int) -> object:
+        """Begin to start a worker; returns at once."""
+        ...
+
+    def call(self, worker: object, method: str, arguments: tuple[object, ...]) -> Ticket:
+        """Begin a call; returns what `ready` and `reply` know it by."""
+        ...
+
+    def ready(self, calls: Sequence[Ticket], seconds: float) -> list[Ticket]:
+        """Return the calls that have ended; waits at most `seconds` for the first."""
+        ...
+
+    def reply(self, call: Ticket) -> Reply:
+        """Return what a call that has ended gave. Raises WorkerLost."""
+        ...
+
+    def end(self, worker: object) -> None:
+        """End a worker at once, whatever it does."""
+        ...
+
+    def share(self, value: object) -> Shared:
+        """Put a value where all workers can read it; it is gone when nobody refers to it any more."""
+        ...
+
+    def close(self) -> None:
+        """End everything that was started; may be called twice."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call gave: a value, or why there is none."""
+
+    value: object = None
+    refused: tuple[str, str, str] | None = None
+    """An `InputError` there: what, rule, remedy."""
+    failed: str = ""
+    """Any other error there, with its trace unless it was foreseen."""
+
+    def taken(self, who: str) -> object:
+        """Return the value; raise what was raised there."""
+        if self.refused is not None:
+            raise InputError(*self.refused)
+        if self.failed:
+            raise RunError(f"{who}: {self.failed}")
+        return self.value
+
+
+class WorkerRoom:
+    """A worker's process: it makes the worker when it is first called, so that whatever goes wrong is a reply."""
+
+    def __init__(self, kind: Kind, hello: Shared) -> None:
+        self._kind, self._hello = kind, hello
+        self._worker: object = None
+
+    def call(self, method: str, arguments: tuple[object, ...]) -> Reply:
+        """Call a method of the worker."""
+        try:
+            if self._worker is None:
+                self._worker = made(self._kind, cast("Hello", self._hello.get()))
+            if method == PRESENT:
+                return Reply(os.getpid())
+            return Reply(getattr(self._worker, method)(*arguments))
+        except InputError as error:
+            return Reply(refused=(error.what, error.rule, error.remedy))
+        except GrouprlError as error:
+            return Reply(failed=str(error))
+        except Exception as error:
+            return Reply(failed="".join(traceback.format_exception(type(error), error, error.__traceback__)))
+
+
+def made(kind: Kind, hello: Hello) -> object:
+    """Return a worker of this kind, from what `hello` says of the process that calls it and of the run."""
+    sys.path[:] = [*sys.path, *(entry for entry in hello.path if entry not in sys.path)]
+    if os.path.isdir(hello.folder):
+        os.chdir(hello.folder)
+    module, _, name = WORKERS[kind].partition(":")
+    worker: object = getattr(importlib.import_module(module), name)(hello.values)
+    return worker
+
+
+def hello_of(values: object) -> Hello:
+    """Return `values` with what every worker must know: where modules and files are found."""
+    here = os.getcwd()
+    return Hello(tuple(here if entry == "" else entry for entry in sys.path), here, values)

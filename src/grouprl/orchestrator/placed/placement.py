@@ -1,0 +1,151 @@
+"""What a run places on its cluster, and the pools that do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import torch
+
+from grouprl.config.sections import Placing
+from grouprl.envs.stage import Stage
+from grouprl.orchestrator.placed.host import Hello, Kind, WorkerHost, hello_of
+from grouprl.orchestrator.placed.pool import PoolLimits, WorkerPool
+from grouprl.orchestrator.placed.ray_host import RayHost
+from grouprl.orchestrator.placed.reward import PlacedReward, reward_hello
+from grouprl.orchestrator.placed.sampler import PlacedSampler, SamplerSettings
+from grouprl.orchestrator.placed.stage import PlacedStage, stage_hello
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.protocols import Engine, Policy, StoredRows
+from grouprl.rewards.contract import Reward
+from grouprl.rewards.judge import TrajectoryJudge
+from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.episode_rows import environments
+from grouprl.rollout.shares import Prompt, SharesHere
+
+RESTARTED, REDONE = "workers_restarted", "work_redone"
+"""Metrics: workers of the cluster that were replaced, and pieces of work that were done again."""
+MakeHost = Callable[[Placing, Mapping[Kind, int], Mapping[Kind, Hello]], WorkerHost]
+
+
+class RunPlacement:
+    """The workers of a run, by kind: where its completions are sampled and scored, and its environments act.
+
+    `make_host` makes what starts workers, Ray unless it is given; `device` is where the trainer's policy lies.
+
+    Raises:
+        CannotSend: the reward or the task cannot be found or pickled for another process.
+        MissingExtra: Ray is not installed.
+        RunError: the cluster cannot be reached, or has no room.
+    """
+
+    def __init__(self, run: ResolvedRun, device: str, make_host: MakeHost | None = None) -> None:
+        config = run.config
+        cluster = config.cluster
+        self.counts = placed_counts(run)
+        hello: dict[Kind, object] = {}
+        if "sampler" in self.counts:
+            plain, threads = config.model_dump(mode="json"), torch.get_num_threads()
+            hello["sampler"] = SamplerSettings(plain, threads, device)
+        if "reward" in self.counts:
+            hello["reward"] = reward_hello(run.reward, config.reward)
+        if "environment" in self.counts:
+            hello["environment"] = stage_hello(run.task, config.environment)
+        told = {kind: hello_of(values) for kind, values in hello.items()}
+        self.host = (make_host or RayHost)(cluster, self.counts, told)
+        limits = PoolLimits(cluster.timeout, cluster.start_timeout, cluster.restarts)
+        self.pools = {
+            kind: WorkerPool(self.host, kind, count, limits, lambda sentence: self.say(sentence))
+            for kind, count in self.counts.items()
+        }
+        self.say: Callable[[str], None] = lambda sentence: None
+        """Shows a sentence to the user."""
+        self._read = (0, 0)
+
+    def start(self) -> None:
+        """Begin to start every worker, all at the same time."""
+        for pool in self.pools.values():
+            pool.start()
+
+    def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
+        """Return what samples from `policy`; None where sampling is not placed."""
+        return PlacedSampler(policy, self.pools["sampler"]) if "sampler" in self.pools else None
+
+    def reward(self, reward: Reward) -> PlacedReward | None:
+        """Return the run's reward as the cluster's workers give it; None where it is not placed."""
+        return PlacedReward(reward, self.pools["reward"]) if "reward" in self.pools else None
+
+    @cached_property
+    def stage(self) -> Stage | None:
+        """Where the run's environments act; None where they are not placed."""
+        return PlacedStage(self.pools["environment"]) if "environment" in self.pools else None
+
+    def metrics(self) -> dict[str, float]:
+        """Return how many workers were replaced since this was last called, and how much work was done again."""
+        now = (sum(p.restarted for p in self.pools.values()), sum(p.redone for p in self.pools.values()))
+        (restarted, redone), self._read = self._read, now
+        return {RESTARTED: float(now[0] - restarted), REDONE: float(now[1] - redone)}
+
+    def close(self) -> None:
+        """End the workers and leave the cluster; may be called twice."""
+        for pool in self.pools.values():
+            pool.close()
+        self.host.close()
+
+
+def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
+    """Return how many workers of each kind a run places; empty where it places nothing.
+
+    A reward is not placed where nothing calls it (stored rewards, environments that score), nor is a judge, which only
+    waits for others; nor are environments whose episodes are compared within their group.
+    """
+    config, task = run.config, run.task
+    cluster = config.cluster
+    if cluster.ray == "off":
+        return {}
+    acted = environments(task) is not None
+    scored = config.reward.replaced if acted else not isinstance(task, StoredRows)
+    counts: dict[Kind, int] = {}
+    if config.sampling.engine == LOCAL and not isinstance(task, StoredRows):
+        counts["sampler"] = cluster.samplers
+    if scored and not isinstance(run.reward, TrajectoryJudge):
+        counts["reward"] = cluster.rewards
+    if acted and not getattr(task, "scores_groups", False):
+        counts["environment"] = cluster.environments
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:
+    """Return the workers of a run; None where it places nothing.
+
+    `sampling_here`: whether this process samples for training. In an asynchronous run another one does, and what the
+    trainer evaluates stays with it.
+
+    Raises:
+        GrouprlError: see `RunPlacement`.
+    """
+    if not sampling_here or not placed_counts(run):
+        return None
+    placement = RunPlacement(run, device)
+    placement.start()
+    return placement
+
+
+def close_placement(placement: RunPlacement | None) -> None:
+    """End the workers of a run, where it has placed any."""
+    if placement is not None:
+        placement.close()
+
+
+def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) -> Engine[Prompt, int]:
+    """Return what samples from a run's policy: the cluster's workers, or the engine that the configuration names.
+
+    Without a cluster the shares of several samplers are completed here, in synchronous runs, so that a run is the same
+    with Ray and without it.
+    """
+    placed = None if placement is None else placement.engine(policy)
+    if placed is not None:
+        return placed
+    cluster, local = run.config.cluster, run.config.sampling.engine == LOCAL
+    shared = local and cluster.samplers > 1 and not run.config.run.async_steps
+    return SharesHere(policy, cluster.samplers) if shared else run.engine(policy)

@@ -1,0 +1,186 @@
+"""Workers as actors of Ray, each kind in a placement group of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Protocol, cast
+
+from grouprl.config.sections import Placing
+from grouprl.core.errors import MissingExtra, RunError
+from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Shared, Ticket, WorkerLost, WorkerRoom
+
+
+class _Method(Protocol):
+    def remote(self, method: str, arguments: tuple[object, ...]) -> Ticket: ...
+
+
+class _Actor(Protocol):
+    call: _Method
+
+
+class _Group(Protocol):
+    def wait(self, seconds: float) -> bool: ...
+
+
+@dataclass(frozen=True)
+class ObjectInStore:
+    """A value in Ray's object store, in shared memory of each node that has read it."""
+
+    reference: object
+
+    def get(self) -> object:
+        """Return it; large arrays are views of the shared memory."""
+        import ray
+
+        found: object = ray.get(self.reference)
+        return found
+
+
+class RayHost:
+    """Places workers with the Ray at `cluster.ray`; `counts` says how many of each kind there will be.
+
+    Actors belong to this process: however it ends, they end with it. None is restarted by Ray itself, which would not
+    know what it was doing; that is the pool's work.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        RunError: the cluster cannot be reached, or has no room for them within `cluster.start_timeout`.
+    """
+
+    def __init__(self, cluster: Placing, counts: Mapping[Kind, int], hello: Mapping[Kind, Hello]) -> None:
+        ray = imported_ray()
+        self.settings = cluster
+        self._hello: dict[Kind, ObjectInStore] = {}
+        try:
+            ray.init(**connection(cluster.ray))
+        except Exception as error:  # Ray raises what it likes, ConnectionError and RuntimeError among others
+            raise RunError(f"Ray at {cluster.ray} cannot be reached: {error}") from error
+        self._groups: dict[Kind, _Group] = {}
+        try:
+            self._hello = {kind: ObjectInStore(ray.put(hello[kind])) for kind in counts}
+            self._reserve(counts)
+        except BaseException:
+            self.close()
+            raise
+
+    def _reserve(self, counts: Mapping[Kind, int]) -> None:
+        ray = imported_ray()
+        strategy = self.settings.strategy.upper()
+        for kind, count in counts.items():
+            bundles = [bundle_of(self.settings, kind)] * count
+            self._groups[kind] = ray.util.placement_group(bundles, strategy=strategy)
+        for kind, group in self._groups.items():
+            if not group.wait(self.settings.start_timeout):
+                wanted = f"{counts[kind]} × {words(bundle_of(self.settings, kind))} ({kind})"
+                raise RunError(
+                    f"Ray at {self.settings.ray} found no room for {wanted} within cluster.start_timeout = "
+                    f"{self.settings.start_timeout:g} s: others use it"
+                )
+
+    def start(self, kind: Kind, number: int) -> object:
+        """Begin to start a worker in its place of the group; a group that lost a node is moved by Ray."""
+        ray = imported_ray()
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundle = bundle_of(self.settings, kind)
+        actor = ray.remote(WorkerRoom).options(
+            num_cpus=bundle["CPU"],
+            num_gpus=bundle.get("GPU", 0),
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self._groups[kind], number),
+        )
+        worker: object = actor.remote(kind, self._hello[kind])
+        return worker
+
+    def call(self, worker: object, method: str, arguments: tuple[object, ...]) -> Ticket:
+        """Begin a call of an actor."""
+        return cast("_Actor", worker).call.remote(method, arguments)
+
+    def ready(self, calls: Sequence[Ticket], seconds: float) -> list[Ticket]:
+        """Return the calls that have ended; waits at most `seconds` for the first."""
+        ray = imported_ray()
+        first, _ = ray.wait(list(calls), num_returns=1, timeout=seconds)
+        over: list[Ticket] = first and list(ray.wait(list(calls), num_returns=len(calls), timeout=0)[0])
+        return over
+
+    def reply(self, call: Ticket) -> Reply:
+        """Return what a call gave. Raises WorkerLost for an actor that is dead, and for a reply that is lost."""
+        ray = imported_ray()
+        try:
+            found: Reply = ray.get(call)
+        except ray.exceptions.RayTaskError as error:
+            return Reply(failed=str(error))
+        except ray.exceptions.RayError as error:
+            raise WorkerLost(_cause(error)) from error
+        return found
+
+    def end(self, worker: object) -> None:
+        """Kill an actor."""
+        ray = imported_ray()
+        with contextlib.suppress(Exception):  # it may be dead, or the cluster gone
+            ray.kill(worker, no_restart=True)
+
+    def share(self, value: object) -> Shared:
+        """Copy a value into the object store, once, whoever reads it."""
+        return ObjectInStore(imported_ray().put(value))
+
+    def close(self) -> None:
+        """Give the groups back, with the actors in them, and leave the cluster."""
+        ray = imported_ray()
+        if ray.is_initialized():
+            for group in self._groups.values():
+                with contextlib.suppress(Exception):
+                    ray.util.remove_placement_group(group)
+            self._groups.clear()
+            self._hello = {}
+            ray.shutdown()
+
+
+def imported_ray() -> ModuleType:
+    """Return the module. Raises MissingExtra where it is not installed."""
+    try:
+        import ray
+        import ray.util
+    except ImportError as error:
+        raise MissingExtra("ray", "ray", "cluster.ray") from error
+    return ray
+
+
+def connection(address: str) -> dict[str, object]:
+    """Return the arguments of `ray.init` with which a run, or who looks for it, connects to a running cluster.
+
+    Workers get this process's paths, so that they find the same package and the same plugins.
+    """
+    paths = [os.getcwd() if entry == "" else entry for entry in sys.path]
+    variables = {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
+    variables |= {name: os.environ[name] for name in ("OMP_NUM_THREADS", "HF_HOME") if name in os.environ}
+    return {
+        "address": address,
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "runtime_env": {"env_vars": variables},
+    }
+
+
+def bundle_of(cluster: Placing, kind: Kind) -> dict[str, float]:
+    """Return what a worker of a kind reserves."""
+    return {"CPU": cluster.cpus} | ({"GPU": cluster.gpus} if kind == "sampler" and cluster.gpus else {})
+
+
+def words(bundle: Mapping[str, float]) -> str:
+    """Return a reservation in words: 1 CPU, 0.5 GPU."""
+    return ", ".join(f"{amount:g} {name}" for name, amount in bundle.items())
+
+
+def _cause(error: Exception) -> str:
+    """Return why an actor is dead, of the many lines that Ray says."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = next((line for line in lines if line.startswith("The actor is dead because")), "")
+    told = told or next((line for line in lines if line), type(error).__name__)
+    return told.removeprefix("The actor is dead because ").partition(" Worker exit detail")[0].rstrip(".")

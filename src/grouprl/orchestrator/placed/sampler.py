@@ -1,0 +1,142 @@
+"""Samplers of a cluster: shares of requests are completed by workers with copies of the policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.placed.pool import PlacedJob, WorkerPool
+from grouprl.orchestrator.placed.weights import PublishedWeights, publish, take
+from grouprl.orchestrator.resolve import resolve
+from grouprl.protocols import Policy, Samples, SamplingSession
+from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.shares import Prompt, Share, SharedSession, ShareSampler
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """What a sampler must know: the run's configuration, and the trainer's threads and device."""
+
+    config: Mapping[str, object]
+    threads: int
+    device: str
+
+
+class PlacedSampler(ShareSampler):
+    """An `Engine` whose shares are completed by the workers of a pool, share by share always by the same one.
+
+    A share whose worker is lost is completed again by the one in its place: in a session from its first requests on,
+    so that what is kept between turns is the same, and so are the samples.
+    """
+
+    def __init__(self, policy: Policy, pool: WorkerPool) -> None:
+        super().__init__(policy, pool.count)
+        self.pool, self.seconds = pool, 0.0
+        self._weights: PublishedWeights | None = None
+        self._lives: dict[tuple[int, int], int] = {}
+        """By session and share: which life of its worker has completed the requests so far."""
+
+    def take_weights(self) -> None:
+        """Put the policy's weights where the workers find them with their next share."""
+        begun = time.perf_counter()
+        exchange = 1 if self._weights is None else self._weights.exchange + 1
+        self._weights = publish(self.pool.host, self.policy, exchange, self.version)
+        self.seconds = time.perf_counter() - begun
+
+    def metrics(self) -> dict[str, float]:
+        """Return the seconds that the last exchange of weights took here."""
+        return {"seconds_sync": self.seconds}
+
+    def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
+        """Return the samples of each share."""
+        if self._weights is None:
+            self.take_weights()
+        jobs = [self._job(number, share, session) for number, share in shares.items()]
+        found = dict(zip(shares, cast("list[Samples[int]]", self.pool.run(jobs)), strict=True))
+        if session is not None:
+            self._lives |= {(session.number, number): self.pool.life(number) for number in shares}
+        return found
+
+    def _job(self, number: int, share: Share, session: SharedSession | None) -> PlacedJob:
+        weights = self._weights
+        if session is None:
+            return PlacedJob("sample", lambda life: (weights, share), number)
+        key, batches = (session.number, number), list(session.batches[number])
+
+        def arguments(life: int) -> tuple[object, ...]:
+            known = self._lives.get(key) == life
+            return weights, session.number, not known, batches[-1:] if known else batches
+
+        return PlacedJob("sample_in_session", arguments, number)
+
+    def close_session(self, session: SharedSession) -> None:
+        """Let the workers release what they keep for it."""
+        open_on = [number for number in session.batches if (session.number, number) in self._lives]
+        for number in open_on:
+            life = self._lives.pop((session.number, number))
+            if self.pool.life(number) == life:
+                self.pool.forget([self.pool.send(number, "close_session", session.number)])
+
+
+@dataclass
+class _KeptSession:
+    stack: ExitStack
+    session: SamplingSession[Prompt, int]
+
+
+class SamplingWorker:
+    """A copy of the policy in a worker's process, and what samples from it."""
+
+    def __init__(self, told: SamplerSettings) -> None:
+        torch.set_num_threads(told.threads)
+        config = parse_config(told.config)
+        torch.manual_seed(config.seed)
+        run = resolve(config)
+        self.policy = build_policy(run)
+        self.sampler = LocalSampler(self.policy)
+        self.alike = self.policy.device.type == told.device
+        """Whether products are rounded as the trainer rounds them."""
+        self._exchange = 0
+        self._open: dict[int, _KeptSession] = {}
+
+    def sample(self, weights: PublishedWeights, share: Share) -> Samples[int]:
+        """Complete a share."""
+        self._follow(weights)
+        return self._told(self.sampler.sample(share))
+
+    def sample_in_session(
+        self, weights: PublishedWeights, number: int, afresh: bool, batches: list[Share]
+    ) -> Samples[int]:
+        """Complete batches of a session, one after the other, and return the samples of the last; `afresh`: from its
+        beginning."""
+        self._follow(weights)
+        if afresh:
+            self.close_session(number)
+        if number not in self._open:
+            stack = ExitStack()
+            self._open[number] = _KeptSession(stack, stack.enter_context(self.sampler.session()))
+        *before, last = batches
+        for share in before:
+            self._open[number].session.sample(share)
+        return self._told(self._open[number].session.sample(last))
+
+    def close_session(self, number: int) -> None:
+        """Release what was kept for a session."""
+        if number in self._open:
+            self._open.pop(number).stack.close()
+
+    def _follow(self, weights: PublishedWeights) -> None:
+        if weights.exchange != self._exchange:
+            take(weights, self.policy)
+            self._exchange = weights.exchange
+        self.sampler.version = weights.version
+
+    def _told(self, samples: Samples[int]) -> Samples[int]:
+        return replace(samples, exact=samples.exact and self.alike)
