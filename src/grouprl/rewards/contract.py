@@ -98,7 +98,7 @@ def known_examples(*examples: tuple[str, Columns, bool]) -> Callable[[Function],
     return attach
 
 
-def reward_name(reward: Reward) -> str:
+def reward_name(reward: object) -> str:
     """Return the name by which messages refer to a reward."""
     inner = getattr(reward, "func", reward)  # functools.partial keeps its function in .func
     return getattr(inner, "__name__", type(inner).__name__)

@@ -23,7 +23,7 @@ class CannotSend(InputError):
     """The reward cannot be found again by another process."""
 
 
-def pack(reward: Reward, what: str = "reward") -> dict[str, Any]:
+def pack(reward: object, what: str = "reward") -> dict[str, Any]:
     """Return plain data from which `unpack` builds the reward again in another process; `what` names it in messages.
 
     What was imported for a configuration travels as its import path, and modules imported from a file also as their

@@ -38,7 +38,7 @@ class ToolProcess:
             CannotSend: if a tool cannot be found by another process.
         """
         names = ", ".join(name for name, each in toolbox.tools.items() if each.seconds is not None)
-        parcel = pack((toolbox, toolbox.traces, toolbox.longest), f"tool {names}")  # type: ignore[arg-type]
+        parcel = pack((toolbox, toolbox.traces, toolbox.longest), f"tool {names}")
         self._hello = hello_frame(parcel, MEMORY, [])
         self._number = 0
         self._held: list[WorkerProcess] = []

@@ -135,7 +135,7 @@ class Following:
     A sample therefore never spans two versions, and `run.partial` has no effect.
     """
 
-    def __init__(self, follower: Follower, engine: Engine[object, object]) -> None:
+    def __init__(self, follower: Follower, engine: Engine[Any, Any]) -> None:
         self.follower, self.engine = follower, engine
 
     @property
