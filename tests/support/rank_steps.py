@@ -118,14 +118,14 @@ def main(names: list[str]) -> None:
         found = {}
         for name in names:
             if name == "resume":
-                ranks.begin(60.0)
+                ranks.begin(600.0)
                 with tempfile.TemporaryDirectory() as folder:
                     found[name] = resume(ranks, Path(folder) / "parts")
                 continue
             plain, _, optimiser = name.partition(":")
             plain, *more = plain.split("+")
             assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small"}
-            ranks.begin(60.0, 2 if "tensor" in more else 1)
+            ranks.begin(600.0, 2 if "tensor" in more else 1)
             builders = TinyBuilders(
                 lora=(("r", 4),) if "lora" in more else None,
                 passes=PassSettings(checkpointing="on") if "anew" in more else AUTO,

@@ -69,7 +69,7 @@ def start_ranks(command: list[str], ranks: int, **more) -> list[subprocess.Popen
     return found
 
 
-def run_on_ranks(script: Path, ranks: int, *arguments: str, timeout: float = 120) -> str:
+def run_on_ranks(script: Path, ranks: int, *arguments: str, timeout: float = 900) -> str:
     """Run a script of `tests/support` on so many ranks; return what rank 0 printed. All must end well."""
     started = start_ranks([sys.executable, str(script), *arguments], ranks)
     try:
