@@ -72,7 +72,7 @@ class Beginnings:
         if not supported():
             return None
         if cls._server is None or cls._server[0] != os.getpid() or cls._server[1].state == "useless":
-            parcel = pack(NoTask())  # type: ignore[arg-type]
+            parcel = pack(NoTask())
             server = ForkServer(hello_frame(parcel, MEMORY, []), START_SECONDS)
             cls._server = os.getpid(), server
             atexit.register(server.close)
