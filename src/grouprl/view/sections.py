@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
@@ -59,14 +59,14 @@ def headline(run: RunData) -> str:
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
 
 
-def _last_known(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def _last_known(before: JsonMapping, after: JsonMapping) -> str:
     """Say what an interrupted run is compared by."""
     if not after:
         return "it was not evaluated again after " + ("training had begun." if before else "its warm-up.")
     return f"what stands behind the arrows is its evaluation after step {after.get('step', 0):.0f}."
 
 
-def _held_out(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def _held_out(before: JsonMapping, after: JsonMapping) -> str:
     """Say on how many prompts the numbers before and after were measured."""
     counts = [record.get("eval/prompts") for record in (before, after)]
     first, last = (f"{count:.0f}" if _is_number(count) else "" for count in counts)
@@ -280,7 +280,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-SECTIONS: Sequence[tuple[str, str, Any]] = (
+SECTIONS: Sequence[tuple[str, str, Callable[[RunData], str]]] = (
     ("outcome", "Before and after", headline),
     ("health", "Health", health),
     ("curves", "Learning curves", curves),

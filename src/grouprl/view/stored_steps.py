@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.view.charts import number
@@ -67,7 +66,7 @@ def _groups(path: Path) -> list[list[JsonObject]]:
         rows = file.read(columns=known).to_pylist()
     except pyarrow.ArrowException as error:
         raise ValueError(f"damaged Parquet file: {error}") from error
-    groups: dict[Any, list[JsonObject]] = {}
+    groups: dict[object, list[JsonObject]] = {}
     for row in rows:
         groups.setdefault(row.get("group"), []).append(row)
     return list(groups.values())
