@@ -557,6 +557,23 @@ def test_a_finished_run_can_be_extended_and_only_so(work):
         resume(run, ["optim.lr=1"])
 
 
+def test_a_run_resumed_by_its_file_gets_what_is_set_and_says_what_it_keeps(work, capsys):
+    (work / "run.yaml").write_text(yaml.safe_dump({**SMALL, "eval": {"prompts": 4, "final_prompts": 4}}))
+    begun = choose(str(work / "run.yaml"), [], work / "r", False)
+    train(begun.config, folder=begun.folder, console=quiet())
+    same = choose(str(work / "run.yaml"), ["steps=2"], work / "r", True)
+    assert same.changes == ()
+    assert "note:" not in capsys.readouterr().err
+    (work / "run.yaml").write_text(yaml.safe_dump({**SMALL, "optim": {"lr": 0.5}}))
+    longer = choose(str(work / "run.yaml"), ["steps=3"], work / "r", True)
+    assert longer.changes == ("steps=3",)
+    assert "keeps its own optim.lr = 0.0" in capsys.readouterr().err
+    train(longer.config, folder=longer.folder, resume=True, changes=longer.changes, console=quiet())
+    assert load_config(str(work / "r" / "config.yaml")).steps == 3
+    with pytest.raises(InputError, match=r"may be changed in a run that has begun: steps, eval\.every"):
+        choose(str(work / "run.yaml"), ["seed=7"], work / "r", True)
+
+
 def test_a_run_that_is_not_there_is_said_to_be_none(work):
     (work / "runs" / "hope").mkdir(parents=True)
     (work / "runs" / "hope" / "config.yaml").write_text("task: addition\n")

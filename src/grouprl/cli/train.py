@@ -178,7 +178,24 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     config = load_config(source, changes)
     if resume and folder is None:
         folder = newest_run(config, source)
+    elif resume and folder is not None and (folder / "config.yaml").is_file():
+        return _begun(config, folder, changes)
     return Chosen(config, folder, resume)
+
+
+def _begun(given: Config, folder: Path, changes: list[str]) -> Chosen:
+    """Return the run of `folder`, resumed by a file: what `--set` changes is a change, all else is as it began."""
+    from grouprl.config.extending import changed_config, kept_settings, made_by
+    from grouprl.storage.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    made = made_by(run, changes)
+    changed = {change.partition("=")[0] for change in made}
+    changed_config(run, made)
+    for kept in kept_settings(run, given):
+        if kept.partition(" = ")[0] not in changed:
+            typer.echo(f"note: the run keeps its own {kept}", err=True)
+    return Chosen(given, folder, True, made)
 
 
 def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool) -> Chosen:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from grouprl.config.run import Config, load_config
+from grouprl.config.run import Config, load_config, with_absolute_paths
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
 from grouprl.storage.run_folder import RunFolder
 
 MAY_CHANGE = (
@@ -49,6 +50,29 @@ def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
                 f"Leave it out, or start a new run: grouprl train {run.config} --folder … --set {change}",
             )
     return load_config(str(run.config), changes)
+
+
+def made_by(run: RunFolder, changes: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `changes` that say something else than the configuration of a run does."""
+    before = load_config(str(run.config), plugins=False).fingerprint()
+    return tuple(c for c in changes if load_config(str(run.config), [c], plugins=False).fingerprint() != before)
+
+
+def kept_settings(run: RunFolder, given: Config) -> list[str]:
+    """Say what a run that is resumed by a file keeps, where `given`, the file's configuration, says something else."""
+    own = load_config(str(run.config), plugins=False).model_dump(mode="json")
+    said = with_absolute_paths(given).model_dump(mode="json", exclude_unset=True)
+    return [f"{key} = {ours} (given: {theirs})" for key, ours, theirs in _differences(own, said)]
+
+
+def _differences(own: JsonMapping, given: JsonMapping, above: str = "") -> Iterator[tuple[str, object, object]]:
+    """Yield key, own value and given value; `auto` is whatever it came to."""
+    for key, theirs in given.items():
+        ours = own.get(key)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            yield from _differences(ours, theirs, f"{above}{key}.")
+        elif ours != theirs and theirs != "auto":
+            yield f"{above}{key}", ours, theirs
 
 
 def check_steps(config: Config, run: RunFolder, done: int) -> None:
