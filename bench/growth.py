@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ import machine
 import report
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.allocator import keep_freed_memory
-from grouprl.policy.arithmetic import Matrices
+from grouprl.policy.arithmetic import Matrices, rate
 from grouprl.policy.passes import bytes_per_token
 from grouprl.rollout import generate
 from grouprl.storage.run_folder import write_json, write_text
@@ -118,7 +119,7 @@ def measure_sampling(point: Point, repeats: int) -> dict[str, float]:
     needed, work = peak(sample), Work(Matrices.of(policy.model))
     work.sample(sample())
     cache = numbers(point) * point.layers * 2 * point.hidden * 4 / MB
-    products = sum(work.seconds("cpu").values())
+    products = sum(work.seconds(rate).values())
     return {"sample_s": median(sample, repeats), "sample_products_s": products, "sample_mb": needed, "cache_mb": cache}
 
 
@@ -139,7 +140,7 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
     activation_mb = (
         min(policy.pass_tokens, numbers(point)) * bytes_per_token(policy.model.config.get_text_config(), 4) / MB
     )
-    products = sum(work.seconds("cpu").values())
+    products = sum(work.seconds(rate).values())
     return {
         "update_s": median(update, repeats),
         "update_products_s": products,
@@ -183,10 +184,14 @@ def apart(measure: Measure, point: Point, repeats: int) -> dict[str, float]:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(read)
-        with os.fdopen(write, "w") as answer:
-            json.dump(measure(point, repeats), answer)
-        os._exit(0)
+        try:
+            os.close(read)
+            with os.fdopen(write, "w") as answer:
+                json.dump(measure(point, repeats), answer)
+        except BaseException:
+            traceback.print_exc()
+        finally:  # whatever happens, what the parent was doing is not done twice
+            os._exit(0)
     os.close(write)
     with os.fdopen(read) as answer:
         text = answer.read()

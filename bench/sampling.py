@@ -11,7 +11,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
-from grouprl.policy.arithmetic import Matrices
+from grouprl.policy.arithmetic import Matrices, rate
 from grouprl.rollout import generate
 from grouprl.train.profile import Work
 from race import spread
@@ -112,7 +112,7 @@ def compare(case: Case, rounds: int) -> dict[str, Any]:
     found = alternate({"theirs": theirs, "ours": ours}, rounds)
     work = Work(Matrices.of(policy.model))
     work.sample(ours())
-    products, ratio = sum(work.seconds("cpu").values()), ratios(found["theirs"], found["ours"])
+    products, ratio = sum(work.seconds(rate).values()), ratios(found["theirs"], found["ours"])
     return {
         "generate": cpu(found["theirs"]),
         "grouprl": cpu(found["ours"]),
