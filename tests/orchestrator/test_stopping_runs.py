@@ -55,7 +55,8 @@ def test_a_run_ends_soon_whatever_is_sampled(signals: tuple[int, ...], announced
         said, _ = run.communicate(timeout=SOON)
     finally:
         run.kill()
-    assert run.returncode == 130, said
+    # a step that SIGTERM has cut short ends as SIGTERM ends a process, which a shell shows as 143
+    assert run.returncode == (130 if signal.SIGINT in signals else -signal.SIGTERM), said
     assert time.monotonic() - sent < SOON + len(signals)
     assert announced in " ".join(said.split())
     assert "Traceback" not in said
