@@ -17,6 +17,7 @@ from grouprl.algorithms.rewards.papers.consistency import (
     TwoLevelClip,
     completion_entropy,
 )
+from grouprl.core.renamed import RenamedWarning
 from small import f64, gradient, near, slopes, small
 
 
@@ -182,3 +183,13 @@ def test_the_outcome_is_standardised_apart():
         [-2 / 3**0.5, 4 / 3**0.5, -2 / 3**0.5],
     )
     assert AddOutcome().idle(RunFacts(group_size=1))
+
+
+def test_the_old_name_of_the_prompts_advantage_is_understood():
+    method, case = grouprl.method("copo"), random_case(3, rewards="mixed")
+    prepared = method.prepare(case.batch)
+    fields = dict(prepared.rewards)
+    old = prepared.replace(rewards={**{k: v for k, v in fields.items() if k != "prompt"}, "question": fields["prompt"]})
+    with pytest.warns(RenamedWarning, match=r"rewards\.prompt"):
+        found = method.loss(case.logp_bt, old).value
+    near(found, float(method.loss(case.logp_bt, prepared).value))

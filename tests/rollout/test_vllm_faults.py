@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -31,6 +32,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.rollout.vllm.folder import RunFolder, remove_abandoned
 from grouprl.train.loop import train
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
@@ -415,8 +417,10 @@ for name in sys.argv[3:]:
 """
 
 
-def test_no_server_outlives_the_run() -> None:
-    """Neither servers nor what they started, which ignores the signals that can be ignored."""
+def test_no_server_outlives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither servers nor what they started, which ignores the signals that can be ignored; the next run tidies up."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     mark, numbers = uuid.uuid4().hex, (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
     words = [sys.executable, "-c", RUNS, str(LIGHT), mark, *(number.name for number in numbers)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as runs:
@@ -429,3 +433,9 @@ def test_no_server_outlives_the_run() -> None:
             while marked(mark + number.name) and time.monotonic() < until:
                 time.sleep(0.1)
             assert not marked(mark + number.name), number
+    living = RunFolder()
+    assert sorted(tmp_path.glob("grouprl-vllm-*")) == [living.path], "what was killed left its folder, and it is gone"
+    remove_abandoned()
+    assert (living.path / "lock").exists(), "the folder of a living run stays"
+    living.remove()
+    assert not living.path.exists()

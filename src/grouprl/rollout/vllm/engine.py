@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 import uuid
@@ -33,6 +32,7 @@ from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.ends import sequence_end, text_ends
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
+from grouprl.rollout.vllm.folder import RunFolder
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
@@ -105,10 +105,10 @@ class VllmEngine:
         self._label: str | None = None
         self._weights = threading.RLock()
         """Held while weights are written or brought to servers."""
-        self._folder = tempfile.TemporaryDirectory(prefix="grouprl-vllm-")
+        self._folder = RunFolder()
         self._ways: dict[Server, Way] = {}
         self._rank = 0 if vllm.adapters == "merged" else adapter_rank(policy)
-        self._adapters = AdapterFolders(Path(vllm.folder or self._folder.name).absolute())
+        self._adapters = AdapterFolders(Path(vllm.folder or self._folder.path).absolute())
         self._round = 0
         addresses = attachment.addresses if attachment else vllm.addresses
         servers = [Server(Wire(address)) for address in addresses] if addresses else self._own_servers()
@@ -116,7 +116,7 @@ class VllmEngine:
         self.fleet = Fleet(servers, self._bring, restarts=vllm.restarts, **limits)
         self._pool = ThreadPoolExecutor(min(THREADS, vllm.at_once * len(servers)), "grouprl-vllm")
         self._ended = weakref.finalize(
-            self, _end, self.fleet, self._pool, self._memory.close, self._adapters.close, self._folder.cleanup
+            self, _end, self.fleet, self._pool, self._memory.close, self._adapters.close, self._folder.remove
         )
         self.fleet.start()
 
@@ -436,10 +436,10 @@ class VllmEngine:
 
     def _disk(self) -> str:
         """The folder that servers read weights from."""
-        return str(Path(self.settings.folder or self._folder.name).absolute())
+        return str(Path(self.settings.folder or self._folder.path).absolute())
 
     def _own_servers(self) -> list[Server]:
-        folder = Path(self._folder.name) / "model"
+        folder = self._folder.path / "model"
         write_description(self.policy, folder)
         if self._rank:
             write_base(self.policy, folder)

@@ -18,6 +18,7 @@ from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.renamed import note_renamed
 
 Eps = Annotated[float, Field(ge=0)]
 
@@ -116,6 +117,9 @@ class TwoLevelClip(Objective):
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
+        if "question" in batch.rewards and "prompt" not in batch.rewards:
+            note_renamed("rewards.question", "rewards.prompt")
+            return own_bt, batch.rewards["question"][:, None] * batch.active_bt
         return own_bt, batch.need("rewards.prompt", self.name)[:, None] * batch.active_bt
 
     def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
