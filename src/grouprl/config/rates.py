@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Optim
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PretrainedConfig
 
     from grouprl.config.run import Config
     from grouprl.config.sections import Lora, Model
@@ -98,7 +99,7 @@ def fastest(hidden: int) -> float:
     return FAST_TINY if hidden <= SMALL else FAST
 
 
-def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> float:
+def reach_of_rollout(policy: CausalPolicy, config: Config, updates_per_rollout: int) -> float:
     """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
 
     For a team, that of its first model.
@@ -107,12 +108,12 @@ def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> f
     return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, config.model.lora)
 
 
-def fastest_of(policy: Any) -> float:
+def fastest_of(policy: CausalPolicy) -> float:
     """Return `fastest` for a policy; for a team, that of its first model."""
     return fastest(_sizes(policy).hidden_size)
 
 
-def _sizes(policy: CausalPolicy) -> Any:
+def _sizes(policy: CausalPolicy) -> PretrainedConfig:
     model = next(iter(policy.members.values())).model if hasattr(policy, "members") else policy.model
     return model.config.get_text_config()
 

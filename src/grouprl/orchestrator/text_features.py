@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
 
@@ -46,7 +47,7 @@ def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, 
     return batch.replace(keys=keys, marks=marks)
 
 
-def add_statistics(policy: Any, batch: Batch, needs: Sequence[str]) -> Batch:
+def add_statistics(policy: CausalPolicy, batch: Batch, needs: Sequence[str]) -> Batch:
     """Return the batch with the statistics of the policy that `needs` names as `stats.NAME`."""
     if not any(name.startswith("stats.") and name != "stats.cross" for name in needs):
         return batch
@@ -70,7 +71,7 @@ def numbered(values: Iterable[Hashable]) -> Tensor:
     return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
 
 
-def windows(policy: Any, phrases: Sequence[str]) -> list[tuple[int, ...]]:
+def windows(policy: CausalPolicy, phrases: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the token ids of each phrase where the tokenizer can write them.
 
     Each is taken as given and with a capital, each with and without a space before it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from grouprl.records.scores import Scores
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
+    from grouprl.policy.token_policy import TokenPolicy
     from grouprl.protocols import Policy
     from grouprl.records.examples import Example
 
@@ -53,7 +54,7 @@ def stored(task: StoredRows, policy: object, requests: Sequence[RolloutRequest],
     )
 
 
-def laid_out(policy: Any, rows: Sequence[tuple[object, StoredRow]], max_new_tokens: int) -> Rollout:
+def laid_out(policy: TokenPolicy, rows: Sequence[tuple[object, StoredRow]], max_new_tokens: int) -> Rollout:
     """Return stored rows behind their prompts as token ids; entropies are 0, log-probs where they are known.
 
     Raises:
@@ -113,7 +114,7 @@ def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> 
     return found
 
 
-def _check_tokenizer(policy: Any, rows: Sequence[StoredRow]) -> None:
+def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:
     """Refuse ids of another tokenizer: the same ids would be another text."""
     known = [row for row in rows if row.ids is not None]
     for row, text in zip(known, policy.decode_all([row.ids for row in known]), strict=True):

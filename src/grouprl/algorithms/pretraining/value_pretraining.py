@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from grouprl.policy.causal_lm import CausalPolicy
 
 
@@ -85,7 +87,7 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: CausalPolicy) -> Any:
+def _head(policy: CausalPolicy) -> nn.Module:
     if policy.value_head is None:
         raise InputError(
             "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"

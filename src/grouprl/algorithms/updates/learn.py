@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -13,6 +13,11 @@ from typing_extensions import override
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
 
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
+    from grouprl.algorithms.method import Method
+    from grouprl.policy.causal_lm import CausalPolicy
+
 PHASE = "phase"
 """Mark of the tokens of the phase at work."""
 
@@ -21,7 +26,7 @@ class UpdateSteps(Protocol):
     """What a `learn` part is given: the policy, its optimiser, and the steps between a rollout and an update."""
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> CausalPolicy:
         """The policy: `logp`, `backward`, `named_parameters` and what else the part names in its words."""
 
     @property
@@ -29,11 +34,11 @@ class UpdateSteps(Protocol):
         """The optimiser of all trainable parameters."""
 
     @property
-    def method(self) -> Any:
+    def method(self) -> Method:
         """The method that judged the rollout."""
 
     @property
-    def context(self) -> Any:
+    def context(self) -> RunContext:
         """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): what samples between two steps,
         and remembers."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.protocols import Policy
@@ -32,7 +30,7 @@ class SharedMemorySync:
         """The descriptor of the memory, which sampling processes inherit."""
         return self._weights.fd
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> dict[str, object]:
         """What a sampling process must know to read the memory."""
         return {"places": self._weights.places}
 

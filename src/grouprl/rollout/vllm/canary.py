@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class ServerCanary:
         self._expected: deque[np.ndarray] = deque(maxlen=REMEMBERED)
 
     @torch.no_grad()
-    def expect(self, policy: Any) -> None:
+    def expect(self, policy: TokenPolicy) -> None:
         """Take note of what the policy says as it is now."""
         with _unheated(policy):
             self._expected.append(policy.logp(self._tokens).logp_bt.double().cpu().numpy())

@@ -4,7 +4,7 @@ others."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -13,6 +13,7 @@ from typing_extensions import override
 from grouprl.algorithms.data_part import Curriculum, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Share
 from grouprl.records.requests import RolloutRequest
 
@@ -75,7 +76,7 @@ def at_random(among: np.ndarray, count: int, rng: np.random.Generator, chosen: S
     return [int(i) for i in np.resize(order, count)]
 
 
-def labels(by: str, part_name: str, context: RunContext) -> list[Any]:
+def labels(by: str, part_name: str, context: RunContext) -> list[object]:
     """Return for each prompt its level (`by` = "level") or its value of a column. Raises InputError without one."""
     examples = [context.task.example("train", index) for index in range(pool_size(context))]
     if by == "level":
@@ -117,7 +118,7 @@ class HistoryResampling(Chooser):
         context.note("prompts_open", len(store["open"]) / pool_size(context), "most")
         return picked
 
-    def _begin_epoch(self, store: dict[str, Any], rng: np.random.Generator, context: RunContext) -> None:
+    def _begin_epoch(self, store: State, rng: np.random.Generator, context: RunContext) -> None:
         epoch = store.get("epoch", -1) + 1
         back = epoch == 0 or (self.readmit_every > 0 and epoch % self.readmit_every == 0)
         candidates = list(range(pool_size(context))) if back else store["open"]
