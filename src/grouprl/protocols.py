@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # workers of environments import this module, and start in a 
 
     from grouprl.core.json_types import State
     from grouprl.records.requests import RolloutRequest
+    from grouprl.rewards.contract import Failure
 
 NO_VERSION = -1
 """Version of a position that no policy wrote."""
@@ -588,7 +589,7 @@ class GroupScored(Protocol):
     scores_groups: bool
     """Whether they do; the environments then act in the trainer's process."""
 
-    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[object]:
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[dict[str, float] | Failure | None]:
         """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
 
         In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not

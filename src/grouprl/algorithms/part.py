@@ -23,7 +23,7 @@ import string
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import pydantic
 from torch import Tensor
@@ -204,7 +204,7 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
     def decorate(cls: P) -> P:
         _check_class(kind, cls)
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-        made: type[Part] = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+        made = cast(P, pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
         made.kind, made.name = kind, name or snake_case(cls.__name__)
         _accept_old_names(made)
         _check_templates(made)

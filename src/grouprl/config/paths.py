@@ -13,7 +13,6 @@ from grouprl.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from grouprl.tasks.task import Task
 
 OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
 """path/to/file.py:name, or several names in a file, with commas."""
@@ -81,7 +80,7 @@ def _plugins(plugins: object, base: Path) -> object:
     return _at(plugins, base) if isinstance(plugins, str) and plugins.endswith(".py") else plugins
 
 
-def _task(task: Task, base: Path) -> object:
+def _task(task: object, base: Path) -> object:
     if isinstance(task, str):
         return _named(task, base)
     if not isinstance(task, Mapping):

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -181,7 +181,7 @@ class Batch:
         source_b = torch.zeros_like(self.group_b) if self.source_b is None else self.source_b
         return torch.isin(source_b, torch.tensor([SOURCES[name] for name in names], device=source_b.device))
 
-    def need(self, name: str, reader: str) -> Tensor:
+    def need(self, name: str, reader: str) -> Any:
         """Return field `name` ('stats.certainty' for an entry of a mapping), or raise InputError naming `reader`."""
         whole, _, key = name.partition(".")
         value = getattr(self, whole).get(key) if key else getattr(self, whole)

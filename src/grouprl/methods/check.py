@@ -189,8 +189,9 @@ def _padded(batch: Batch) -> Batch:
     """Return the batch with two more columns, in which no field has a meaning."""
 
     def pad(value: object) -> object:
-        shaped = isinstance(value, Tensor) and value.shape == batch.mask_bt.shape
-        return torch.nn.functional.pad(value, (0, 2)) if shaped else value
+        if isinstance(value, Tensor) and value.shape == batch.mask_bt.shape:
+            return torch.nn.functional.pad(value, (0, 2))
+        return value
 
     changes: dict[str, Any] = {}
     for each in fields(batch):

@@ -7,7 +7,7 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.protocols import Policy
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -54,13 +55,14 @@ class SessionContext:
         config: Config,
         method: Method,
         task: Task,
-        policy: CausalPolicy,
+        policy: Policy,
         source: PromptStream,
         collector: Collector,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
     ) -> None:
-        self.config, self.method, self.task, self.policy = config, method, task, policy
+        self.config, self.method, self.task = config, method, task
+        self.policy = cast("CausalPolicy", policy)  # parts that need more of it than a `Policy` has say so
         self.source, self.collector, self._clock = source, collector, clock
         self.renew_reference = renew_reference
         self.say: Callable[[str], None] = lambda sentence: None

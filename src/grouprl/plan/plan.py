@@ -175,7 +175,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
-            *(rank_refusals(run, current_ranks().count) if current_ranks() is not None else ()),
+            *(rank_refusals(run, ranks.count) if (ranks := current_ranks()) is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(reward, task),

@@ -133,7 +133,7 @@ def _call(call: JsonMapping, number: int, facts: TemplateFacts) -> JsonObject:
     return {"id": name, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _object(arguments: object) -> object:
+def _object(arguments: JsonMapping | str | None) -> JsonMapping:
     """Return the arguments of a call as an object where they are one written as a text."""
     if not isinstance(arguments, str):
         return arguments or {}

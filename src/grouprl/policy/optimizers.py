@@ -83,7 +83,7 @@ def check_optimizer(optim: Optim) -> None:
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 
 
-def _classes() -> dict[str, type[object]]:
+def _classes() -> dict[str, Callable[..., torch.optim.Optimizer]]:
     found = {name.lower(): each for name, each in vars(torch.optim).items() if inspect.isclass(each)}
     return {
         name: each

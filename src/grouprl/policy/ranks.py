@@ -242,8 +242,8 @@ def _given_out(shares: list[object], control: dist.ProcessGroup) -> None:
     dist.scatter_object_list([None], shares, src=0, group=control)
 
 
-def _received(control: dist.ProcessGroup) -> object:
-    box: list[object] = [None]
+def _received(control: dist.ProcessGroup) -> tuple[Work[object], object] | None:
+    box: list[tuple[Work[object], object] | None] = [None]
     dist.scatter_object_list(box, None, src=0, group=control)
     return box[0]
 

@@ -80,8 +80,9 @@ def _zero(station: Station, share: None) -> None:
     station.kept[OPTIMIZER].zero_grad()
 
 
-def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], object]) -> object:
-    return station.kept[OPTIMIZER].measured(measure)
+def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Found]) -> Found:
+    found: Found = station.kept[OPTIMIZER].measured(measure)
+    return found
 
 
 def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[StateKey, Tensor] | None]) -> None:

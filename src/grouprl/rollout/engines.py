@@ -13,7 +13,7 @@ from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.leading import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.protocols import Engine, Policy, RunEngine, RunSampler
+from grouprl.protocols import Policy, RunEngine, RunSampler
 from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.sampler import LocalSampler, MakeEngine
@@ -24,7 +24,7 @@ VLLM = "vllm"
 """The name of the engine of vLLM's servers."""
 IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine"}
 """Engines of this package that are imported when a run names them."""
-ENGINES: dict[str, Callable[..., Engine[object, object]]] = {}
+ENGINES: dict[str, Callable[..., object]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
 M = TypeVar("M", bound=Callable[..., object])

@@ -29,7 +29,7 @@ def with_group_scores(
     for number, (group, outcome) in enumerate(zip(groups, episodes.outcomes, strict=True)):
         if not isinstance(outcome, Failure):
             members.setdefault(group, []).append(number)
-    found: dict[int, object] = {}
+    found: dict[int, Verdict | None] = {}
     for numbers in members.values():
         names = [(starts[number].example.id, starts[number].seed) for number in numbers]
         found |= dict(zip(numbers, awaited(task.score_group(names)), strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -60,7 +60,11 @@ class LocalSampler:
     def __init__(
         self, policy: CausalPolicy | TeamPolicy, *, rows_at_once: int | None = None, cache_gb: float = CACHE_GB
     ) -> None:
-        self.policy, self.rows_at_once, self.cache_gb = policy, rows_at_once, cache_gb
+        self.policy, self.rows_at_once, self.cache_gb = (
+            cast("CausalPolicy | TeamPolicy", policy),
+            rows_at_once,
+            cache_gb,
+        )
         self.version = NO_VERSION
 
     @property

@@ -20,8 +20,7 @@ from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
 from grouprl.rollout.sampler import LocalSampler, later
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.team import TeamPolicy
+    from grouprl.protocols import Policy
 
 Prompt = tuple[int, ...]
 Share = Sequence[Request[Prompt]]
@@ -55,7 +54,7 @@ class SharedSession:
 class ShareSampler(ABC):
     """An `Engine` whose requests are completed in `count` shares; see `grouprl.protocols`."""
 
-    def __init__(self, policy: CausalPolicy | TeamPolicy, count: int) -> None:
+    def __init__(self, policy: Policy, count: int) -> None:
         self.policy, self.count, self.version, self._opened = policy, count, NO_VERSION, 0
 
     @property
@@ -112,7 +111,7 @@ class ShareSampler(ABC):
 class SharesHere(ShareSampler):
     """Shares that are completed in this process, one after the other: what several samplers would give."""
 
-    def __init__(self, policy: CausalPolicy | TeamPolicy, count: int) -> None:
+    def __init__(self, policy: Policy, count: int) -> None:
         super().__init__(policy, count)
         self.local = LocalSampler(policy)
         self._open: dict[int, tuple[ExitStack, dict[int, SamplingSession[Prompt, int]]]] = {}

@@ -131,7 +131,7 @@ class EpisodeTable:
             onward.keep(context)
             episode.go_on(context, ids)
 
-    def _prompts(self, begun: list[_Beginning]) -> tuple[list[_Beginning], list[Sequence[int]]]:
+    def _prompts(self, begun: list[_Beginning]) -> tuple[list[_Beginning], Sequence[Sequence[int]]]:
         """Return the rows that begin, with the tokens of their prompts.
 
         An episode whose first observation cannot be shown has failed, and its prompt is set aside; others go on.

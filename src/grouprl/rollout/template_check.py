@@ -20,7 +20,7 @@ from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 EFFECTS = {
     "refuse": "such an episode counts as failed",
@@ -40,7 +40,7 @@ class TemplateReport:
 
 
 def check_template(
-    policy: CausalPolicy,
+    policy: TokenPolicy,
     prompts: Sequence[Prompt],
     history: History = "refuse",
     *,
@@ -95,7 +95,7 @@ def _chat_remedy(task: Task | None) -> str:
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 
-def _rewritten(turn_text: TurnText, prompt: object) -> tuple[str, list[str]]:
+def _rewritten(turn_text: TurnText, prompt: Prompt) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = turn_text.form
@@ -145,7 +145,7 @@ def _next(prompt: object) -> Observation:
     return Observation("z", messages=(message,))
 
 
-def _name(tools: Sequence[object]) -> str:
+def _name(tools: Sequence[JsonMapping]) -> str:
     return next(iter(_names(tools)), MADE_UP)
 
 

@@ -84,10 +84,11 @@ class TransformersDecoder:
         position_nl = torch.arange(width, device=device) - pad_n1
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
-    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, object]:
+    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Cache]:
         """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
         from grouprl.rollout.roomy_cache import known_cache
 
+        assert self.past is not None
         device, width = self.model.device, max(map(len, prompts))
         begin_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)
         slot_l = torch.arange(width - late, width, device=device)

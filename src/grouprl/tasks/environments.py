@@ -184,9 +184,10 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         Raises:
             InputError: if it cannot be imported or made, or is not an environment.
         """
-        self._make = import_object(self.path, "custom environment")
-        if not callable(self._make):
+        make = import_object(self.path, "custom environment")
+        if not callable(make):
             raise InputError(f"'{self.path}' is not an environment", "it is a class or a function that returns one")
+        self._make = make
         try:
             with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
                 environment = self._build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -69,7 +69,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
                 f"The task '{self._inner.name}' has an environment of its own",
                 "tools are added to prompts of a single turn",
             )
-        self._expert = None if self.expert is None else import_object(self.expert, "expert")
+        self._expert = None if self.expert is None else cast(Expert, import_object(self.expert, "expert"))
         self._form = JSON if self.form == AUTO else form_named(self.form)
         self._toolbox = Toolbox(self.make_tools(), traces=self.traces, alphabet=self.characters)
 

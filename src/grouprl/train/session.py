@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
@@ -35,6 +35,7 @@ from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Engine, Policy, Scorer, SpreadPolicy
+from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import close_engine
@@ -414,7 +415,7 @@ def assemble(
     resolved: ResolvedRun,
     run: RunFolder,
     policy: Policy,
-    reward: object,
+    reward: RewardFunction,
     engine: MakeEngine | None = None,
     placement: RunPlacement | None = None,
 ) -> Session:
@@ -475,7 +476,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
         waits=method.update.start if isinstance(method.update, LateStart) else 0,
         clips="old_bt" in method.objective.needs(),
-        kl_weight=weights[0] if weights else None,
+        kl_weight=cast("float | None", weights[0]) if weights else None,
         refill=method.refill is not None,
         refill_max_rounds=getattr(method.refill, "max_rounds", 0),
         filters=tuple(p.name for p in method.filter),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -16,7 +16,6 @@ from grouprl.core.batch import Batch
 if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
     from grouprl.algorithms.method import Method
-    from grouprl.policy.causal_lm import CausalPolicy
 
 PHASE = "phase"
 """Mark of the tokens of the phase at work."""
@@ -26,7 +25,7 @@ class UpdateSteps(Protocol):
     """What a `learn` part is given: the policy, its optimiser, and the steps between a rollout and an update."""
 
     @property
-    def policy(self) -> CausalPolicy:
+    def policy(self) -> Any:
         """The policy: `logp`, `backward`, `named_parameters` and what else the part names in its words."""
 
     @property

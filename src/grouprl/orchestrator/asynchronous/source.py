@@ -157,7 +157,7 @@ class AsyncSource:
 
     def restore(self, state: State) -> None:
         """Go on where `state` was taken, at the next `begin`."""
-        own = state.get("in_flight", state.get("ahead"))
+        own = state["in_flight" if "in_flight" in state else "ahead"]
         self._lost = [unpack_request(plain, self.context.task) for plain in own.get("requests", own.get("asks"))]
         self.starvation.restore(own["lost"])
 

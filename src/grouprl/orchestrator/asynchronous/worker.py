@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from grouprl.orchestrator.asynchronous.canary import CanaryReport
+    from grouprl.policy.causal_lm import CausalPolicy
 
 Unit: TypeAlias = tuple[int, list[RolloutRequest]]
 """Its number, and what is to be sampled for it."""
@@ -43,7 +44,7 @@ LOOK_SECONDS = 0.05
 """How often new requests are looked for while environments keep everything waiting."""
 
 
-def serve(wire: object, hello: dict[str, object]) -> None:
+def serve(wire: Connection, hello: State) -> None:
     """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
     inbox, outbox = _threads(wire)
     try:
@@ -75,7 +76,7 @@ class WorkerSampler:
         torch.manual_seed(config.seed)
         run = resolve(config)
         self.greedy_baseline = run.method.greedy_baseline
-        policy = build_policy(run)
+        policy = cast("CausalPolicy", build_policy(run))  # nothing else is sampled ahead
         untested = config.reward.model_copy(update={"self_test": False})
         self.placement = open_placement(run, policy.device.type, sampling_here=True)
         placed = None if self.placement is None else self.placement.reward(run.reward)

@@ -100,7 +100,7 @@ class WeightMemory:
         self.written: WrittenWeights | None = None
         """What it holds; None before the first version."""
 
-    def write(self, policy: object) -> WrittenWeights:
+    def write(self, policy: CausalPolicy) -> WrittenWeights:
         """Write the weights of a policy in the place of those before."""
         with torch.no_grad():
             tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]

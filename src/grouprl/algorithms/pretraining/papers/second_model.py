@@ -47,11 +47,13 @@ class SecondModel(Pretraining):
     epochs: int
     chosen: PairSource
 
-    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
         raise NotImplementedError
 
-    def learn(self, model: object, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
+    def learn(
+        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
+    ) -> dict[str, float]:
         """Add the gradient of N pairs to the model's parameters; returns metrics.
 
         Rows are the N correct completions, then the N wrong ones.
@@ -168,7 +170,7 @@ class GlobalValue(SecondModel):
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B,T+1] TD(λ) returns of ±1 at the end."""
         tokens, outcome_b = whole(pairs.tokens, context.policy), labels(pairs)
-        value_bt = model.logp(tokens, values=True).value_bt.cpu()
+        value_bt = _values(model, tokens)
         group_b = torch.from_numpy(pairs.group_b)
         batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
         return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
@@ -178,7 +180,7 @@ class GlobalValue(SecondModel):
     ) -> dict[str, float]:
         """Gradient of the mean of ½(V - G)² over states."""
         tokens = whole(pairs.tokens, context.policy)
-        mask_bt, value_bt = tokens.present_bt(), model.logp(tokens, values=True).value_bt.cpu()
+        mask_bt, value_bt = tokens.present_bt(), _values(model, tokens)
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
         model.backward(tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
         outcome_bt = labels(pairs)[:, None].expand_as(value_bt)
@@ -188,7 +190,7 @@ class GlobalValue(SecondModel):
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `value_bt` and `stats.value_after`."""
         tokens = whole(samples.tokens, context.policy)
-        value_bt = self.model(context).logp(tokens, values=True).value_bt.cpu().to(batch.dtype)
+        value_bt = _values(self.model(context), tokens).to(batch.dtype)
         before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
         if self.whiten:
             value_m = before_bt[batch.mask_bt]
@@ -200,6 +202,13 @@ class GlobalValue(SecondModel):
     def words(self) -> str:
         whiten = ", whitened" if self.whiten else ""
         return f"train a value model of its own on {self._where()}; then it is frozen and gives every value{whiten}"
+
+
+def _values(model: CausalPolicy, tokens: Tokens) -> Tensor:
+    """[B,T] the model's values, on the CPU."""
+    value_bt = model.logp(tokens, values=True).value_bt
+    assert value_bt is not None
+    return value_bt.cpu()
 
 
 def whole(tokens: Tokens, policy: CausalPolicy) -> Tokens:
@@ -230,7 +239,7 @@ class PreferenceModel(SecondModel):
     equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
     fills = ("stats.expert",)
 
-    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
         return context.policy.logp(pairs.tokens).logp_bt.sum(1)
 

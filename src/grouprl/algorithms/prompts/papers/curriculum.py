@@ -4,7 +4,7 @@ others."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -76,7 +76,7 @@ def at_random(among: np.ndarray, count: int, rng: np.random.Generator, chosen: S
     return [int(i) for i in np.resize(order, count)]
 
 
-def labels(by: str, part_name: str, context: RunContext) -> list[object]:
+def labels(by: str, part_name: str, context: RunContext) -> list[Any]:
     """Return for each prompt its level (`by` = "level") or its value of a column. Raises InputError without one."""
     examples = [context.task.example("train", index) for index in range(pool_size(context))]
     if by == "level":
