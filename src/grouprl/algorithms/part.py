@@ -204,14 +204,14 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
     def decorate(cls: P) -> P:
         _check_class(kind, cls)
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-        made = cast(P, pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
+        made = cast("type[Part]", pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
         made.kind, made.name = kind, name or snake_case(cls.__name__)
         _accept_old_names(made)
         _check_templates(made)
         _check_free(made)
         declare(f"the {kind} part '{made.name}'", made.metrics)
         PARTS[kind][made.name] = made
-        return made
+        return cast(P, made)
 
     return decorate
 

@@ -7,7 +7,7 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from grouprl.rollout.set_aside import OFFERS
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
+    from grouprl.orchestrator.step import StepRollout
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
@@ -71,7 +72,7 @@ class SessionContext:
         self.memory: dict[str, State] = {}
         self._caches: dict[str, State] = {}
         self.last_entropy: float | None = None
-        self.sample_source: SampleSource[Round, Any] = Synchronous(self)
+        self.sample_source: SampleSource[Round, StepRollout] = Synchronous(self)
         """Where the rows of a step come from."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}

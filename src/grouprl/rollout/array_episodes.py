@@ -15,7 +15,7 @@ import torch
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.policy.arrays import ArrayInputs
-from grouprl.protocols import Discrete, Request, Sampler, SamplingSession, Spaces
+from grouprl.protocols import Discrete, Request, RunSampler, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode, Start
 from grouprl.rollout.episodes import Episodes, laid_out
@@ -40,7 +40,7 @@ class _Play:
 
 
 def play_arrays(
-    sampler: Sampler[object, object],
+    sampler: RunSampler,
     make: Callable[[], object],
     starts: Sequence[Start],
     *,

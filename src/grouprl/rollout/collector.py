@@ -393,7 +393,7 @@ class Collector:
         return tuple(ids_of[id(request)] for request, _ in rows)
 
     @spanned("score")
-    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[object]) -> Scores:
+    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Prompt]) -> Scores:
         shown = zip(rows, prompts, strict=True)
         places = [GroupPlace(request.ordinal, number, prompt) for (request, number), prompt in shown]
         columns = placed(self.reward, [request.example.columns for request, _ in rows], places)

@@ -7,9 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
-
-from typing_extensions import TypeGuard
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth

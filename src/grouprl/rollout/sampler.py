@@ -19,6 +19,7 @@ from grouprl.rollout.turn_cache import TurnCache
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.token_policy import TokenPolicy
 
 CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
@@ -58,7 +59,7 @@ class LocalSampler:
     """
 
     def __init__(
-        self, policy: CausalPolicy | TeamPolicy, *, rows_at_once: int | None = None, cache_gb: float = CACHE_GB
+        self, policy: Policy | TokenPolicy, *, rows_at_once: int | None = None, cache_gb: float = CACHE_GB
     ) -> None:
         self.policy, self.rows_at_once, self.cache_gb = (
             cast("CausalPolicy | TeamPolicy", policy),

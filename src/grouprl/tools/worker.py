@@ -10,7 +10,12 @@ import json
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grouprl.core.json_types import JsonObject
 
 
 def main(requests: int, replies: int, lifeline: int) -> None:
@@ -28,7 +33,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     serve(hello["parcel"], calls, replies)
 
 
-def serve(parcel: Any, calls: Any, replies: int) -> None:
+def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], replies: int) -> None:
     """Answer calls one after the other."""
     from grouprl.rewards.transport import unpack
     from grouprl.tools.toolbox import attempt

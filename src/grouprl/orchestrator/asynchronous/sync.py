@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
+from grouprl.protocols import Policy
 from grouprl.rollout.sampler import later
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ class SharedMemorySync:
         remembered: how many versions a report may be about.
     """
 
-    def __init__(self, policy: CausalPolicy, remembered: int) -> None:
+    def __init__(self, policy: Policy, remembered: int) -> None:
         self.remembered = remembered
-        self._weights, self._canary = SharedWeights.create(policy.trainable_state()), Canary(policy)
+        self._weights, self._canary = (
+            SharedWeights.create(policy.trainable_state()),
+            Canary(cast("CausalPolicy", policy)),
+        )
 
     @property
     def version(self) -> int:
@@ -38,7 +42,7 @@ class SharedMemorySync:
         """What a sampling process must know to read the memory."""
         return {"places": self._weights.places}
 
-    def publish(self, version: int, policy: CausalPolicy) -> None:
+    def publish(self, version: int, policy: Policy) -> None:
         """Let the weights as they are be version `version`; see `grouprl.protocols.WeightSync`."""
         checksum = self._weights.publish(later(self.version, version), policy.trainable_state())
         self._canary.expect(version, checksum, keep=self.remembered)
