@@ -6,6 +6,8 @@ same time], ["on", number] where several calls are under way and this one has th
 ["answer", number, value, seconds that it took, seconds of processor time].
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextvars
 import faulthandler

@@ -4,6 +4,8 @@ The first frame says where modules are found, how much memory there may be and w
 a call: (its number, the tool's name, arguments); each reply is a line of JSON: ["result", number, status, text].
 """
 
+from __future__ import annotations
+
 import faulthandler
 import importlib.util
 import json

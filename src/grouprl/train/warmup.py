@@ -154,15 +154,13 @@ def _with_lessons(
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
-    own = cast("CausalPolicy", policy)
+    learned = cast("CausalPolicy", policy)  # lessons are of texts
     found = [
         (ordinals[i], lesson)
         for i in range(half)
         if alone[i] and alone[i + half]
         for part in teachers
-        for lesson in part.lessons(
-            _shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), cast("CausalPolicy", policy)
-        )
+        for lesson in part.lessons(_shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), learned)
     ]
     if not found:
         return shown

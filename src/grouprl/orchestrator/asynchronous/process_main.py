@@ -1,5 +1,7 @@
 """The sampler's process, started as a script: it learns from its first message where modules are found."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import pickle
