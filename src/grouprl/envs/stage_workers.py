@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
@@ -28,9 +28,6 @@ from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, u
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import CannotSend, pack
-
-if TYPE_CHECKING:
-    from grouprl.tasks.task import Task
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""
@@ -50,6 +47,21 @@ LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
 
 
+class PlayedTask(Protocol):
+    """A task with environments."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether its environments may run code that never returns."""
+
+    def environment(self) -> Any:
+        """Return a fresh environment; None where the task has none."""
+
+
 class WorkerStage(AnsweringStage):
     """Environments of a task in `count` processes, usable wherever a stage is; `close` ends them.
 
@@ -64,7 +76,7 @@ class WorkerStage(AnsweringStage):
 
     def __init__(
         self,
-        task: Any,
+        task: PlayedTask,
         count: int,
         *,
         timeout: float,
@@ -451,7 +463,7 @@ class WorkerStage(AnsweringStage):
 
 
 def open_stage(
-    task: Task,
+    task: PlayedTask,
     workers: int | Literal["auto"] = 0,
     *,
     timeout: float = 60.0,
@@ -487,7 +499,7 @@ def open_stage(
         return HereStage(task.environment), said
 
 
-def harmless(task: Task) -> bool:
+def harmless(task: PlayedTask) -> bool:
     """Whether a task and its environment are this package's own and run no code of others: they always return."""
     if task.needs_clock:
         return False

@@ -23,6 +23,9 @@ Fates = NDArray[np.str_]
 
 NO_ROWS: Fates = np.zeros(0, dtype="<U14")
 
+Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
+"""Rows of one round; rows that exploration took away, sampled but not trained on, and why each of these is not."""
+
 Key = tuple[int, int, int]
 """Name of a row: see `ScoredSamples.row_keys`."""
 

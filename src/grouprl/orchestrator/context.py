@@ -18,8 +18,7 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
-from grouprl.orchestrator.accounting import SampledCounts
-from grouprl.orchestrator.synchronous import Round, Synchronous
+from grouprl.orchestrator.accounting import Round, SampledCounts
 from grouprl.protocols import SampleSource, StoredRows
 from grouprl.records.examples import Prompt
 from grouprl.records.prompt_history import PromptHistory
@@ -65,8 +64,8 @@ class SessionContext:
         self.memory: dict[str, dict[str, Any]] = {}
         self._caches: dict[str, dict[str, object]] = {}
         self.last_entropy: float | None = None
-        self.sample_source: SampleSource[Round, Any] = Synchronous(self)
-        """Where the rows of a step come from."""
+        self.sample_source: SampleSource[Round, Any]
+        """Where the rows of a step come from; set by what puts the run together."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         self._counts = SampledCounts()

@@ -50,7 +50,7 @@ from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 GREEDY_TOKENS = "past.greedy_tokens"
 """Column of `ScoredSamples.extras`: [B] int64, the length of the greedy completion to the row's prompt."""

@@ -20,7 +20,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.protocols import Grammar, Request
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 MOST_KEPT = 64
 """Grammars whose compiled form is kept for each tokenizer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, PrivateAttr
 
@@ -11,9 +11,6 @@ from grouprl.envs.textarena import TextArenaEnvironment, players_of
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.options import BoundedTurns
 from grouprl.tasks.registry import register_task
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 MOST_PLAYERS = 6
 
@@ -41,7 +38,7 @@ class TextArena(BoundedTurns, SeededTask):
 
     _players: int = PrivateAttr()
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Begin a game once, to see how many play.
 
         Raises:

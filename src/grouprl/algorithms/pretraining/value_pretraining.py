@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
-
-if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
 
 
 @part("pretrain")
@@ -85,9 +82,10 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: CausalPolicy) -> Any:
-    if policy.value_head is None:
+def _head(policy: object) -> Any:
+    head = getattr(policy, "value_head", None)
+    if head is None:
         raise InputError(
             "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"
         )
-    return policy.value_head
+    return head

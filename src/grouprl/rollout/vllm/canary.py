@@ -15,7 +15,7 @@ from grouprl.rollout.vllm.wire import Stale
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 ROUNDING = 0.01
 """Nats by which two programs may differ that both compute in float32."""

@@ -40,7 +40,7 @@ from grouprl.rollout.vllm.wire import Dropped, Gone, Late, Refused, ServerError,
 from grouprl.storage.run_folder import in_words
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024

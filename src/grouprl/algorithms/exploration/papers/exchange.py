@@ -13,10 +13,10 @@ import hashlib
 import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -26,12 +26,12 @@ from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.numbers import Count
+from grouprl.protocols import Policy
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
     from grouprl.core.batch import Batch
-    from grouprl.policy.team import TeamPolicy
 
 Seconds = Annotated[float, Field(gt=0)]
 Found = TypeVar("Found")
@@ -106,7 +106,18 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
     return found
 
 
-def team(policy: Any, name: str) -> TeamPolicy:
+class Members(Protocol):
+    """Policies of several agents; `grouprl.policy.TeamPolicy` are some."""
+
+    @property
+    def members(self) -> Mapping[str, Policy]:
+        """The policies, by name."""
+
+    def member(self, number: int, /) -> Policy:
+        """Return the policy of an agent by its number."""
+
+
+def team(policy: Any, name: str) -> Members:
     """Return the policies of the agents. Raises InputError where all share one."""
     if not hasattr(policy, "members"):
         raise InputError(
