@@ -114,6 +114,16 @@ def test_every_room_has_its_place() -> None:
     assert sorted(ROOMS) == rooms()
 
 
+def test_every_room_has_a_room_of_tests() -> None:
+    tested = {path.parent.name for path in (TOP / "tests").glob("*/test_*.py")}
+    assert set(rooms()) <= tested
+
+
+def test_every_file_of_tests_says_what_it_tests() -> None:
+    silent = [p.name for p in (TOP / "tests").rglob("test_*.py") if ast.get_docstring(ast.parse(p.read_text())) is None]
+    assert silent == []
+
+
 def test_rooms_import_from_the_rooms_before_them_only() -> None:
     assert crossings(imports()) == []
 

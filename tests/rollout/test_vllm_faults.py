@@ -32,7 +32,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.folder import RunFolder, remove_abandoned
+from grouprl.rollout.vllm.folder import ServerFolder, remove_abandoned
 from grouprl.train.loop import train
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
@@ -433,7 +433,7 @@ def test_no_server_outlives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             while marked(mark + number.name) and time.monotonic() < until:
                 time.sleep(0.1)
             assert not marked(mark + number.name), number
-    living = RunFolder()
+    living = ServerFolder()
     assert sorted(tmp_path.glob("grouprl-vllm-*")) == [living.path], "what was killed left its folder, and it is gone"
     remove_abandoned()
     assert (living.path / "lock").exists(), "the folder of a living run stays"

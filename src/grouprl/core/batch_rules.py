@@ -46,6 +46,10 @@ class Checked(Protocol):
         """[B] float: the scalar reward of each sequence."""
 
     @property
+    def token_bt(self) -> Tensor | None:
+        """[B,T] int64: id of each token."""
+
+    @property
     def size(self) -> tuple[int, int]:
         """(B, T)."""
 
