@@ -34,6 +34,7 @@ from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.folder import ServerFolder, remove_abandoned
 from grouprl.train.loop import train
+from marked_processes import marked
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
 
@@ -355,19 +356,6 @@ def test_adapters_that_cannot_be_loaded_are_refused(policy: Tiny, adapted: Tiny)
 
 
 # ------------------------------------------------------------------------------------------------ own servers
-
-
-def marked(mark: str) -> set[int]:
-    """Processes whose environment holds `mark`, but this one."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            held, stat = path.read_bytes(), (path.parent / "stat").read_text()
-        except OSError:
-            continue
-        if mark.encode() in held and stat.rpartition(")")[2].split()[0] != "Z":
-            found.add(int(path.parent.name))
-    return found - {os.getpid()}
 
 
 def test_a_hung_server_of_the_runs_own_is_replaced(policy: Tiny, tmp_path: Path) -> None:
