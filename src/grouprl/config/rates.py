@@ -12,14 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from grouprl.config.sections import Lora, Model, Optim
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PretrainedConfig
 
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.protocols import Policy
 
 LOOKED_AT = 10_000
 """Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
@@ -96,7 +98,7 @@ def fastest(hidden: int) -> float:
     return FAST_TINY if hidden <= SMALL else FAST
 
 
-def reach_of_rollout(policy: Any, lora: Lora | None, updates_per_rollout: int) -> float:
+def reach_of_rollout(policy: Policy, lora: Lora | None, updates_per_rollout: int) -> float:
     """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
 
     For a team, that of its first model.
@@ -105,14 +107,14 @@ def reach_of_rollout(policy: Any, lora: Lora | None, updates_per_rollout: int) -
     return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, lora)
 
 
-def fastest_of(policy: Any) -> float:
+def fastest_of(policy: Policy) -> float:
     """Return `fastest` for a policy; for a team, that of its first model."""
     return fastest(_sizes(policy).hidden_size)
 
 
-def _sizes(policy: CausalPolicy) -> Any:
-    model = next(iter(policy.members.values())).model if hasattr(policy, "members") else policy.model
-    return model.config.get_text_config()
+def _sizes(policy: Policy) -> PretrainedConfig:
+    first = next(iter(policy.members.values())) if hasattr(policy, "members") else policy
+    return cast("CausalPolicy", first).model.config.get_text_config()
 
 
 def rate_warnings(

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
@@ -23,7 +23,7 @@ from grouprl.envs import stage_worker
 from grouprl.envs.awaiting import close
 from grouprl.envs.fork_server import ForkServer, supported
 from grouprl.envs.plain import from_plain
-from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
+from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
 from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
@@ -45,21 +45,6 @@ none that came through, and the others are not tried."""
 LONGEST_WAIT = 0.1
 LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
-
-
-class PlayedTask(Protocol):
-    """A task with environments."""
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-
-    @property
-    def needs_clock(self) -> bool:
-        """Whether its environments may run code that never returns."""
-
-    def environment(self) -> Any:
-        """Return a fresh environment; None where the task has none."""
 
 
 class WorkerStage(AnsweringStage):

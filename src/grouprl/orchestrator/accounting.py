@@ -65,6 +65,19 @@ NOT_COMPLETED = "not_completed"
 """Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
 
 
+@dataclass(frozen=True)
+class StepRollout:
+    """What a step collected: everything sampled (also what exploration replaced), and the rows to train on.
+
+    `fate_b` [B] says of each sampled row why it was dropped (see `REASONS`).
+    """
+
+    sampled: ScoredSamples
+    wanted: ScoredSamples
+    rounds: int
+    fate_b: Fates
+
+
 @dataclass
 class SampledCounts:
     """What the policy has sampled since this was last read, whatever became of it: nothing is sampled for free."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
 
 from grouprl.core.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 UNFIT = {
     "lbfgs": "it evaluates the loss several times per step, and a step here is taken on one gradient",
@@ -64,7 +67,7 @@ def build_optimizer(
     """
     kind = optimizer_class(optim)
     taken = inspect.signature(kind).parameters
-    settings: dict[str, Any] = {"fused": True} if kind is torch.optim.AdamW else {}
+    settings: dict[str, object] = {"fused": True} if kind is torch.optim.AdamW else {}
     settings |= {"betas": optim.betas} if "betas" in taken else {}
     settings |= {"weight_decay": weight_decay} if "weight_decay" in taken else {}
     settings |= {name: tuple(x) if isinstance(x, list) else x for name, x in optim.settings.items()}
@@ -75,7 +78,7 @@ def build_optimizer(
         raise InputError(f"optim.name = {optim.name} with {{{said}}}", str(error), "See torch.optim") from error
 
 
-def optimizer_class(optim: OptimizerSettings) -> type[Any]:
+def optimizer_class(optim: OptimizerSettings) -> Callable[..., torch.optim.Optimizer]:
     """Return the class that `optim` names, its settings' names checked; raises InputError as `build_optimizer` does."""
     classes = _classes()
     if optim.name not in classes:
@@ -102,7 +105,7 @@ def check_optimizer(optim: OptimizerSettings) -> None:
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 
 
-def _classes() -> dict[str, type[object]]:
+def _classes() -> dict[str, Callable[..., torch.optim.Optimizer]]:
     found = {name.lower(): each for name, each in vars(torch.optim).items() if inspect.isclass(each)}
     return {
         name: each

@@ -32,6 +32,18 @@ class ReadablePolicy(Protocol):
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None, /) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) and yield the rows of each pass with its states."""
 
+    def statistics(
+        self,
+        tokens: Tokens,
+        names: Sequence[str],
+        /,
+        *,
+        group_b: torch.Tensor | None = None,
+        correct_b: torch.Tensor | None = None,
+        mask_bt: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """Return statistics of the response tokens by name, [B,T]."""
+
     def logp(self, tokens: Tokens, /, *, entropy: bool = False) -> PolicyOutput:
         """Score the responses of `tokens` at the policy's temperature."""
 

@@ -15,7 +15,6 @@ from grouprl.policy.influence import influence
 from grouprl.policy.logprobs import entropy_of, log_softmax_of
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.readable import ReadablePolicy
-from grouprl.protocols import PolicyStatistics
 from grouprl.records.tokens import Tokens
 
 Reading = Callable[[Tensor, Tensor], Tensor]
@@ -148,7 +147,7 @@ def top(policy: ReadablePolicy, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]
     return join_passes(tokens, passes, ids), join_passes(tokens, passes, logps)
 
 
-def add_statistics(policy: PolicyStatistics, batch: Batch, names: Sequence[str]) -> Batch:
+def add_statistics(policy: ReadablePolicy, batch: Batch, names: Sequence[str]) -> Batch:
     """Return the batch with the statistics that `names` (a method's needs) calls "stats.NAME", padded to its width.
 
     Other names and what the batch holds already are skipped, and so is "stats.cross", which the loss receives.

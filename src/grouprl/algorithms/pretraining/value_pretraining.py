@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,11 @@ from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from grouprl.records.tokens import Tokens
 
 
 @part("pretrain")
@@ -42,7 +47,7 @@ class ValuePretraining(Pretraining):
         batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
-        state_md, head = torch.cat(context.policy.hidden(batch.inputs)).double(), _head(context.policy)
+        state_md, head = torch.cat(context.policy.hidden(cast("Tokens", batch.inputs))).double(), _head(context.policy)
         with torch.no_grad():
             metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
         self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
@@ -82,7 +87,7 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: object) -> Any:
+def _head(policy: object) -> nn.Linear:
     head = getattr(policy, "value_head", None)
     if head is None:
         raise InputError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from grouprl.policy.causal_lm import CausalPolicy
 
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""
@@ -80,7 +82,11 @@ class NamedEncoder(nn.Module):
         return (out.last_hidden_state[:, 0] if pooled is None else pooled).float()
 
 
-def build_encoder(name: str, policy: Any, width: int) -> GRUEncoder | TrunkEncoder | NamedEncoder:
+TextEncoder: TypeAlias = GRUEncoder | TrunkEncoder | NamedEncoder
+"""What reads rows of token ids into vectors of `width`."""
+
+
+def build_encoder(name: str, policy: CausalPolicy, width: int) -> TextEncoder:
     """Return the encoder `name` for the policy's token ids: "gru" of `width`, "policy", or a model of transformers."""
     if name == "gru":
         return GRUEncoder(policy.model.config.get_text_config().vocab_size, width)

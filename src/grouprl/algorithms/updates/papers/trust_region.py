@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import torch
 from pydantic import Field
@@ -17,6 +17,9 @@ from grouprl.algorithms.updates.trust_region import Fisher, clear, flat, gradien
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
 from grouprl.protocols import Policy
+
+if TYPE_CHECKING:
+    from grouprl.records.tokens import Tokens
 
 HEAD = "value_head."
 """How the names of a critic's own parameters begin."""
@@ -160,7 +163,7 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
 def thinned(step: Batch, every: int) -> Batch:
     """Every `every`-th row, cut to the columns those rows use."""
     rows = step.rows(torch.arange(0, step.size[0], every))
-    inputs: Any = rows.inputs
+    inputs = cast("Tokens", rows.inputs)
     return rows.trim(inputs.max_response)
 
 
