@@ -29,9 +29,9 @@ ROOMS = (
     "testing",
     "tools",
     "tasks",
+    "policy",
     "algorithms",
     "methods",
-    "policy",
     "config",
     "rollout",
     "orchestrator",
@@ -56,11 +56,21 @@ def rooms() -> list[str]:
 
 @cache
 def imports() -> Mapping[str, set[str]]:
-    """Modules that each module imports, inside functions too; what only a type checker reads is left out."""
+    """Modules that each module imports: inside functions too, and what only a type checker reads."""
+    return _graph(typed=True)
+
+
+@cache
+def run_imports() -> Mapping[str, set[str]]:
+    """The same without what only a type checker reads: what Python imports sooner or later."""
+    return _graph(typed=False)
+
+
+def _graph(*, typed: bool) -> Mapping[str, set[str]]:
     files = {_name(path): path for path in ROOT.rglob("*.py")}
     found = {}
     for name, path in files.items():
-        wanted = set(_imported(ast.parse(path.read_text(encoding="utf-8")), files)) - {name}
+        wanted = set(_imported(ast.parse(path.read_text(encoding="utf-8")), files, typed)) - {name}
         inside = path.name == "__init__.py" and name  # a package that gathers what its own files define
         found[name] = {each for each in wanted if not (inside and each.startswith(f"{inside}."))}
     return found
@@ -76,8 +86,8 @@ def _name(path: Path) -> str:
     return ".".join(("grouprl", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
-def _imported(node: ast.AST, known: Mapping[str, Path]) -> Iterator[str]:
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+def _imported(node: ast.AST, known: Mapping[str, Path], typed: bool) -> Iterator[str]:
+    if not typed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names if each.name in known)
@@ -86,7 +96,7 @@ def _imported(node: ast.AST, known: Mapping[str, Path]) -> Iterator[str]:
         wholes = [f"{node.module}.{each.name}" for each in node.names]
         yield from (whole if whole in known else str(node.module) for whole in wholes if str(node.module) in known)
     for child in ast.iter_child_nodes(node):
-        yield from _imported(child, known)
+        yield from _imported(child, known, typed)
 
 
 def crossings(graph: Mapping[str, set[str]]) -> list[str]:
@@ -104,6 +114,16 @@ def test_every_room_has_its_place() -> None:
     assert sorted(ROOMS) == rooms()
 
 
+def test_every_room_has_a_room_of_tests() -> None:
+    tested = {path.parent.name for path in (TOP / "tests").glob("*/test_*.py")}
+    assert set(rooms()) <= tested
+
+
+def test_every_file_of_tests_says_what_it_tests() -> None:
+    silent = [p.name for p in (TOP / "tests").rglob("test_*.py") if ast.get_docstring(ast.parse(p.read_text())) is None]
+    assert silent == []
+
+
 def test_rooms_import_from_the_rooms_before_them_only() -> None:
     assert crossings(imports()) == []
 
@@ -114,7 +134,7 @@ def test_an_import_of_a_later_room_is_told() -> None:
 
 
 def test_the_library_stands_apart_from_the_trainer() -> None:
-    outside = [(m, o) for m, others in imports().items() for o in others if room(m) in LIBRARY and room(o)]
+    outside = [(m, o) for m, others in run_imports().items() for o in others if room(m) in LIBRARY and room(o)]
     assert [pair for pair in outside if room(pair[1]) not in LIBRARY] == []
 
 
