@@ -394,7 +394,8 @@ class Reward(Section):
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
-    """Whether the reward is tested on its known correct and known wrong completions before the run."""
+    """Whether the reward is tested on its known correct and known wrong completions before the run, and one of yours on
+    a few completions of the first prompts: it is refused where it fails on all of them."""
 
     @property
     def replaced(self) -> str:
