@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +60,11 @@ def too_short_in_training(completions):
 
 
 @pytest.fixture(autouse=True)
-def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = (json.dumps({"prompt": f"p{n}", "answer": str(n)}) for n in range(20))
     Path("q.jsonl").write_text("\n".join(lines))
     Path("mine.py").write_text(REWARDS)
-    yield
 
 
 def planned(name: str, **settings: object) -> Plan:

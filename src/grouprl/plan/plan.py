@@ -156,8 +156,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
-    fault = fault_of_own_parts(method)
-    trial = try_reward(config.reward, reward, task)
+    fault, trial = fault_of_own_parts(method), try_reward(config.reward, reward, task)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -180,8 +179,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(rank_refusals(run, current_ranks().count) if current_ranks() is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
-            *gold_refusals(reward, task),
-            *trial.refusals,
+            *(*gold_refusals(reward, task), *trial.refusals),
             *judge_refusals(config, method),
             *server_refusals(run, lengths.longest + lengths.behind),
             *placing.refusals,
@@ -195,8 +193,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(*_notes(run, model), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
-            *judge_notes(config, environment=facts.environment),
-            *trial.notes,
+            *(*judge_notes(config, environment=facts.environment), *trial.notes),
             *server_notes(run),
             *placing.notes,
             *(*lengths.notes, *needed.notes),

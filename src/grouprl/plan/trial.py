@@ -27,24 +27,24 @@ LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclass
-class Trial:
+class RewardTrial:
     """What the trial of a reward found: why the run cannot work, and what is worth a look."""
 
     refusals: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def try_reward(settings: Settings, reward: Callable[..., object], task: Task) -> Trial:
+def try_reward(settings: Settings, reward: Callable[..., object], task: Task) -> RewardTrial:
     """Score completions of a few real prompts, in a worker of the run's limits, until one of them has a number.
 
     Rewards of this package, judges and stored rewards are not tried, nor is any with `reward.self_test` off.
     """
     wanted = settings.self_test and settings.judge is None and not isinstance(task, StoredRows)
     if not wanted or not any(_is_own(plain) for plain in plain_rewards(reward)):
-        return Trial()
+        return RewardTrial()
     examples = list(_examples(task))
     if not examples:
-        return Trial()
+        return RewardTrial()
     workers = settings.workers if settings.workers in (0, "auto") else 1
     try:
         scorer, _ = in_workers(
@@ -52,7 +52,7 @@ def try_reward(settings: Settings, reward: Callable[..., object], task: Task) ->
         )
     except InputError:  # it cannot be sent, or dies on its own examples: the run itself says so where that matters
         if settings.workers != "auto":
-            return Trial()
+            return RewardTrial()
         scorer = reward
     try:
         return _tried(scorer, reward_name(reward), examples, task, settings.correct_at)
@@ -92,21 +92,25 @@ def completions_of(task: Task, example: Example) -> list[str]:
     return [*dict.fromkeys([*usable, "0", example_text(example)[-LONGEST_REFERENCE:]]), "", ""]
 
 
-def _tried(scorer: Callable[..., object], name: str, examples: list[Example], task: Task, correct_at: float) -> Trial:
+def _tried(
+    scorer: Callable[..., object], name: str, examples: list[Example], task: Task, correct_at: float
+) -> RewardTrial:
     problems: list[Problem] = []
     tried = 0
     for example in examples:
         scores = _scores(scorer, task, example, correct_at)
         if scores.ok_b.any():
-            return Trial(notes=_notes(name, [*problems, *scores.problems]))
+            return RewardTrial(notes=_notes(name, [*problems, *scores.problems]))
         problems += [problem for problem in scores.problems if problem.status != "not_applicable"]
         tried += len(scores.status_b)
         if problems and all(problem.status == "timeout" for problem in problems):
             break  # each of them takes all its time
     if not problems:
-        return Trial(notes=[f"the reward '{name}' returned None (does not apply) for all of {tried} completions tried"])
+        return RewardTrial(
+            notes=[f"the reward '{name}' returned None (does not apply) for all of {tried} completions tried"]
+        )
     first = next((each for each in problems if each.completion), problems[0])
-    return Trial(
+    return RewardTrial(
         refusals=[
             f"the reward '{name}' failed on all of {tried} completions that were tried: {_said(first)}. A run would "
             "lose every sample. Mend it (grouprl check-reward tries many more completions), or set reward.self_test "
