@@ -324,7 +324,7 @@ class Eval(Section):
     """Held-out prompts used before and after training."""
     samples: WrittenCount = 1
     """Sampled completions per prompt."""
-    k: tuple[WrittenCount, ...] = (1,)
+    k: Annotated[tuple[WrittenCount, ...], Field(min_length=1)] = (1,)
     """pass@k for these k; each at most `samples`."""
 
 
