@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from grouprl.algorithms.part import Part, RunFacts
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from grouprl.algorithms.lessons import Lesson, Shown
     from grouprl.core.batch import Batch
+    from grouprl.core.json_types import State
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import EntropyScaling
     from grouprl.records.examples import Example, Prompt
@@ -32,7 +33,7 @@ class RunContext(Protocol):
 
     task: Task
     prompt_history: PromptHistory
-    policy: Any
+    policy: CausalPolicy
     """The policy that is trained (`grouprl.policy.CausalPolicy`)."""
 
     @property
@@ -70,10 +71,10 @@ class RunContext(Protocol):
     def rng(self, part: Part) -> np.random.Generator:
         """Return the random generator of `part` in this step."""
 
-    def state_of(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> State:
         """Return what `part` remembers: numbers, strings, lists, dicts, tensors; saved with every checkpoint."""
 
-    def cache_of(self, part: Part) -> dict[str, Any]:
+    def cache_of(self, part: Part) -> State:
         """Return what `part` keeps in memory alone, such as a model whose weights lie in its store."""
 
     def renew_reference(self) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import pydantic
 from pydantic import Field
@@ -204,10 +204,10 @@ def _is_text(part: Part) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _call(call: Any) -> JsonObject:
+def _call(call: object) -> JsonObject:
     """Return a tool call with its arguments as an object, where they are one: chat templates write them out."""
     function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+    if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refusal(f"A tool call has a function with a name, this one does not: {shortened(call)}", "messages")
     arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):

@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from grouprl.config.sections import Optim
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PretrainedConfig
 
     from grouprl.config.run import Config
     from grouprl.config.sections import Lora, Model
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.protocols import Policy
 
 LOOKED_AT = 10_000
 """Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
@@ -98,7 +100,7 @@ def fastest(hidden: int) -> float:
     return FAST_TINY if hidden <= SMALL else FAST
 
 
-def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> float:
+def reach_of_rollout(policy: Policy, config: Config, updates_per_rollout: int) -> float:
     """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
 
     For a team, that of its first model.
@@ -107,14 +109,14 @@ def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> f
     return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, config.model.lora)
 
 
-def fastest_of(policy: Any) -> float:
+def fastest_of(policy: Policy) -> float:
     """Return `fastest` for a policy; for a team, that of its first model."""
     return fastest(_sizes(policy).hidden_size)
 
 
-def _sizes(policy: CausalPolicy) -> Any:
-    model = next(iter(policy.members.values())).model if hasattr(policy, "members") else policy.model
-    return model.config.get_text_config()
+def _sizes(policy: Policy) -> PretrainedConfig:
+    first = next(iter(policy.members.values())) if hasattr(policy, "members") else policy
+    return cast("CausalPolicy", first).model.config.get_text_config()
 
 
 def rate_warnings(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
-LEADING: list[object] = []
+if TYPE_CHECKING:
+    from grouprl.policy.ranks import Ranks
+
+LEADING: list[Ranks] = []
 """The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
 
 
-def current_ranks() -> Any:
+def current_ranks() -> Ranks | None:
     """Return the ranks that this process leads (`grouprl.policy.ranks.Ranks`); None where it is alone."""
     return LEADING[-1] if LEADING else None
 

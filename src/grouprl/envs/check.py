@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
 from grouprl.envs.awaiting import awaited
-from grouprl.envs.environment import Step
+from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
@@ -130,7 +130,7 @@ class _Examiner:
         self._score(environment, episode)
         return episode
 
-    def _replay(self, episode: CheckedEpisode, example: Example, other: Any) -> CheckedEpisode:
+    def _replay(self, episode: CheckedEpisode, example: Example, other: Environment | None) -> CheckedEpisode:
         """Play the same actions in a fresh object, with steps of another object in between."""
         environment = self._made()
         if other is not None:
@@ -221,7 +221,7 @@ class _Examiner:
             raise _Stop
         episode.steps.append(step)
 
-    def _reset(self, environment: Environment, example: Example, seed: int) -> Any:
+    def _reset(self, environment: Environment, example: Example, seed: int) -> Observation:
         first = self.call("reset", environment.reset, example, seed)
         if not examine_observation(first, None, self.findings, self.agents):
             raise _Stop
@@ -239,7 +239,7 @@ class _Examiner:
             raise _Stop
         episode.score = dict(score)
 
-    def _made(self) -> Any:
+    def _made(self) -> Environment:
         environment = self.call("the constructor", self.make)
         if missing := self.call("looking up its methods", _missing, environment):
             what = f"{type(environment).__name__} lacks {', '.join(missing)}"

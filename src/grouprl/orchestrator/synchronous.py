@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.algorithms.stages import all_of, one_of
 from grouprl.core.errors import RunError
+from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
@@ -59,7 +60,7 @@ class Synchronous:
         """End a step; it has no metrics of its own."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Nothing is under way between steps."""
         return {}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
@@ -176,7 +175,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
-            *(rank_refusals(run, current_ranks().count) if current_ranks() is not None else ()),
+            *(rank_refusals(run, ranks.count) if (ranks := current_ranks()) is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *(*gold_refusals(reward, task), *trial.refusals),
@@ -334,7 +333,7 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {k: _plain(v) for k, v in dataclasses.asdict(value).items()}
     if isinstance(value, list | tuple):

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import nn
@@ -80,9 +80,15 @@ class Readout:
     def _score(self, temperature: float, entropy: bool, cross: float | None) -> TokenScores:
         if self.head is not None:
             weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
-            how: dict[str, Any] = {"temperature": temperature, "entropy": entropy, "cross": cross}
             return token_logprobs(
-                self.hidden_nd, weight_vd, bias_v, self.target_n, precision=self.head.precision, **how
+                self.hidden_nd,
+                weight_vd,
+                bias_v,
+                self.target_n,
+                precision=self.head.precision,
+                temperature=temperature,
+                entropy=entropy,
+                cross=cross,
             )
         assert self.logits_nv is not None
         logp_nv = log_softmax_of(self.logits_nv, temperature)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -12,6 +12,8 @@ from torch import nn
 from grouprl.core.errors import InputError, suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from grouprl.config.sections import Optim
 
 UNFIT = {
@@ -43,7 +45,7 @@ def build_optimizer(
     """
     kind = optimizer_class(optim)
     taken = inspect.signature(kind).parameters
-    settings: dict[str, Any] = {"fused": True} if kind is torch.optim.AdamW else {}
+    settings: dict[str, object] = {"fused": True} if kind is torch.optim.AdamW else {}
     settings |= {"betas": optim.betas} if "betas" in taken else {}
     settings |= {"weight_decay": weight_decay} if "weight_decay" in taken else {}
     settings |= {name: tuple(x) if isinstance(x, list) else x for name, x in optim.settings.items()}
@@ -54,7 +56,7 @@ def build_optimizer(
         raise InputError(f"optim.name = {optim.name} with {{{said}}}", str(error), "See torch.optim") from error
 
 
-def optimizer_class(optim: Optim) -> type[Any]:
+def optimizer_class(optim: Optim) -> Callable[..., torch.optim.Optimizer]:
     """Return the class that `optim` names, its settings' names checked; raises InputError as `build_optimizer` does."""
     classes = _classes()
     if optim.name not in classes:
@@ -81,7 +83,7 @@ def check_optimizer(optim: Optim) -> None:
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 
 
-def _classes() -> dict[str, type[object]]:
+def _classes() -> dict[str, Callable[..., torch.optim.Optimizer]]:
     found = {name.lower(): each for name, each in vars(torch.optim).items() if inspect.isclass(each)}
     return {
         name: each

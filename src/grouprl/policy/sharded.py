@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from grouprl.policy.text import TextPolicy
 from grouprl.policy.trainable import check_cotangents, check_state
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Cut = list[list[list[int] | None]]
 """For each rank its passes, as many as any other has; None: a pass of nothing."""
@@ -67,7 +70,7 @@ class ShardedPolicy(TextPolicy):
             self._stale = False
 
     @property
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         """The whole copy's model."""
         return self.whole.model
 
@@ -212,8 +215,8 @@ class ShardedPolicy(TextPolicy):
 
     def run_passes(
         self,
-        function: Callable[[Any, Any, Any], Mapping[str, float]],
-        common: Any,
+        function: Callable[..., Mapping[str, float]],
+        common: object,
         tokens: Tokens,
         rows: Sequence[int],
         piece: Callable[[list[int]], object],

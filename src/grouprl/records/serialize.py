@@ -111,7 +111,7 @@ def _rows(flat: Mapping[str, Tensor]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(ids.tolist()) for ids in flat["ids"].split(flat["lengths"].tolist()))
 
 
-def _plain(prompt: Prompt) -> Any:
+def _plain(prompt: Prompt) -> object:
     return prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
 
 

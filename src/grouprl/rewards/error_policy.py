@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import InputError, RunError, suggest
+from grouprl.core.json_types import State
 from grouprl.records.scores import Problem, Scores
 
 Mode = Literal["drop_row", "drop_group", "zero", "raise"]
@@ -156,13 +157,13 @@ class ErrorPolicy:
         if bad and sum(self._prompts) > PROMPTS and 2 * sum(self._prompts) > len(self._prompts):
             raise _stop(f" on {sum(self._prompts)} of the last {len(self._prompts)} prompts", problems)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the spent budget, JSON-serialisable, for a checkpoint."""
         budget = {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
         alike = {"scored": self._scored, "last": self._last, "way": self._way, "alike": self._alike}
         return {**budget, "prompts": [int(lost) for lost in self._prompts], **alike}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
         self._consecutive = int(state["consecutive"])
         self._recent = [bool(failed) for failed in state["recent"]][-self.window :]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from grouprl.rollout.turn_cache import Past
 
 READ_TOKENS = 8192
 """Most tokens of prompts read in one pass."""
@@ -50,7 +53,7 @@ class Giving(Decoder, Protocol):
 class KeepingDecoder(Giving, Protocol):
     """A decoder that can also continue from such keys and values."""
 
-    past: Any
+    past: Past | None
     """What is known of the beginnings of prompts (`grouprl.rollout.turn_cache.Past`), set before `start`; None:
     nothing."""
 

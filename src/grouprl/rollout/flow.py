@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import Collector, Rows
 from grouprl.rollout.episode import Episode
@@ -96,7 +96,7 @@ class EpisodeFlow:
         episodes = laid_out(list(policy.eos_ids[:1]), score_type(policy), unit.episodes, exact=exact)
         return self.collector.played(unit.rows, episodes, self.collector.foreign(unit.rows), count_failures=False)
 
-    def _sample(self, episodes: Sequence[Episode], budget: int) -> Any:
+    def _sample(self, episodes: Sequence[Episode], budget: int) -> Rollout:
         return self._turns(episodes, budget)
 
     def _opened(self) -> TurnSampling:

@@ -7,7 +7,6 @@ import math
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -126,7 +125,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> object:
     """Read JSON strictly. Raises ValueError for anything that Python would read and other programs would not."""
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
     if "\\u" in text:

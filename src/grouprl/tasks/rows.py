@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -167,7 +167,7 @@ class RowTask(OptionTask):
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
 
-    def _check(self, table: Table, content: Any) -> list[str]:
+    def _check(self, table: Table, content: hashlib._Hash) -> list[str]:
         """Check every row, add it to the hash, and return the prompts' contents, which decide the split."""
         prompts = []
         for position, row in enumerate(table.rows):
@@ -211,7 +211,9 @@ class RowTask(OptionTask):
         if column is not None and not isinstance(_cell(what, column, row, label), str | None):
             raise InputError(f"The {what} in {label} is {row[column]!r}", f"a {what} is text or null")
 
-    def _check_list(self, what: str, column: str | None, row: Mapping[str, object], label: str, kind: Any) -> None:
+    def _check_list(
+        self, what: str, column: str | None, row: Mapping[str, object], label: str, kind: type | tuple[type, ...]
+    ) -> None:
         value = None if column is None else _cell(what, column, row, label)
         if value is None or (isinstance(value, list | tuple) and all(isinstance(x, kind) and x for x in value)):
             return

@@ -201,7 +201,7 @@ def _check_pieces(
     _rule(bool(begun.truncated_b.all()), "a sample cut by its budget is truncated", "one is not")
 
 
-def _same(when: str, found: Samples[Any], whole: Samples[Any]) -> None:
+def _same(when: str, found: Samples[object], whole: Samples[object]) -> None:
     _rule(_alike(found.actions, whole.actions), f"samples are the same {when}", "they differ")
 
 

@@ -69,7 +69,7 @@ def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces
     return [*story, {name: float(x) for name, x in score.items()}]
 
 
-def _shown(observation: object, spaces: Spaces | None) -> Any:
+def _shown(observation: object, spaces: Spaces | None) -> object:
     if spaces is None:
         hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
         return observation

@@ -7,7 +7,7 @@ import select
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from grouprl.chat.said import Status
 from grouprl.core.errors import RunError
@@ -44,7 +44,7 @@ class ToolProcess:
         self._held: list[WorkerProcess] = []
         self._end = weakref.finalize(self, _end, self._held)
 
-    def call(self, found: Tool, arguments: JsonObject) -> tuple[Any, str]:
+    def call(self, found: Tool, arguments: JsonObject) -> tuple[Status, str]:
         """Return (status, text) of a call.
 
         Raises:
@@ -106,10 +106,10 @@ class ToolProcess:
         _end(self._held)
 
 
-def _checked(reply: list[object]) -> tuple[object, str]:
+def _checked(reply: list[object]) -> tuple[Status, str]:
     """Return (status, text); anything else is an error, as untested code runs in the process that writes it."""
     if len(reply) == 4 and reply[2] in get_args(Status) and isinstance(reply[3], str):
-        return reply[2], reply[3]
+        return cast(Status, reply[2]), reply[3]
     return "error", "error: the tool's process sent something that is not a result"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ from grouprl.train.warmup import demonstration_batch, warmup_rate
 
 if TYPE_CHECKING:
     from grouprl.algorithms.method import Method
+    from grouprl.policy.token_policy import TokenPolicy
 
 SHOWN = 4
 """Sample completions handed to the display per step."""
@@ -159,7 +160,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: Training
             numbered_examples = session.source.take(config.warmup.batch)
             size = session.source.size
             batch = demonstration_batch(
-                session.policy,
+                cast("TokenPolicy", session.policy),  # demonstrations are texts
                 session.task,
                 numbered_examples,
                 config.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -12,6 +12,10 @@ from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
+    from grouprl.algorithms.method import Method
 
 PHASE = "phase"
 """Mark of the tokens of the phase at work."""
@@ -29,11 +33,11 @@ class UpdateSteps(Protocol):
         """The optimiser of all trainable parameters."""
 
     @property
-    def method(self) -> Any:
+    def method(self) -> Method:
         """The method that judged the rollout."""
 
     @property
-    def context(self) -> Any:
+    def context(self) -> RunContext:
         """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): what samples between two steps,
         and remembers."""
 

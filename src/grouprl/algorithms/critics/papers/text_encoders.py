@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +77,11 @@ class NamedEncoder(nn.Module):
         return (out.last_hidden_state[:, 0] if pooled is None else pooled).float()
 
 
-def build_encoder(name: str, policy: Any, width: int) -> GRUEncoder | TrunkEncoder | NamedEncoder:
+TextEncoder: TypeAlias = GRUEncoder | TrunkEncoder | NamedEncoder
+"""What reads rows of token ids into vectors of `width`."""
+
+
+def build_encoder(name: str, policy: CausalPolicy, width: int) -> TextEncoder:
     """Return the encoder `name` for the policy's token ids: "gru" of `width`, "policy", or a model of transformers."""
     if name == "gru":
         return GRUEncoder(policy.model.config.get_text_config().vocab_size, width)

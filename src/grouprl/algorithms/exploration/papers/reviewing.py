@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,7 @@ from grouprl.records.samples import ScoredSamples, subset
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.turns import Turn
 
 ALONE = 2**61
 """Above the number of every group of completions: groups of one row are numbered from here."""
@@ -194,7 +195,7 @@ def turns_b(samples: ScoredSamples) -> np.ndarray:
     return np.array([len(_turns(samples, row)) for row in range(len(samples))])
 
 
-def _turns(samples: ScoredSamples, row: int) -> tuple[Any, ...]:
+def _turns(samples: ScoredSamples, row: int) -> tuple[Turn, ...]:
     record = samples.records[row] if samples.records is not None else None
     return () if record is None else record.turns
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import torch
 from pydantic import Field
@@ -19,6 +19,7 @@ from grouprl.core.errors import RunError
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.tokens import Tokens
 
 HEAD = "value_head."
 """How the names of a critic's own parameters begin."""
@@ -162,7 +163,7 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
 def thinned(step: Batch, every: int) -> Batch:
     """Every `every`-th row, cut to the columns those rows use."""
     rows = step.rows(torch.arange(0, step.size[0], every))
-    inputs: Any = rows.inputs
+    inputs = cast("Tokens", rows.inputs)
     return rows.trim(inputs.max_response)
 
 
