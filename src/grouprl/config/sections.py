@@ -325,7 +325,7 @@ class Eval(Section):
     """Held-out prompts used before and after training."""
     samples: WrittenCount = 1
     """Sampled completions per prompt."""
-    k: tuple[WrittenCount, ...] = (1,)
+    k: Annotated[tuple[WrittenCount, ...], Field(min_length=1)] = (1,)
     """pass@k for these k; each at most `samples`."""
 
 
@@ -395,7 +395,8 @@ class Reward(Section):
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
-    """Whether the reward is tested on its known correct and known wrong completions before the run."""
+    """Whether the reward is tested on its known correct and known wrong completions before the run, and one of yours on
+    a few completions of the first prompts: it is refused where it fails on all of them."""
 
     @property
     def replaced(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -239,7 +241,7 @@ class _Examiner:
 
     def _made(self) -> Environment:
         environment = self.call("the constructor", self.make)
-        if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
+        if missing := self.call("looking up its methods", _missing, environment):
             what = f"{type(environment).__name__} lacks {', '.join(missing)}"
             self.findings.add("methods", what, f"an environment has the methods {', '.join(METHODS)}")
             raise _Stop
@@ -278,7 +280,19 @@ class _Examiner:
 
     @contextmanager
     def _limit(self, name: str) -> Iterator[None]:
-        """Stop a call that takes too long; where no alarm can be set, wait."""
+        """Stop a call that takes too long, where an alarm can be set, and end what a call forked and left running."""
+        own = os.getpid()
+        try:
+            with self._alarm(name):
+                yield
+        finally:
+            if os.getpid() != own:  # it would go on examining, and fork again at each call
+                sys.stderr.write(f"a process that the environment forked came back from {name}; it is ended\n")
+                sys.stderr.flush()
+                os._exit(1)
+
+    @contextmanager
+    def _alarm(self, name: str) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
             yield
             return
@@ -297,6 +311,10 @@ class _Examiner:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+def _missing(environment: object) -> list[str]:
+    return [name for name in METHODS if not callable(getattr(environment, name, None))]
 
 
 def _difference(one: CheckedEpisode, two: CheckedEpisode) -> tuple[int, str, str] | None:

@@ -51,6 +51,7 @@ from grouprl.plan.placing import placing_plan
 from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.sizes import LOOKED_AT, first_examples, lengths_of, needed_by
+from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import check_optimizer
@@ -154,7 +155,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
-    fault = fault_of_own_parts(method)
+    fault, trial = fault_of_own_parts(method), try_reward(config.reward, reward, task)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -177,7 +178,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(rank_refusals(run, ranks.count) if (ranks := current_ranks()) is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
-            *gold_refusals(reward, task),
+            *(*gold_refusals(reward, task), *trial.refusals),
             *judge_refusals(config, method),
             *server_refusals(run, lengths.longest + lengths.behind),
             *placing.refusals,
@@ -191,7 +192,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(*_notes(run, model), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
-            *judge_notes(config, environment=facts.environment),
+            *(*judge_notes(config, environment=facts.environment), *trial.notes),
             *server_notes(run),
             *placing.notes,
             *(*lengths.notes, *needed.notes),

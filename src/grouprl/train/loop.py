@@ -222,6 +222,8 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: Traini
             _evaluate(session, display, stop, clock, config.eval.prompts)
         if session.step % config.run.checkpoint_every == 0 or session.step == config.steps:
             session.save()
+    if session.step == config.steps:
+        session.errors.raise_if_all_failed()
 
 
 def _evaluation_due(session: Session) -> bool:
