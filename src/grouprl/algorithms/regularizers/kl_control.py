@@ -115,13 +115,13 @@ class AdaptiveKLInReward(KLInReward, Controlled):
         return (*super().needs(), "past.kl_coef") if self.coef else ()
 
     def words(self) -> str:
-        """Describe."""
+        """Return in words what the part does."""
         return (
             f"subtract β times the KL to the reference ({self.estimator}) from the {self.level}'s reward; {self.rule()}"
         )
 
     def formula(self) -> str:
-        """Formula."""
+        """Return the formula, with the settings filled in."""
         where = "r_t ← r_t - β·" if self.level == "token" else "R ← R - β·Σ_t "
         return f"{where}[{FORMULA[self.estimator]}],  d = log π_old(y_t) - log π_ref(y_t),  {self.law()}"
 
@@ -154,13 +154,13 @@ class AdaptiveKL(Regularizer, Controlled):
         return ("ref_bt", "old_bt", "past.kl_coef")
 
     def words(self) -> str:
-        """Describe."""
+        """Return in words what the part does."""
         return (
             f"β times KL to the reference model, estimator {self.estimator} ({GRADIENT[self.estimator]}); {self.rule()}"
         )
 
     def formula(self) -> str:
-        """Formula."""
+        """Return the formula, with the settings filled in."""
         return f"+ β·[{FORMULA[self.estimator]}],  d = log π(y_t) - log π_ref(y_t),  {self.law()}"
 
     def idle(self, run: RunFacts) -> list[str]:
