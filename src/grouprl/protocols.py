@@ -10,11 +10,11 @@ any implementation to what is written here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from grouprl.core.errors import InputError
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:  # workers of environments import this module, and start in a 
     import torch
     from numpy.typing import NDArray
     from torch import Tensor, nn
+    from typing_extensions import Self
+
+    from grouprl.core.json_types import State
+    from grouprl.records.requests import RolloutRequest
+    from grouprl.rewards.contract import Failure
 
 NO_VERSION = -1
 """Version of a position that no policy wrote."""
@@ -35,6 +40,8 @@ Prompt_contra = TypeVar("Prompt_contra", contravariant=True)
 Action_co = TypeVar("Action_co", covariant=True)
 Rows_co = TypeVar("Rows_co", covariant=True)
 Step_contra = TypeVar("Step_contra", contravariant=True)
+Inputs_contra = TypeVar("Inputs_contra", contravariant=True)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ class Samples(Generic[Action_co]):
 
     actions: tuple[tuple[Action_co, ...], ...]
     """[B] the actions of each sample; token ids of a language model, its end token included where it was sampled."""
-    logp_bt: NDArray[np.floating[Any]]
+    logp_bt: NDArray[np.floating]
     """[B,T] log-prob of each action at the request's temperature, before top-k and top-p; 0 beyond the end."""
     truncated_b: NDArray[np.bool_]
     """[B] True where the budget ran out before the sample ended by itself."""
@@ -143,7 +150,7 @@ class Samples(Generic[Action_co]):
     """Whether `logp_bt` are, but for the rounding of single precision, what the policy in training computes for the
     same actions under the weights of their version. If not, the trainer computes old log-probs itself, and those here
     are the behaviour policy's alone."""
-    entropy_bt: NDArray[np.floating[Any]] | None = None
+    entropy_bt: NDArray[np.floating] | None = None
     """[B,T] entropy in nats of the distribution at the request's temperature, 0 beyond the end; None: not known."""
     version_bt: NDArray[np.int64] | None = None
     """[B,T] version of the weights that sampled each action, `NO_VERSION` beyond the end; None: never published."""
@@ -210,7 +217,7 @@ class WeightSync(Protocol):
     def version(self) -> int:
         """The version that samples are sampled with from now on; `NO_VERSION` before the first one."""
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: Policy) -> None:
         """Let the weights of `policy` as they are now be version `version`; a version published before is replaced.
 
         `policy` is the one in training (`trainable_state()` are its weights). Versions never go back.
@@ -223,6 +230,12 @@ class WeightSync(Protocol):
 @runtime_checkable
 class Engine(Sampler[Prompt_contra, Action_co], WeightSync, Protocol[Prompt_contra, Action_co]):
     """A run's sampler: it receives new weights before the next requests."""
+
+
+RunSampler: TypeAlias = Sampler[Any, Any]
+"""A sampler whose prompts and actions are those of the run's task: token ids, or vectors and numbers."""
+RunEngine: TypeAlias = Engine[Any, Any]
+"""An engine of the same kind."""
 
 
 @runtime_checkable
@@ -246,10 +259,10 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
     def advance(self, step: Step_contra | None) -> Mapping[str, float]:
         """End a step whose samples were `step` (None: it had none) and whose update is done; return its metrics."""
 
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> State:
         """Return what a checkpoint keeps: plain values, empty where nothing is under way between steps."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken, at the next `begin`."""
 
     def close(self) -> None:
@@ -289,7 +302,7 @@ class PolicyInputs(Protocol):
         """T, the number of positions of the longest row; 0 without rows."""
         ...
 
-    def rows(self, index: Any) -> PolicyInputs:
+    def rows(self, index: Iterable[int]) -> PolicyInputs:
         """Return the rows of `index` (integers), in its order and cut to their own width."""
         ...
 
@@ -297,22 +310,22 @@ class PolicyInputs(Protocol):
         """[B,T] bool on the CPU: where a row has a position. Rows begin at position 0 and have no gaps."""
         ...
 
-    def joined(self, others: Sequence[Any]) -> PolicyInputs:
+    def joined(self, others: Sequence[Self]) -> Self:
         """Return these rows and those of `others`, one after the other."""
         ...
 
 
 @runtime_checkable
-class Scorer(Protocol):
+class Scorer(Protocol[Inputs_contra]):
     """What can say how probable given actions are: a policy, or the frozen reference of a KL term."""
 
-    def logp(self, tokens: Any, /, *, entropy: bool = False) -> PolicyOutput:
+    def logp(self, tokens: Inputs_contra, /, *, entropy: bool = False) -> PolicyOutput:
         """Score rows without a graph, [B,T]."""
         ...
 
 
 @runtime_checkable
-class Policy(Protocol):
+class Policy(Protocol[Inputs_contra]):
     """What is trained. It samples nothing: a `Sampler` does.
 
     `value_bt` needs a value head, `cross_bt` a distribution with logits, `PolicyStatistics` is on demand: a policy that
@@ -331,7 +344,7 @@ class Policy(Protocol):
 
     def logp(
         self,
-        inputs: Any,
+        inputs: Inputs_contra,
         /,
         *,
         grad: bool = False,
@@ -347,7 +360,7 @@ class Policy(Protocol):
 
     def backward(
         self,
-        inputs: Any,
+        inputs: Inputs_contra,
         grad_logp_bt: Tensor,
         grad_entropy_bt: Tensor | None = None,
         grad_value_bt: Tensor | None = None,
@@ -365,7 +378,7 @@ class Policy(Protocol):
         """
         ...
 
-    def passes(self, inputs: Any, rows: Sequence[int], /) -> list[list[int]]:
+    def passes(self, inputs: Inputs_contra, rows: Sequence[int], /) -> list[list[int]]:
         """Cut `rows` into passes that fit into memory; each row is in exactly one. Results do not depend on it."""
         ...
 
@@ -389,11 +402,11 @@ class Policy(Protocol):
         """Copy what `trainable_state` returned into the parameters; InputError where names or shapes differ."""
         ...
 
-    def reference(self) -> Scorer:
+    def reference(self) -> Scorer[Inputs_contra]:
         """Return the policy as training began, for KL terms (what the adapters of one with adapters sit on)."""
         ...
 
-    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Policy:
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Policy[Inputs_contra]:
         """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
         ...
 
@@ -403,16 +416,16 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class SpreadPolicy(Policy, Protocol):
+class SpreadPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
     """A policy whose weights lie on several processes: what goes through all of them is requested of it."""
 
     def run_passes(
         self,
-        function: Callable[[Any, Any, Any], Mapping[str, float]],
-        common: Any,
-        inputs: Any,
+        function: Callable[..., Mapping[str, float]],
+        common: object,
+        inputs: Inputs_contra,
         rows: Sequence[int],
-        piece: Callable[[list[int]], Any],
+        piece: Callable[[list[int]], object],
         /,
         *,
         entropy: bool = False,
@@ -438,7 +451,7 @@ class SpreadPolicy(Policy, Protocol):
         """Go on with what `save_parts` wrote, from whatever number of processes."""
         ...
 
-    def snapshot(self) -> Scorer:
+    def snapshot(self) -> Scorer[Inputs_contra]:
         """Return the policy as it is now, frozen."""
         ...
 
@@ -447,16 +460,16 @@ class SpreadPolicy(Policy, Protocol):
 class SpreadOptimizer(Protocol):
     """The optimiser of a spread policy, in as many pieces."""
 
-    def measured(self, measure: Callable[[torch.optim.Optimizer], Any], /) -> list[Any]:
+    def measured(self, measure: Callable[[torch.optim.Optimizer], Found], /) -> list[Found]:
         """Return what `measure`, which can be pickled by name, finds of the optimiser of each piece."""
         ...
 
 
 @runtime_checkable
-class PolicyStatistics(Protocol):
+class PolicyStatistics(Protocol[Inputs_contra]):
     """A policy that can say more of the distributions it sampled from than their log-probs."""
 
-    def statistics(self, inputs: Any, names: Sequence[str], /, **given: Tensor | None) -> dict[str, Tensor]:
+    def statistics(self, inputs: Inputs_contra, names: Sequence[str], /, **given: Tensor | None) -> dict[str, Tensor]:
         """Return statistics by name, [B,T]; InputError for a name that it does not know."""
         ...
 
@@ -498,7 +511,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
         """Begin the episode that (prompt, seed) determine; returns the first observation."""
         ...
 
-    def step(self, action: Action_contra, /) -> Any:
+    def step(self, action: Action_contra, /) -> object:
         """Act; returns a `grouprl.envs.Step`: observation, reward, terminated, truncated, valid, info."""
         ...
 
@@ -576,7 +589,7 @@ class GroupScored(Protocol):
     scores_groups: bool
     """Whether they do; the environments then act in the trainer's process."""
 
-    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[Any]:
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[dict[str, float] | Failure | None]:
         """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
 
         In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not
@@ -593,19 +606,19 @@ class PromptSource(Protocol):
     sampled: int
     """How many have been dealt out in this run."""
 
-    def requests(self, count: int, completions: int, /) -> Sequence[Any]:
+    def requests(self, count: int, completions: int, /) -> Sequence[RolloutRequest]:
         """Return the next `count` prompts in the source's own order, each to be sampled `completions` times."""
         ...
 
-    def request(self, index: int, completions: int, /) -> Any:
+    def request(self, index: int, completions: int, /) -> RolloutRequest:
         """Return prompt number `index` of the task under the next ordinal of this run."""
         ...
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return plain data for a checkpoint."""
         ...
 
-    def restore(self, state: dict[str, Any], /) -> None:
+    def restore(self, state: State, /) -> None:
         """Go on where `state` was taken."""
         ...
 

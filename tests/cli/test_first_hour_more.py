@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import resource
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.methods.naming import entry_of
 from grouprl.plan.plan import plan
+from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.judge import side_by_side
 from grouprl.tasks import jsonl, load_task
 from grouprl.train.loop import train
@@ -206,3 +209,48 @@ def test_an_episode_without_a_prompt_is_shown_with_what_it_began_with(work: Path
     run = train(parse_config(data), folder=work / "run", console=Console(file=io.StringIO())).folder
     shown = json.loads((run / "samples.json").read_text())
     assert [row["prompt"].endswith(" left>") for row in shown] == [True, True]
+
+
+# --- found by another first hour --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (gzip.compress(b'{"prompt": "p"}\n'), "is compressed by gzip. Prompts are lines of text in UTF-8. Unpack it"),
+        ('{"prompt": "p"}\n'.encode("utf-16"), "is text in UTF-16. Prompts are lines of text in UTF-8. Save it"),
+        (b"PAR1....", "is a Parquet file"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named_for_what_it_is(work: Path, made: bytes, said: str) -> None:
+    (work / "odd.jsonl").write_bytes(made)
+    (work / "odd.yaml").write_text("task: jsonl:odd.jsonl\n")
+    assert said in refused("plan", "odd.yaml")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(work: Path) -> None:
+    os.mkfifo(work / "pipe.jsonl")
+    with pytest.raises(InputError, match=r"is a pipe.*read more than once"):
+        load_task("jsonl:pipe.jsonl")
+
+
+def test_a_list_of_no_k_is_refused_by_its_name(work: Path) -> None:
+    assert "eval.k" in refused("plan", "addition", "--set", "eval.k=[]")
+
+
+@pytest.mark.parametrize("size", [{"hidden": 100_000_000}, {"layers": 10**9}, {"intermediate": 10**9}])
+def test_a_tiny_model_beyond_all_memory_is_refused_before_it_is_built(size: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=r"A tiny model of this size has .* GiB are free"):
+        build_tiny("ab", **size)
+
+
+def test_a_run_folder_whose_name_is_too_long_is_found_by_the_plan(work: Path) -> None:
+    done = CliRunner().invoke(app, ["plan", "addition", "--set", f"run.folder={'a' * 300}"], env={"COLUMNS": "999"})
+    assert (done.exit_code, "name too long" in done.stdout) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_runs_that_were_meant_are_named(work: Path, command: str) -> None:
+    (work / "runs" / "guess").mkdir(parents=True)
+    (work / "runs" / "guess" / "config.yaml").write_text("")
+    assert "Did you mean 'guess'?" in refused(command, "runs/gues")

@@ -4,6 +4,8 @@ import itertools
 import json
 import random
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -498,3 +500,53 @@ def test_nothing_is_counted_where_nothing_could_be_played(tmp_path, monkeypatch)
     assert done.exit_code == 1
     assert "the constructor raised ValueError: closed at shop.py:3" in done.output
     assert "visits" not in done.output
+
+
+FORKS = """
+import os
+from grouprl.envs import Observation, Step
+from grouprl.envs.check import check_environment
+from grouprl.tasks import Example
+
+OWN, FORKED = os.getpid(), []
+
+
+class Forks:
+    def reset(self, example, seed):
+        return Observation("x")
+
+    def step(self, action):
+        if os.getpid() == OWN and len(FORKED) < 3:  # no child of it forks, whatever happens to it
+            FORKED.append(os.fork())
+        return Step(Observation("ok"), reward=1.0, terminated=True)
+
+    def score(self):
+        return {"correct": 1.0}
+
+    def close(self):
+        pass
+
+
+check_environment(Forks, lambda index: Example(str(index), "x", {}), episodes=2)
+print("examined", flush=True)
+"""
+
+
+def test_a_child_that_comes_back_from_a_call_examines_nothing():
+    """It would go on beside its parent, fork at each call as that does, and fill the machine."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "examined\n")
+    assert "a process that the environment forked came back from step; it is ended" in done.stderr
+
+
+class Unreadable(Walk):
+    """Raises where its methods are looked up."""
+
+    @property
+    def score(self):
+        raise RuntimeError("not yet")
+
+
+def test_methods_that_cannot_be_looked_up_are_named():
+    report = check_environment(Unreadable, lambda index: Example(str(index), "x", {"seed": index}), episodes=2)
+    assert any("raised RuntimeError: not yet" in finding.what for finding in report.problems)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,3 +120,51 @@ def test_it_says_who_failed(by, words):
     scores = score(fails, ["x"] * len(by), [{"who": each} for each in by], ids=[f"q{i}" for i in range(len(by))])
     with pytest.raises(RunError, match=f"^{words}; for instance sample q0: no"):
         ErrorPolicy("raise").apply(scores, np.zeros(len(by), dtype=int))
+
+
+PAIRS = np.array([0, 0, 1, 1])
+
+
+def test_whole_batches_that_fail_in_one_way_stop_the_run():
+    with pytest.raises(RunError, match="in one way on every sample of 2 prompts in a row; for instance sample s0"):
+        ErrorPolicy().apply(scored("eeee"), PAIRS)
+    later = ErrorPolicy()
+    later.apply(scored("1111"), PAIRS)
+    later.apply(scored("eeee"), PAIRS)
+    restored = ErrorPolicy()
+    restored.load_state_dict(json.loads(json.dumps(later.state_dict())))
+    for policy in (later, restored):
+        with pytest.raises(RunError, match="of 4 prompts in a row"):
+            policy.apply(scored("eeee"), PAIRS)
+
+
+def test_one_bad_prompt_costs_that_prompt_alone():
+    policy = ErrorPolicy()
+    for outcomes in ("ee", "11", "ee", "11"):  # one prompt a step
+        policy.apply(scored(outcomes), np.zeros(2, dtype=int))
+    assert policy.apply(scored("ee11"), PAIRS).tolist() == [False, False, True, True]
+    policy.raise_if_all_failed()
+
+
+@pytest.mark.parametrize("outcomes", ["eebb", "eenn", "nn1e"])
+def test_failures_of_several_ways_are_those_of_prompts(outcomes):
+    ErrorPolicy().apply(scored(outcomes), PAIRS)
+
+
+def test_what_an_environment_took_does_not_count_as_alike():
+    ErrorPolicy().apply(replace(scored("eeee"), lost_b=np.array([True, True, True, True])), PAIRS)
+
+
+def test_whoever_allows_every_failure_is_not_stopped():
+    policy = ErrorPolicy(max_fraction=1.0)
+    for _ in range(8):
+        policy.apply(scored("eeee"), PAIRS)
+    policy.raise_if_all_failed()
+
+
+def test_a_run_in_which_nothing_was_scored_has_failed():
+    policy = ErrorPolicy()
+    policy.apply(scored("ee"), np.zeros(2, dtype=int))
+    with pytest.raises(RunError, match="No sample of this run could be scored; for instance sample s1"):
+        policy.raise_if_all_failed()
+    ErrorPolicy().raise_if_all_failed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from grouprl.algorithms.part import Part, RunFacts
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from grouprl.algorithms.lessons import Lesson, Shown
     from grouprl.core.batch import Batch
+    from grouprl.core.json_types import State
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import EntropyScaling
     from grouprl.records.examples import Example, Prompt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from grouprl.records.requests import RolloutRequest
     from grouprl.records.rollout import Rollout
     from grouprl.records.samples import ScoredSamples
+    from grouprl.records.token_policy import TokenPolicy
     from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]
@@ -32,7 +34,7 @@ class RunContext(Protocol):
 
     task: Task
     prompt_history: PromptHistory
-    policy: Any
+    policy: CausalPolicy
     """The policy that is trained (`grouprl.policy.CausalPolicy`)."""
 
     @property
@@ -70,10 +72,10 @@ class RunContext(Protocol):
     def rng(self, part: Part) -> np.random.Generator:
         """Return the random generator of `part` in this step."""
 
-    def state_of(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> State:
         """Return what `part` remembers: numbers, strings, lists, dicts, tensors; saved with every checkpoint."""
 
-    def cache_of(self, part: Part) -> dict[str, Any]:
+    def cache_of(self, part: Part) -> State:
         """Return what `part` keeps in memory alone, such as a model whose weights lie in its store."""
 
     def renew_reference(self) -> None:
@@ -152,7 +154,7 @@ class DataPart(Part):
         """Return the characters beside the task's that the policy reads and writes because of this part."""
         return ""
 
-    def lessons(self, one: Shown, other: Shown, policy: CausalPolicy) -> list[Lesson]:
+    def lessons(self, one: Shown, other: Shown, policy: TokenPolicy) -> list[Lesson]:
         """Return what a warm-up shows besides two episodes of one prompt that the environment acted in itself."""
         return []
 

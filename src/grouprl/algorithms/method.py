@@ -74,7 +74,7 @@ class Method:
     on_policy: bool = False
     """Whether the method is only right with exactly one update per rollout."""
     name: str = "custom"
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is no part of its stage."""

@@ -23,7 +23,7 @@ import string
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import pydantic
 from torch import Tensor
@@ -180,7 +180,7 @@ class Part:
         """Say, one sentence each, why the part cannot work in such a run; empty when it can."""
         return []
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Return the part's settings by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
@@ -204,14 +204,14 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
     def decorate(cls: P) -> P:
         _check_class(kind, cls)
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-        made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+        made = cast("type[Part]", pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
         made.kind, made.name = kind, name or snake_case(cls.__name__)
         _accept_old_names(made)
         _check_templates(made)
         _check_free(made)
         declare(f"the {kind} part '{made.name}'", made.metrics)
         PARTS[kind][made.name] = made
-        return made
+        return cast(P, made)
 
     return decorate
 
@@ -241,7 +241,7 @@ def _check_class(kind: str, cls: type) -> None:
         )
 
 
-def _check_free(made: Any) -> None:
+def _check_free(made: type[Part]) -> None:
     """Refuse a name that another class has: a method must not change because something was imported."""
     parts = PARTS[made.kind]
     ours = made.__module__.startswith("grouprl.")  # then the names of our sources are not read: a test holds them apart
@@ -283,7 +283,7 @@ def _check_templates(made: type[Part]) -> None:
                     raise InputError(where, "it must be one of the part's settings", suggest(name, known))
 
 
-def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Any:
+def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Part:
     """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
     if name not in PARTS[kind] and name in OLD_PARTS:
         note_renamed(name, OLD_PARTS[name])
@@ -294,9 +294,9 @@ def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Any:
     return checked(cls, own_names(cls, settings, f"{kind}: {name}"), f"{kind}: {name}")
 
 
-def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, Any]:
+def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, object]:
     """Return `settings` by the part's own names for them; InputError where one is given by two names."""
-    made: dict[str, Any] = {}
+    made: dict[str, object] = {}
     for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
         name = cls.also.get(key, key)
         if name in made:

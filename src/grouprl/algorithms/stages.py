@@ -6,7 +6,7 @@ What a part of yours raises is said with its name; an exception of a part of gro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -116,13 +116,13 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args
     return value_bt
 
 
-def token_loss(part: Part, batch: Batch, act: Callable[..., object], *args: Any) -> TokenLoss:
+def token_loss(part: Part, batch: Batch, act: Callable[..., object], input_bt: Tensor, *args: object) -> TokenLoss:
     """Return `act(*args)`, which must be a TokenLoss whose losses and metrics are [B,T].
 
     Of a part of the user's they must be finite at the tokens in the loss where the log-probs are, and every metric must
     be known to the glossary.
     """
-    made = call(part, act, *args)
+    made = call(part, act, input_bt, *args)
     if not isinstance(made, TokenLoss):
         what = f"{called(part)} returned {type(made).__name__}"
         raise BrokenContract(what, _rule(part), "Return grouprl.TokenLoss(loss_bt, {})")
@@ -130,7 +130,7 @@ def token_loss(part: Part, batch: Batch, act: Callable[..., object], *args: Any)
     for name, value_bt in made.metrics.items():
         check_shape(part, value_bt, batch.mask_bt, f"metric '{name}'")
     if is_own(part):
-        _check_own(part, made, batch, args[0])
+        _check_own(part, made, batch, input_bt)
     return made
 
 

@@ -29,7 +29,7 @@ class ToolChoice:
     """Whether a turn may hold several calls."""
 
 
-def read_format(given: Any) -> dict[str, object] | None:
+def read_format(given: object) -> dict[str, object] | None:
     """Return the schema that an answer is to follow; None for any text.
 
     Raises:
@@ -43,7 +43,7 @@ def read_format(given: Any) -> dict[str, object] | None:
     if kind != "json_schema":
         known = "text, json_object and json_schema are"
         raise Refusal(f"response_format = {shortened(kind, 40)} is not known; {known}", "response_format")
-    nested = given.get("json_schema", given)
+    nested = given.get("json_schema", given) if isinstance(given, dict) else None
     schema = nested.get("schema") if isinstance(nested, dict) else None
     if not isinstance(schema, dict):
         raise Refusal("response_format = json_schema has no schema, which is an object", "response_format")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from grouprl.chat.calls import Form, JsonForm
 from grouprl.chat.families import (
@@ -55,7 +55,11 @@ def calls_grammar(form: Form, tools: Sequence[JsonMapping], *, several: bool) ->
     """
     shape = _shape(form)
     functions = [tool["function"] for tool in tools]
-    call = OneOf(tuple(shape.call(each["name"], _bounded(each.get("parameters") or ANY)) for each in functions))
+    call = OneOf(
+        tuple(
+            shape.call(each["name"], cast(JsonMapping, _bounded(each.get("parameters") or ANY))) for each in functions
+        )
+    )
     return (shape.head, Many(call, shape.between) if several and shape.many else call, shape.tail)
 
 
@@ -205,7 +209,7 @@ def _arguments(name: str, schema: Schema) -> list[tuple[str, JsonObject, bool]]:
     ]
 
 
-def _bounded(schema: object) -> Any:
+def _bounded(schema: object) -> object:
     """Return a schema whose numbers have bounds, so that each of them can be read as one."""
     if isinstance(schema, list):
         return [_bounded(each) for each in schema]

@@ -14,7 +14,8 @@ from grouprl.core.json_types import JsonObject
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Told = Callable[[str, Refusal], dict[str, Any]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+Told = Callable[[str, Refusal], JsonObject]
 """(path, refusal) -> what its body says."""
 Heard = Callable[[str, Refusal], None]
 """(API key, refusal): somebody hears of it."""
@@ -26,12 +27,12 @@ one nothing is read."""
 class Guard:
     """An ASGI application around another one, which gets only requests that are let in, each with its whole body."""
 
-    def __init__(self, app: Any, limits: ChatLimits, access: Access, told: Told, heard: Heard) -> None:
+    def __init__(self, app: App, limits: ChatLimits, access: Access, told: Told, heard: Heard) -> None:
         self.app, self.limits, self.access, self.told, self.heard = app, limits, access, told, heard
         self.held = 0
         """Bytes of the bodies of all requests that are being read or answered."""
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve a connection's request."""
         if scope["type"] != "http":
             return

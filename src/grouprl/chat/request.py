@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import pydantic
 from pydantic import Field
@@ -17,9 +17,6 @@ from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.part import Part
 
 MOST_COMPLETIONS = 64
 MOST_TOKENS = 2**20
@@ -200,14 +197,14 @@ def _text(message: JsonMapping) -> str:
     raise Refusal("The content of a message is a text, or a list of parts of type 'text'", "messages")
 
 
-def _is_text(part: Part) -> bool:
+def _is_text(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _call(call: Any) -> JsonObject:
+def _call(call: object) -> JsonObject:
     """Return a tool call with its arguments as an object, where they are one: chat templates write them out."""
     function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+    if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refusal(f"A tool call has a function with a name, this one does not: {shortened(call)}", "messages")
     arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):

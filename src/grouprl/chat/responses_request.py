@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import MOST_MESSAGES, refuse_unknown
@@ -127,14 +126,16 @@ def _add(messages: list[JsonObject], item: JsonMapping) -> None:
         raise Refusal(f"An item of input is {shortened(dict(item))}; known are {known}", "input")
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [content]
+    texts = []
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
             raise Refusal(f"A content is {shortened(part)}; it is a text, or a list of parts of text", "input")
-    return "".join(part["text"] for part in parts)
+        texts.append(part["text"])
+    return "".join(texts)
 
 
 def _tools(given: object) -> list[object]:

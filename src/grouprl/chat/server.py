@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from grouprl.chat.api import Api
 from grouprl.chat.completions_api import CompletionsApi
@@ -30,6 +30,8 @@ from grouprl.core.json_types import JsonObject
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from grouprl.chat.guard import Receive
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
@@ -190,7 +192,7 @@ class _Work:
 
 
 async def _while_connected(
-    answer: Coroutine[object, object, Completion], receive: object, seconds: float | None
+    answer: Coroutine[object, object, Completion], receive: Receive, seconds: float | None
 ) -> Completion:
     """Wait for an answer, but no longer than the client does or the limit says."""
     task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
@@ -206,7 +208,7 @@ async def _while_connected(
         gone.cancel()
 
 
-async def _disconnected(receive: Any) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -231,7 +233,11 @@ async def _events(
     api: Api, backend: Backend, request: ChatRequest, key: str, seconds: float | None
 ) -> AsyncIterator[str]:
     """Yield the events of a stream: text as it is sampled (whole where it may hold tool calls), then the end."""
-    loop, queue, stream = asyncio.get_running_loop(), asyncio.Queue[Any](), api.stream(request, backend.model)
+    loop, queue, stream = (
+        asyncio.get_running_loop(),
+        asyncio.Queue[tuple[int, str] | None](),
+        api.stream(request, backend.model),
+    )
     sent, thought, texts = [0] * request.n, [0] * request.n, [""] * request.n
     end = None if seconds is None else loop.time() + seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,10 @@ from grouprl.cli.quiet import Telling
 from grouprl.cli.wording import in_one_line
 from grouprl.core.errors import GrouprlError, RunError, out_of_memory
 from grouprl.core.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""
@@ -44,13 +48,13 @@ class Commands(TyperGroup):
 
     def main(
         self,
-        args: Any = None,
-        prog_name: Any = None,
-        complete_var: Any = None,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
         standalone_mode: bool = True,
         windows_expand_args: bool = True,
         **more: Any,
-    ) -> Any:
+    ) -> object:
         """Run the command line; where plain data is requested, errors are plain data too."""
         given = list(sys.argv[1:] if args is None else args)
         more |= {"prog_name": prog_name, "complete_var": complete_var, "windows_expand_args": windows_expand_args}

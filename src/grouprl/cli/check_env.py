@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -80,7 +80,7 @@ def check_env_command(
         raise typer.Exit(PROBLEMS)
 
 
-Target = tuple[Callable[[], Any], Callable[[int], "Example"], Callable[["Example", int], int], tuple[str, ...]]
+Target = tuple[Callable[[], object], Callable[[int], "Example"], Callable[["Example", int], int], tuple[str, ...]]
 
 
 def _target(name: str) -> Target:

@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -19,6 +19,7 @@ from grouprl.core.terminal import Terminal
 if TYPE_CHECKING:
     from grouprl.rewards.attacks import AttackReport, Case
     from grouprl.rewards.contract import Reward
+    from grouprl.rewards.loading import RewardSpec
     from grouprl.tasks import Task
 
 WON = 1
@@ -83,7 +84,7 @@ def check_reward_command(
         raise typer.Exit(WON)
 
 
-def _target(name: str, task: str | None, examples: int) -> tuple[Any, list[Case]]:
+def _target(name: str, task: str | None, examples: int) -> tuple[Reward, list[Case]]:
     """Return the reward and the cases on which it is attacked."""
     from grouprl.rewards import load_reward, reward_names
     from grouprl.tasks import task_names
@@ -97,7 +98,7 @@ def _target(name: str, task: str | None, examples: int) -> tuple[Any, list[Case]
     return reward, _own_cases(reward, name)
 
 
-def _task(name: str) -> tuple[Task, Any]:
+def _task(name: str) -> tuple[Task, RewardSpec | None]:
     """Return a task, and the reward that a run's file sets in place of its own."""
     from grouprl.tasks import load_task
 

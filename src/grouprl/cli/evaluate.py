@@ -6,7 +6,7 @@ import json
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -139,10 +139,10 @@ class Subject:
     policy: Policy
     task: Task
     title: str
-    defaults: dict[str, Any]
+    defaults: JsonObject
     reward: Reward
     sampling: Sampling
-    acting: dict[str, Any]
+    acting: JsonObject
     engine: MakeEngine
     """What makes the sampler."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -89,7 +89,9 @@ def _listing(found: Sequence[ListedPart]) -> RenderableType:
 
 
 def _card(part: Described) -> RenderableType:
-    blocks: list[Any] = [Text.assemble((part.name, "bold cyan"), f"  {part.kind}", (f"  {part.rule}", "dim"))]
+    blocks: list[RenderableType] = [
+        Text.assemble((part.name, "bold cyan"), f"  {part.kind}", (f"  {part.rule}", "dim"))
+    ]
     blocks.append(Text(part.explanation))
     rows = [("does", part.words), ("formula", part.formula), ("reads", ", ".join(part.needs))]
     rows += [("couples", f"rows of a {part.couples}" if part.couples != "sequence" else "")]

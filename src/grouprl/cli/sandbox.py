@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -16,6 +16,7 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.sandbox import Level
+    from grouprl.sandbox.box import Sandbox
 
 ESCAPED = 1
 """Exit code when something that must be contained was not."""
@@ -64,7 +65,7 @@ def _facts(level: Level) -> Row:
     }
 
 
-def _checked(sandbox: Any) -> list[Row]:
+def _checked(sandbox: Sandbox) -> list[Row]:
     from grouprl.sandbox.baits import self_check
 
     return [

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from grouprl.config.paths import CODE_TASKS, OWN_CODE
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.storage.run_folder import RunFolder, write_json
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -63,7 +63,7 @@ def refuse_changes(run: RunFolder, files: list[str]) -> None:
 
 
 def _difference(run: RunFolder, files: list[str]) -> str:
-    recorded: Any = {}
+    recorded: JsonObject = {}
     with suppress(OSError, ValueError):
         recorded = json.loads(run.code.read_bytes())
     lines: list[str] = []

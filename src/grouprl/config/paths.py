@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Task
+    from collections.abc import Callable
+
 
 OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
 """path/to/file.py:name, or several names in a file, with commas."""
@@ -25,7 +26,7 @@ LONGEST_NAME = 120
 """Characters of a folder's name; file systems allow 255 bytes, and a suffix follows."""
 
 
-def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
+def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     """Return a configuration as plain data with every path in it absolute; relative ones begin at `base`.
 
     Paths are: files of your own code (`file.py:name`), of a `jsonl:` task, folders and files of an `hf:` task, model
@@ -79,7 +80,7 @@ def _plugins(plugins: object, base: Path) -> object:
     return _at(plugins, base) if isinstance(plugins, str) and plugins.endswith(".py") else plugins
 
 
-def _task(task: Task, base: Path) -> Any:
+def _task(task: object, base: Path) -> object:
     if isinstance(task, str):
         return _named(task, base)
     if not isinstance(task, Mapping):
@@ -112,7 +113,7 @@ def _data(path: object, base: Path, *, sure: bool) -> object:
     return _at(path, base) if there else path
 
 
-def _model(model: object, base: Path) -> Any:
+def _model(model: object, base: Path) -> object:
     if isinstance(model, str):
         return _model_folder(model, base)
     if not isinstance(model, Mapping):
@@ -139,7 +140,7 @@ def _model_folder(name: object, base: Path) -> object:
     return _at(name, base) if name.lower().endswith(GGUF) else name
 
 
-def _below(data: dict[str, Any], section: str, key: str, change: Any) -> dict[str, object]:
+def _below(data: dict[str, object], section: str, key: str, change: Callable[[object], object]) -> dict[str, object]:
     part = data.get(section)
     if not isinstance(part, Mapping) or part.get(key) is None:
         return data

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pydantic
 import yaml
@@ -39,6 +39,11 @@ from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.core.renamed import note_renamed
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from pydantic_core import ErrorDetails
 
 
 class Config(Section):
@@ -69,12 +74,12 @@ class Config(Section):
 
     @pydantic.field_validator("plugins", mode="before")
     @classmethod
-    def _one_plugin(cls, value: Any) -> Any:
+    def _one_plugin(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value
 
     @pydantic.field_validator("model", mode="before")
     @classmethod
-    def _model_by_name(cls, value: Any) -> Any:
+    def _model_by_name(cls, value: object) -> object:
         return {"name": value} if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")
@@ -179,7 +184,7 @@ def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     return config
 
 
-def _recipes() -> Any:
+def _recipes() -> Traversable:
     return resources.files("grouprl") / "recipes"
 
 
@@ -230,7 +235,7 @@ def _apply(data: dict[str, object], change: str) -> None:
     *path, last = key.split(".")
     if not all((*path, last)):
         raise InputError(f"--set {change}", "a key is names with dots between them, for instance optim.lr=1e-3")
-    node: Any = data
+    node: dict[str, object] = data
     for depth, name in enumerate(path):
         child = node.get(name)
         if child is None and depth == 0 and name == "method":
@@ -256,7 +261,7 @@ def _new_names(path: Sequence[str]) -> Mapping[str, str]:
     return getattr(section, "old_names", {})
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     value = read_yaml(text, f"the value {shortened(text)}")
     if isinstance(value, str) and WITHOUT_DOT.fullmatch(value):
         return float(value)
@@ -286,13 +291,13 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages))
 
 
-def _path(error: Any) -> list[str]:
+def _path(error: ErrorDetails) -> list[str]:
     path = [name for name in map(str, error["loc"]) if not UNION_TAG.fullmatch(name)]
     return path[:-1] if len(path) > 1 and path[-1] in PLAIN_TYPES else path
 
 
 def _keys(path: Sequence[str]) -> list[str]:
-    section: Any = Config
+    section: object = Config
     for name in path:
         field = getattr(section, "model_fields", {}).get(name)
         options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []

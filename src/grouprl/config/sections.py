@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
 
 from grouprl.config.yaml_files import check_plain
+from grouprl.core.json_types import JsonObject
 from grouprl.core.renamed import with_new_names
 
 WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
@@ -55,14 +56,14 @@ class Section(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _by_new_names(cls, value: Any) -> Any:
+    def _by_new_names(cls, value: object) -> object:
         if not isinstance(value, Mapping) or not cls.old_names:
             return value
         return with_new_names(value, cls.old_names, f"{cls.key or cls.__name__.lower()}.")
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _plain(cls, value: Any) -> Any:
+    def _plain(cls, value: object) -> object:
         """Refuse what config.yaml could not hold unchanged."""
         if isinstance(value, str | Mapping | list):
             check_plain(value)
@@ -108,7 +109,7 @@ class Model(Section):
 
     name: WrittenName = "tiny"
     """As above; `tiny` is built from scratch with the characters of the task."""
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
     """The size of `tiny`."""
@@ -231,7 +232,7 @@ class Vllm(Section):
 
     @pydantic.field_validator("addresses", "command", "args", mode="before")
     @classmethod
-    def _one_word(cls, value: Any) -> Any:
+    def _one_word(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")
@@ -275,13 +276,13 @@ class Sampling(Section):
     engine: str = "local"
     """What samples: `local`, the decoder of this process; `vllm`, servers of vLLM; a name that a plugin registers; or a
     class or function of yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
-    engine_settings: dict[str, Any] = {}
+    engine_settings: JsonObject = {}
     """Further arguments of an engine of yours."""
     vllm: Vllm = Vllm()
     """Where vLLM's servers are, and how they are started."""
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """The arguments of the engine besides the policy."""
         return {**self.engine_settings, "vllm": self.vllm} if self.engine == "vllm" else self.engine_settings
 
@@ -293,7 +294,7 @@ class Optim(Section):
 
     name: str = "adamw"
     """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     """Further arguments of that optimiser, for instance {momentum: 0.9} of sgd."""
     lr: WrittenPositive = 1e-6
     """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
@@ -324,7 +325,7 @@ class Eval(Section):
     """Held-out prompts used before and after training."""
     samples: WrittenCount = 1
     """Sampled completions per prompt."""
-    k: tuple[WrittenCount, ...] = (1,)
+    k: Annotated[tuple[WrittenCount, ...], Field(min_length=1)] = (1,)
     """pass@k for these k; each at most `samples`."""
 
 
@@ -363,14 +364,14 @@ class Judge(Section):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _one_line(cls, value: Any) -> Any:
+    def _one_line(cls, value: object) -> object:
         return {"url": value} if isinstance(value, str) else value
 
 
 class Reward(Section):
     """Where the reward comes from and what happens when it fails."""
 
-    function: str | dict[str, Any] | list[str | dict[str, Any]] | None = None
+    function: str | JsonObject | list[str | JsonObject] | None = None
     """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
     these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
     judge: Judge | None = None
@@ -394,7 +395,8 @@ class Reward(Section):
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
-    """Whether the reward is tested on its known correct and known wrong completions before the run."""
+    """Whether the reward is tested on its known correct and known wrong completions before the run, and one of yours on
+    a few completions of the first prompts: it is refused where it fails on all of them."""
 
     @property
     def replaced(self) -> str:

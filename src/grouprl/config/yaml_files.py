@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,10 +16,10 @@ MOST = 100_000
 class _Strict(yaml.SafeLoader):
     """A safe loader that refuses a key given twice."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         """Build a mapping; keys of a merge (`<<`) may be given again."""
         own = [pair for pair in node.value if pair[0].tag != "tag:yaml.org,2002:merge"]
-        seen: set[Any] = set()
+        seen: set[Hashable] = set()
         for key_node, _ in own:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):

@@ -139,7 +139,7 @@ class Batch:
     """[B] int64: how many rows the optimiser step has."""
 
     def __post_init__(self) -> None:
-        check(self, [f.name for f in dataclasses.fields(self)])
+        check(self, self.__dataclass_fields__)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -205,10 +205,10 @@ class Batch:
         known = ", ".join(["batch", "group", "agent", *self.keys])
         raise InputError(f"unknown grouping '{key}'", f"known groupings of this batch: {known}")
 
-    def replace(self, **changes: Any) -> Batch:
+    def replace(self, **changes: object) -> Batch:
         """Return a copy with some fields changed; only these are checked. TypeError on an unknown field."""
         copied = self._with(changes)
-        check(copied, list(changes))
+        check(copied, self.__dataclass_fields__ if "mask_bt" in changes else changes)
         return copied
 
     def _with(self, changes: Mapping[str, object]) -> Batch:
@@ -224,7 +224,7 @@ class Batch:
         """Return the rows of `index` ([N] int64 or [B] bool), with every field."""
         if index.dtype == torch.bool:
             index = index.nonzero()[:, 0]
-        changes: dict[str, Any] = {}
+        changes: dict[str, object] = {}
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if isinstance(value, Tensor):
@@ -241,7 +241,7 @@ class Batch:
         """Return the batch cut to its first `length` positions; InputError if action tokens lie beyond them."""
         if bool(self.mask_bt[:, length:].any()):
             raise InputError(f"cannot trim to {length} positions", "action tokens lie beyond them")
-        cut: dict[str, Any] = {n: getattr(self, n)[:, :length] for n in BT if getattr(self, n) is not None}
+        cut: dict[str, object] = {n: getattr(self, n)[:, :length] for n in BT if getattr(self, n) is not None}
         cut |= {n: {k: v[:, :length] for k, v in getattr(self, n).items()} for n in BT_MAPPINGS}
         return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, raised, suggest
@@ -23,7 +22,7 @@ class Origin:
 
     module: str
     name: str
-    found: Any
+    found: object
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ SOURCES: dict[str, Source] = {}
 """By the name that `import_object` gave the module of a file."""
 
 
-def import_object(path: str, what: str) -> Any:
+def import_object(path: str, what: str) -> object:
     """Import "pkg.module:name" or "path/to/file.py:name"; `what` names the thing in messages ("reward").
 
     Modules are looked for in the working directory too.
@@ -56,7 +55,7 @@ def import_object(path: str, what: str) -> Any:
             f"The {what} '{path}' is not an import path", "it reads pkg.module:name or path/to/file.py:name"
         )
     module = _module_from_file(Path(location), what) if location.endswith(".py") else _module(location, what)
-    found: Any = module
+    found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
             public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []

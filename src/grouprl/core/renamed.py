@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import pydantic
 
@@ -20,12 +19,12 @@ def note_renamed(old: str, new: str) -> None:
     warnings.warn(f"'{old}' is now called '{new}'; the next version knows only the new name", RenamedWarning, 3)
 
 
-def with_new_names(given: Mapping[str, object], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
+def with_new_names(given: Mapping[str, object], old_to_new: Mapping[str, str], where: str = "") -> dict[str, object]:
     """Return `given` under the current names, in the order given, with a note for each old one.
 
     Raises InputError where both the old and the new name of a key are given.
     """
-    data: dict[str, Any] = {}
+    data: dict[str, object] = {}
     for key, value in given.items():
         new = old_to_new.get(key, key)
         if new in data or (new != key and new in given):

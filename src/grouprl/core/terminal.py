@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.segment import Segment
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleOptions, RenderableType
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and line feed, those that turn the direction of writing, and halves of characters."""
@@ -33,7 +36,7 @@ def _sign(number: int) -> str:
 class Terminal(Console):
     """Rich's console; control characters within what is printed are shown as signs (`harmless`)."""
 
-    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments of what is printed; rich's own control codes stay as they are."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(harmless(segment.text), segment.style)

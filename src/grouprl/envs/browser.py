@@ -6,17 +6,19 @@ import json
 import random
 import re
 import secrets
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
 from grouprl.envs.chromium import BrowserLost, fresh_page, lost_if_it_fails
 from grouprl.envs.environment import Observation
 from grouprl.envs.game import Game, Outcome
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
     from grouprl.records.examples import Example
 
 PAGES = Path(__file__).parent / "pages"
@@ -84,14 +86,14 @@ class Browser(Game):
         """Prepare an episode of at most `max_turns` actions; `executable` is the browser's program, '' the system's."""
         super().__init__(max_turns)
         self.executable, self.system, self.noise = executable, system, noise
-        self.columns: Mapping[str, Any] = {}
-        self.page: Any = None
+        self.columns: JsonMapping = {}
+        self.page: Page = None
         self.followed = 0
         self.seen, self.right = "", False
-        self._things: Any = None
+        self._things: Locator = None
         self._kinds: list[str] = []
 
-    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+    def begin(self, columns: JsonMapping, rng: random.Random) -> None:
         """Open the page."""
         self.columns = {"solution": (), "slips": (), **columns}
         source = page_source(columns["page"], columns["given"])
@@ -177,7 +179,7 @@ class Browser(Game):
         return complaint
 
 
-def _act_on(thing: Any, kind: str, rest: str) -> str:
+def _act_on(thing: Locator, kind: str, rest: str) -> str:
     """Act on an element; return why that cannot be."""
     if kind == "click":
         thing.click()
@@ -192,7 +194,7 @@ def _act_on(thing: Any, kind: str, rest: str) -> str:
     return ""
 
 
-def _press(thing: Any, key: str, times: str) -> str:
+def _press(thing: Locator, key: str, times: str) -> str:
     known = KEYS.get(key.lower())
     if known is None or not (times or "1").isdecimal():
         return f"press takes {', '.join(KEYS)} and how often"
@@ -201,7 +203,7 @@ def _press(thing: Any, key: str, times: str) -> str:
     return ""
 
 
-def page_source(name: str, given: Mapping[str, Any]) -> str:
+def page_source(name: str, given: JsonMapping) -> str:
     """Return the source of a page that shows `given`.
 
     Only its own scripts run: they carry a number that is made up anew each time.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
 from grouprl.envs.awaiting import awaited
-from grouprl.envs.environment import Step
+from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
@@ -128,7 +130,7 @@ class _Examiner:
         self._score(environment, episode)
         return episode
 
-    def _replay(self, episode: CheckedEpisode, example: Example, other: Any) -> CheckedEpisode:
+    def _replay(self, episode: CheckedEpisode, example: Example, other: Environment | None) -> CheckedEpisode:
         """Play the same actions in a fresh object, with steps of another object in between."""
         environment = self._made()
         if other is not None:
@@ -136,7 +138,7 @@ class _Examiner:
         again = CheckedEpisode(episode.example, episode.seed, "", self._reset(environment, example, episode.seed))
         other_ended = other is None
         for action in episode.actions:
-            if not other_ended:
+            if other is not None and not other_ended:
                 beside = self.call("step", other.step, episode.actions[-1])
                 other_ended = beside.terminated or beside.truncated
             self._step(environment, again, action)
@@ -219,7 +221,7 @@ class _Examiner:
             raise _Stop
         episode.steps.append(step)
 
-    def _reset(self, environment: Environment, example: Example, seed: int) -> Any:
+    def _reset(self, environment: Environment, example: Example, seed: int) -> Observation:
         first = self.call("reset", environment.reset, example, seed)
         if not examine_observation(first, None, self.findings, self.agents):
             raise _Stop
@@ -237,9 +239,9 @@ class _Examiner:
             raise _Stop
         episode.score = dict(score)
 
-    def _made(self) -> Any:
+    def _made(self) -> Environment:
         environment = self.call("the constructor", self.make)
-        if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
+        if missing := self.call("looking up its methods", _missing, environment):
             what = f"{type(environment).__name__} lacks {', '.join(missing)}"
             self.findings.add("methods", what, f"an environment has the methods {', '.join(METHODS)}")
             raise _Stop
@@ -278,7 +280,19 @@ class _Examiner:
 
     @contextmanager
     def _limit(self, name: str) -> Iterator[None]:
-        """Stop a call that takes too long; where no alarm can be set, wait."""
+        """Stop a call that takes too long, where an alarm can be set, and end what a call forked and left running."""
+        own = os.getpid()
+        try:
+            with self._alarm(name):
+                yield
+        finally:
+            if os.getpid() != own:  # it would go on examining, and fork again at each call
+                sys.stderr.write(f"a process that the environment forked came back from {name}; it is ended\n")
+                sys.stderr.flush()
+                os._exit(1)
+
+    @contextmanager
+    def _alarm(self, name: str) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
             yield
             return
@@ -297,6 +311,10 @@ class _Examiner:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+def _missing(environment: object) -> list[str]:
+    return [name for name in METHODS if not callable(getattr(environment, name, None))]
 
 
 def _difference(one: CheckedEpisode, two: CheckedEpisode) -> tuple[int, str, str] | None:

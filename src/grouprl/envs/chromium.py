@@ -9,9 +9,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra, RunError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless_shell")
 FLAGS = (
@@ -66,7 +69,7 @@ def lost_if_it_fails(what: str) -> Iterator[None]:
         raise BrowserLost(f"The browser was lost while it {what}: {str(error).splitlines()[0]}") from error
 
 
-def browser(executable: str = "") -> Any:
+def browser(executable: str = "") -> Browser:
     """Return the browser of this thread of this process, started where there is none, or it is gone."""
     running = getattr(_held, "browser", None)
     if running is not None and running.is_connected() and _held.executable == executable:
@@ -98,7 +101,7 @@ def close_browser() -> None:
                 end()
 
 
-def fresh_page(executable: str = "") -> Any:
+def fresh_page(executable: str = "") -> Page:
     """Return an empty page in a context of its own, which reaches nothing: no network, no files, no other pages.
 
     Raises:

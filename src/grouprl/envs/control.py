@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Step
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from grouprl.records.examples import Example
 
 
@@ -29,7 +31,7 @@ class ControlEnvironment:
             success: total reward from which an episode is correct; None: rewards are graded.
         """
         self._make, self._success = make, success
-        self._env: Any = None
+        self._env: gymnasium.Env = None
         self._playing, self._total, self._used = False, 0.0, False
 
     def reset(self, example: Example, seed: int) -> np.ndarray:
@@ -49,7 +51,7 @@ class ControlEnvironment:
         """Act. Raises InputError before `reset` and after the end."""
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
-        found, reward, terminated, truncated, _ = self._env.step(self._fitted(action))
+        found, reward, terminated, truncated, _ = self._env.step(self._fitted(cast("int | np.ndarray", action)))
         self._total += float(reward)
         self._playing = not (terminated or truncated)
         late = bool(truncated) and not terminated
@@ -65,7 +67,7 @@ class ControlEnvironment:
             self._env.close()
         self._env, self._playing, self._used = None, False, True
 
-    def _fitted(self, action: Any) -> object:
+    def _fitted(self, action: int | np.ndarray) -> object:
         space = self._env.action_space
         if not hasattr(space, "low"):
             return int(action) + int(space.start)

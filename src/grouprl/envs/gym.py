@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from grouprl.core.errors import InputError
 from grouprl.envs import minigrid
@@ -12,6 +12,9 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import SpaceWording, countable, spell
 
 if TYPE_CHECKING:
+    import gymnasium
+
+    from grouprl.core.json_types import JsonMapping
     from grouprl.records.examples import Example
 
 
@@ -50,7 +53,7 @@ class GymEnvironment:
         self._make, self._wording, self._max_turns = make, SpaceWording(tuple(words), decimals), max_turns
         self._instructions, self._decimals, self._success = instructions, decimals, success
         self._invalid = invalid
-        self._env: Any = None
+        self._env: gymnasium.Env = None
         self._phase, self._turns, self._total = "new", 0, 0.0
         self._text, self._state, self._legal = "", "", self._wording.words
 
@@ -100,10 +103,11 @@ class GymEnvironment:
         """Return any action: it shows how actions are spelt, no more."""
         return self._wording.any_action(self._env.action_space, self._legal, rng)
 
-    def _observe(self, found: object, info: Any, before: str = "") -> Observation:
+    def _observe(self, found: object, info: JsonMapping, before: str = "") -> Observation:
         self._legal = self._wording.legal(info.get("action_mask"))
         if minigrid.is_minigrid(self._env):
-            self._text, self._state = f"{minigrid.describe(self._env, found)}>", minigrid.state_key(self._env)
+            shown = minigrid.describe(self._env, cast("JsonMapping", found))
+            self._text, self._state = f"{shown}>", minigrid.state_key(self._env)
         else:
             space = self._env.observation_space
             self._text = f"{spell(space, found, self._decimals)}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Iterable
 
 from grouprl.envs.game import Game, Outcome
 from grouprl.records.examples import Columns
@@ -100,5 +100,5 @@ class Host(Game):
     def _seen(self) -> str:
         return f"{self._team(self.hears)}:"
 
-    def _team(self, names: Any) -> str:
+    def _team(self, names: Iterable[str]) -> str:
         return ".".join(role + self.hears[role] for role in names)

@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from grouprl.core.errors import InputError, raised
 from grouprl.envs.overheard import PrintedText, overheard
@@ -28,7 +28,7 @@ LONGEST_COMPLAINT = 2000
 class Finished:
     """The program has ended, with a result."""
 
-    result: Any
+    result: object
     printed: str = ""
     """What it said last besides its result, where that is known."""
 
@@ -62,7 +62,7 @@ class FunctionLaunch:
     most programs.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
 
     def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
         """Start the function."""

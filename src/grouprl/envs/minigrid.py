@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import gymnasium
+    import numpy as np
+
+    from grouprl.core.json_types import JsonMapping
 
 DIRECTIONS = ("east", "south", "west", "north")
 STATES = ("open", "closed", "locked")
@@ -11,7 +19,7 @@ PLAIN = ("empty", "floor", "unseen", "wall", "agent")
 COLOURED = ("door", "key", "ball", "box")
 
 
-def describe(env: Any, found: Any) -> str:
+def describe(env: gymnasium.Env, found: JsonMapping) -> str:
     """Return an observation as "mission; facing; free squares ahead, left, right; things seen; what is carried".
 
     A thing's place is counted in squares: "yellow key 2 ahead 1 left". `found` is MiniGrid's own Dict observation,
@@ -42,13 +50,13 @@ def describe(env: Any, found: Any) -> str:
     return "; ".join(parts)
 
 
-def state_key(env: Any) -> str:
+def state_key(env: gymnasium.Env) -> str:
     """Return the key of the whole state: the grid, where the agent stands and looks, what it carries."""
     carried = env.unwrapped.carrying
     return str(env.unwrapped.hash()) + ("" if carried is None else f" {carried.color} {carried.type}")
 
 
-def is_minigrid(env: Any) -> bool:
+def is_minigrid(env: gymnasium.Env) -> bool:
     """Whether an environment is MiniGrid's and shows its own Dict observation."""
     from gymnasium import spaces
 
@@ -57,7 +65,7 @@ def is_minigrid(env: Any) -> bool:
     return own and any(kind.__module__.startswith("minigrid.") for kind in type(env.unwrapped).__mro__)
 
 
-def _free(cells: Any) -> int:
+def _free(cells: Iterable[np.ndarray]) -> int:
     """Return how many squares can be walked before something stands in the way."""
     count = 0
     for cell in cells:
@@ -68,7 +76,7 @@ def _free(cells: Any) -> int:
     return count
 
 
-def _thing(cell: Any) -> str:
+def _thing(cell: np.ndarray) -> str:
     from minigrid.core.constants import IDX_TO_COLOR
 
     name = _name(cell)
@@ -76,7 +84,7 @@ def _thing(cell: Any) -> str:
     return f"{STATES[int(cell[2])]} {colour}{name}" if name == "door" else f"{colour}{name}"
 
 
-def _name(cell: Any) -> str:
+def _name(cell: np.ndarray) -> str:
     from minigrid.core.constants import IDX_TO_OBJECT
 
     return str(IDX_TO_OBJECT[int(cell[0])])

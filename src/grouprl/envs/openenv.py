@@ -7,13 +7,15 @@ import json
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
     from grouprl.records.examples import Example
 
 LARGEST_MESSAGE = 16 << 20
@@ -92,7 +94,7 @@ class OpenEnvEnvironment:
         self._url, self._wording, self._instructions = url.rstrip("/"), wording, instructions
         self._options, self._success, self._invalid, self._timeout = dict(options or {}), success, invalid, timeout
         self._max_turns, self._turns = max_turns, 0
-        self._socket: Any = None
+        self._socket: ClientConnection = None
         self._held = contextlib.ExitStack()
         self._phase, self._total = "new", 0.0
 
@@ -109,6 +111,7 @@ class OpenEnvEnvironment:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         self._socket, self._phase = self._opened(), "playing"
         data = self._exchange({"type": "reset", "data": {**self._options, "seed": int(example.columns["seed"])}})
+        assert data is not None  # only an action is not understood
         return Observation(self._instructions + self._wording.observation(data["observation"]))
 
     def step(self, action: str) -> Step:
@@ -145,7 +148,7 @@ class OpenEnvEnvironment:
         self._held.close()
         self._socket, self._phase = None, "closed"
 
-    def _opened(self) -> Any:
+    def _opened(self) -> ClientConnection:
         try:
             from websockets.sync.client import connect
         except ImportError as error:
@@ -157,7 +160,7 @@ class OpenEnvEnvironment:
         except (OSError, TimeoutError) as error:
             raise InputError(f"The OpenEnv server {self._url} cannot be reached: {error}") from error
 
-    def _exchange(self, message: JsonMapping) -> Any:
+    def _exchange(self, message: JsonMapping) -> JsonObject | None:
         """Return the server's answer; None where it cannot read an action."""
         from websockets.exceptions import ConnectionClosed
 

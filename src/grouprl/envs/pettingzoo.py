@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
 
 if TYPE_CHECKING:
+    from gymnasium import Space
+    from pettingzoo import AECEnv
+
+    from grouprl.core.json_types import JsonMapping
     from grouprl.records.examples import Example
 
 MASK = "action_mask"
@@ -40,7 +44,7 @@ class PettingZooEnvironment:
         self._others, self._luck = frozenset(others), random.Random(0)
         self._make, self._max_turns, self._instructions = make, max_turns, instructions
         self._decimals, self._success, self._invalid = decimals, success, invalid
-        self._env: Any = None
+        self._env: AECEnv = None
         self._phase, self._turns = "new", 0
         self._totals: dict[str, float] = {}
         self._met: set[str] = set()
@@ -142,7 +146,7 @@ class PettingZooEnvironment:
             self._env.step(None)
         return rewards, terminated
 
-    def _take(self, agent: str, found: object, info: Any) -> None:
+    def _take(self, agent: str, found: object, info: JsonMapping) -> None:
         """Write an observation out."""
         space, mask = shown_space(self._env.observation_space(agent)), info.get(MASK)
         if isinstance(found, dict) and MASK in found:
@@ -163,7 +167,7 @@ class PettingZooEnvironment:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
-def shown_space(space: object) -> Any:
+def shown_space(space: object) -> Space:
     """Return what an agent sees of an observation: a Dict without its mask of actions, bare if one is left."""
     from gymnasium.spaces import Dict
 

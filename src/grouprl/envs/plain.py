@@ -72,5 +72,5 @@ def from_plain(plain: object) -> Any:
     raise ValueError(f"{kind!r} is not a kind of value")
 
 
-def _values(value: Any, without: tuple[str, ...]) -> dict[str, object]:
+def _values(value: Observation | Step, without: tuple[str, ...]) -> dict[str, object]:
     return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in without}

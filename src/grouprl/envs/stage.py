@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from grouprl.envs.call_times import CallTimes
 from grouprl.envs.environment import Patient, unwritable
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
-Call = tuple[int, tuple[Any, ...]]
+Call = tuple[int, tuple[object, ...]]
 """Number of an episode, and what its environment's method is called with."""
 
 TIMED = ("step", "reset")
@@ -29,6 +29,21 @@ WAITING = object()
 """Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
 LONGEST_TEXT = 1_000_000
 """Characters of an observation; an environment that says more has failed."""
+
+
+class PlayedTask(Protocol):
+    """A task with environments."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether its environments may run code that never returns."""
+
+    def environment(self) -> Any:
+        """Return a fresh environment; None where the task has none."""
 
 
 class Stage(Protocol):
@@ -45,14 +60,14 @@ class Stage(Protocol):
         """
         ...
 
-    def receive(self, seconds: float | None = None) -> list[tuple[int, Any | Failure]]:
+    def receive(self, seconds: float | None = None) -> list[tuple[int, object]]:
         """Return the answers that have come, by the number of their episode; waits at most `seconds` for the first.
 
         None: as long as it takes. Empty where that time has passed, or nothing is to come.
         """
         ...
 
-    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
+    def call(self, method: str, calls: Sequence[Call]) -> list[object]:
         """Return each environment's answer, or its failure, in the order of the calls."""
         ...
 
@@ -81,7 +96,7 @@ class AnsweringStage(ABC):
     def _pump(self, seconds: float | None) -> None:
         """Take over what has been answered; wait for one answer at most `seconds`, unless nothing is to come."""
 
-    def receive(self, seconds: float | None = None) -> list[tuple[int, Any | Failure]]:
+    def receive(self, seconds: float | None = None) -> list[tuple[int, object]]:
         """Return the answers that have come, in the order of their episodes."""
         with span("waiting for environments"):
             self._pump(0.0 if self._answers else seconds)
@@ -89,7 +104,7 @@ class AnsweringStage(ABC):
         self._answers.clear()
         return found
 
-    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
+    def call(self, method: str, calls: Sequence[Call]) -> list[object]:
         """Return the answers to these calls; those of other episodes stay for `receive`."""
         self.send(method, calls)
         with span("waiting for environments"):
@@ -110,12 +125,10 @@ class Environments:
     def __contains__(self, number: int) -> bool:
         return number in self._held
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[int]:
         return iter(list(self._held))
 
-    def call(
-        self, method: str, number: int, arguments: tuple[object, ...], *, early: bool = False
-    ) -> Any | Failure | Awaitable[Any]:
+    def call(self, method: str, number: int, arguments: tuple[object, ...], *, early: bool = False) -> object:
         """Call `method` of environment `number`; what it raises becomes a Failure.
 
         Of a coroutine an awaitable of the answer is returned, which raises nothing either. `early`: an environment
@@ -232,7 +245,7 @@ class HereStage(AnsweringStage):
         self.clear()
 
 
-def _hand_over(late: queue.SimpleQueue[Any], number: int, answer: object) -> None:
+def _hand_over(late: queue.SimpleQueue[tuple[int, object]], number: int, answer: object) -> None:
     late.put((number, answer))
 
 
@@ -254,7 +267,7 @@ def _scores(environment: Any) -> object:
     if not inspect.isawaitable(found):
         return by_agent, found
 
-    async def scored() -> tuple[bool, Any]:
+    async def scored() -> tuple[bool, object]:
         return by_agent, await found
 
     return scored()

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from grouprl.envs.fork_server import ForkServer
 from grouprl.rewards.contract import Failure
@@ -33,8 +32,8 @@ class StageCall:
 
     episode: int
     method: str
-    arguments: tuple[Any, ...]
-    known: Any = None
+    arguments: tuple[object, ...]
+    known: object = None
     answered: bool = False
     seconds: float = 0.0
     """How long it took."""

@@ -6,6 +6,8 @@ same time], ["on", number] where several calls are under way and this one has th
 ["answer", number, value, seconds that it took, seconds of processor time].
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextvars
 import faulthandler
@@ -21,8 +23,14 @@ import types
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+if TYPE_CHECKING:
+    from grouprl.core.json_types import JsonObject
+    from grouprl.envs.stage import Environments, PlayedTask
+
+_Call = tuple[int, str, int, tuple[object, ...]]
+"""Its number, the method, the episode, and what the method is called with."""
 RUNNING: contextvars.ContextVar[int] = contextvars.ContextVar("RUNNING", default=0)
 """Number of the call for which code runs; tasks that an environment starts inherit it."""
 
@@ -43,7 +51,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     serve(hello["parcel"], calls, replies, hello["seconds"])
 
 
-def serve(parcel: Any, calls: Iterator[Any], replies: int, seconds: float) -> None:
+def serve(parcel: JsonObject, calls: Iterator[_Call], replies: int, seconds: float) -> None:
     """Answer calls one after the other; environments that wait for something outside wait at the same time.
 
     Of the latter each call has `seconds` seconds. The others are watched by the parent, which can end this process.
@@ -54,7 +62,7 @@ def serve(parcel: Any, calls: Iterator[Any], replies: int, seconds: float) -> No
     from grouprl.envs.stage import Environments
     from grouprl.rewards.transport import unpack
 
-    task: Any = unpack(parcel)
+    task = cast("PlayedTask", unpack(parcel))
     example = task.environment()
     together = is_async(example) or isinstance(example, Patient)
     own, lock = os.getpid(), threading.Lock()
@@ -78,7 +86,7 @@ def serve(parcel: Any, calls: Iterator[Any], replies: int, seconds: float) -> No
         one_by_one(held, calls, answer)
 
 
-def one_by_one(held: Any, calls: Iterator[Any], answer: Callable[..., None]) -> None:
+def one_by_one(held: Environments, calls: Iterator[_Call], answer: Callable[..., None]) -> None:
     """Answer each call before the next is looked at."""
     from grouprl.envs.awaiting import awaited
 
@@ -91,12 +99,14 @@ def one_by_one(held: Any, calls: Iterator[Any], answer: Callable[..., None]) -> 
 class _Together:
     """Calls that wait at the same time: coroutines in one event loop, `Patient` environments in threads."""
 
-    def __init__(self, held: Any, mark: Callable[[int], None], answer: Callable[..., None], seconds: float) -> None:
+    def __init__(
+        self, held: Environments, mark: Callable[[int], None], answer: Callable[..., None], seconds: float
+    ) -> None:
         self.held, self.mark, self.answer, self.seconds = held, mark, answer, seconds
 
-    async def serve(self, calls: Iterator[Any]) -> None:
+    async def serve(self, calls: Iterator[_Call]) -> None:
         """Begin each call when it comes; end when no more come."""
-        loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Any]()
+        loop, inbox = asyncio.get_running_loop(), asyncio.Queue[_Call | None]()
         loop.set_task_factory(self._marking)
 
         def listen() -> None:
@@ -117,7 +127,7 @@ class _Together:
             await asyncio.wait([before])
         await self._answer(*call)
 
-    async def _answer(self, number: int, method: str, episode: int, arguments: tuple[Any, ...]) -> None:
+    async def _answer(self, number: int, method: str, episode: int, arguments: tuple[object, ...]) -> None:
         RUNNING.set(number)
         begun = time.perf_counter()
         task = asyncio.get_running_loop().create_task(self._found(method, episode, arguments))

@@ -6,9 +6,10 @@ import hashlib
 import random
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from grouprl.core.json_types import JsonMapping
 from grouprl.envs.environment import Observation
 from grouprl.envs.game import Game, Outcome
 from grouprl.records.examples import Columns, Message
@@ -186,7 +187,7 @@ def command_of(action: str) -> str:
     return text.strip().removeprefix("$ ").strip("`").strip()
 
 
-def given_folder(files: Mapping[str, Any]) -> dict[str, FolderEntry]:
+def given_folder(files: JsonMapping) -> dict[str, FolderEntry]:
     """Return the folder that a column describes: texts, or {"content", "mode"}, by path."""
     return folder_of(
         {

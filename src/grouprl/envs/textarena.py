@@ -7,12 +7,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
+    import textarena
+
     from grouprl.records.examples import Example
 
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
@@ -149,7 +151,7 @@ class TextArenaEnvironment:
         return InputError(what, "an object is one game: reset, step until the end, score, close")
 
 
-def _numbers(rewards: Mapping[Any, Any]) -> dict[int, float]:
+def _numbers(rewards: Mapping[int | str, float]) -> dict[int, float]:
     """Return rewards by player. Raises RuntimeError for what is not a number: some games put the reason there."""
     for player, reward in rewards.items():
         if not isinstance(reward, (int, float)):
@@ -157,7 +159,7 @@ def _numbers(rewards: Mapping[Any, Any]) -> dict[int, float]:
     return {int(player): float(reward) for player, reward in rewards.items()}
 
 
-def unwrapped(game: object) -> tuple[Any, list[Callable[[str], str]]]:
+def unwrapped(game: object) -> tuple[textarena.Env, list[Callable[[str], str]]]:
     """Return a game without its wrappers, and what those of actions do, outermost first."""
     from textarena.core import ActionWrapper, Wrapper
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import digest
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
+    import textworld
+
     from grouprl.records.examples import Example
 
 Choices = Literal["none", "listed", "numbered"]
@@ -55,7 +57,7 @@ class TextGame:
             raise InputError("choices are to be shown of a game that does not list its commands")
         self._start, self._max_turns, self._choices = start, max_turns, choices
         self._invalid, self._listed = invalid, listed
-        self._env: Any = None
+        self._env: textworld.Environment = None
         self._phase, self._turns, self._score, self._won = "new", 0, 0.0, False
         self._admissible: tuple[str, ...] = ()
         self._plan: tuple[str, ...] = ()
@@ -118,7 +120,7 @@ class TextGame:
             self._phase = "ended"
         return late
 
-    def _observe(self, state: Any, first: bool = False) -> Observation:
+    def _observe(self, state: textworld.GameState, first: bool = False) -> Observation:
         self._won = bool(state.get("won"))
         self._most = float(state.get("max_score") or 1)
         self._admissible = tuple(state.get("admissible_commands") or ())
@@ -146,7 +148,7 @@ def cleaned(text: str) -> str:
     return BLANKS.sub("\n\n", STATUS.sub("", text.rstrip(" "))).strip()
 
 
-def _opening(state: Any) -> str:
+def _opening(state: textworld.GameState) -> str:
     """Return what is shown at the beginning: objective and room where they are known, else all that the game says."""
     parts = [state.get("objective"), state.get("description")]
     return "\n\n".join(cleaned(part) for part in parts if part) if all(parts) else cleaned(state.get("feedback") or "")

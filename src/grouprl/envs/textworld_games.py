@@ -7,18 +7,25 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra, raised, suggest
 from grouprl.core.hashing import digest
 from grouprl.envs.textgame import facts_asked
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from grouprl.core.json_types import JsonObject
 
 GENERATED = "generated"
 SUFFIXES = (".z1", ".z2", ".z3", ".z4", ".z5", ".z6", ".z7", ".z8", ".json", ".tw-pddl")
 """Of files that TextWorld can start."""
 
 
-def textworld(who: str, extra: str = "textworld") -> Any:
+def textworld(who: str, extra: str = "textworld") -> ModuleType:
     """Return the library; `who` names the user in messages. Raises MissingExtra where it is not installed."""
     try:
         import textworld as library
@@ -27,7 +34,7 @@ def textworld(who: str, extra: str = "textworld") -> Any:
     return library
 
 
-def kinds() -> dict[str, Any]:
+def kinds() -> JsonObject:
     """Return the makers of TextWorld's own challenges by name."""
     from textworld.challenges.registration import CHALLENGES
 
@@ -82,7 +89,7 @@ def _make(kind: str, sizes: Mapping[str, int], settings: Mapping[str, object], s
                 os.replace(Path(folder) / f"{file.stem}{each}", file.with_suffix(each))
 
 
-def _challenge(add_arguments: Any, settings: Mapping[str, object]) -> dict[str, Any]:
+def _challenge(add_arguments: Callable[[ArgumentParser], None], settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of a challenge: those given, and the defaults of the others."""
     import argparse
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import random
 
     from grouprl.chat.refusal import Refusal
+    from grouprl.core.json_types import JsonMapping
     from grouprl.records.examples import Example
 
 CLOSING_SECONDS = 5.0
@@ -41,7 +42,7 @@ class Played:
     """Whether a limit of the environment's own cut it off."""
     valid: bool = True
     """Whether the library could make something of the last answer."""
-    state: Any = field(default=None, compare=False)
+    state: object = field(default=None, compare=False)
     """The library's state of the rollout, where a group of them is scored together."""
 
 
@@ -99,7 +100,7 @@ class VerifiersEnvironment:
         self._pending: PendingRequest | None = None
         self._parts: dict[str, float] = {"correct": 0.0}
         self._refused: list[Refusal] = []
-        self._columns: Mapping[str, Any] = {}
+        self._columns: JsonMapping = {}
 
     async def reset(self, example: Example, seed: int) -> Observation:
         """Begin the rollout; its first request is the first observation.

@@ -10,13 +10,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.launch import MODEL
 from grouprl.envs.verifiers import Played
 from grouprl.rewards.contract import Failure
+
+if TYPE_CHECKING:
+    import verifiers as vf
+    from verifiers.clients import OpenAIChatCompletionsClient
 
 KEPT_STATES = 65_536
 """So many rollouts may wait for the others of their group."""
@@ -42,12 +46,12 @@ class _Heard(logging.Handler):
 class ClassicRollouts:
     """An environment that `verifiers.load_environment` returned."""
 
-    def __init__(self, env: Any, success: float | None = None) -> None:
+    def __init__(self, env: vf.Environment, success: float | None = None) -> None:
         """Take an environment; `success` is the reward from which a rollout is correct (None: its own threshold)."""
         self.env = env
         self.success = float(getattr(env, "pass_threshold", PASS)) if success is None else success
         self.grouped = bool(env.rubric.has_group_rewards)
-        self._states: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._states: OrderedDict[tuple[str, int], vf.State] = OrderedDict()
         self._lock = threading.Lock()
         self._http: tuple[asyncio.AbstractEventLoop, object] | None = None
         hear()
@@ -108,7 +112,7 @@ class ClassicRollouts:
             found = dict.fromkeys(states, failure)
         return [found.get(name) for name in names]
 
-    def _parts(self, state: Any) -> dict[str, float]:
+    def _parts(self, state: vf.State) -> dict[str, float]:
         """Return the weighted scores by function where they add up to the reward, else the reward as `outcome`."""
         reward, metrics = float(state["reward"]), {k: float(v) for k, v in (state["metrics"] or {}).items()}
         weights = dict(_weights(self.env.rubric))
@@ -118,7 +122,7 @@ class ClassicRollouts:
         counts = {f"{COUNT}{name}": value for name, value in metrics.items() if _named(name) not in parts}
         return {**parts, **counts, "correct": float(reward >= self.success)}
 
-    def _client(self, url: str, key: str) -> Any:
+    def _client(self, url: str, key: str) -> OpenAIChatCompletionsClient:
         """Return what the environment asks the policy with."""
         import httpx
         from openai import AsyncOpenAI
@@ -133,7 +137,7 @@ class ClassicRollouts:
         )
 
 
-def check_rubric(env: Any, name: str) -> None:
+def check_rubric(env: vf.Environment, name: str) -> None:
     """Raise InputError where an environment has nothing that scores."""
     if not [weight for _, weight in _weights(env.rubric) if weight]:
         raise InputError(
@@ -165,7 +169,7 @@ def _hearing() -> Iterator[None]:
         raise RuntimeError(found[0])
 
 
-def _weights(rubric: Any) -> list[tuple[str, float]]:
+def _weights(rubric: vf.Rubric) -> list[tuple[str, float]]:
     """Return the functions of a rubric, or of all rubrics in it, with their weights."""
     if inner := getattr(rubric, "rubrics", None):
         return [each for one in inner for each in _weights(one)]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
     import random
+
+    from web_agent_site.envs import WebAgentTextEnv
 
     from grouprl.records.examples import Example
 
@@ -37,7 +39,7 @@ class WebShopEnvironment:
             invalid: reward of an action that the page does not offer.
         """
         self._make, self._max_turns, self._shown, self._invalid = make, max_turns, shown, invalid
-        self._env: Any = None
+        self._env: WebAgentTextEnv = None
         self._phase, self._turns, self._reward = "new", 0, 0.0
         self._searchable = False
         self._clicks: tuple[str, ...] = ()

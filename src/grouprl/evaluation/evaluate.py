@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
 
 from grouprl.core.errors import InputError
 from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
 from grouprl.evaluation.sampling import Completions, Examiner, Meter, Progress, Sample
-from grouprl.protocols import Policy, Sampler, StoredRows
+from grouprl.protocols import Policy, RunSampler, StoredRows
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rollout.engines import local_engine
@@ -95,7 +94,7 @@ def evaluate(
     history: History = "refuse",
     stage: Stage | None = None,
     progress: Progress | None = None,
-    sampler: Sampler[Any, int] | None = None,
+    sampler: RunSampler | None = None,
 ) -> Evaluation:
     """Sample completions of held-out prompts of `task`, or act in its environments, and score them.
 

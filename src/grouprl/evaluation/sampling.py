@@ -14,7 +14,7 @@ from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
 from grouprl.policy.team import TeamPolicy
-from grouprl.protocols import Request, Sampler, StoredRows
+from grouprl.protocols import Request, RunSampler, StoredRows
 from grouprl.records.examples import Example, prompt_text
 from grouprl.records.samples import join_scores
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
@@ -117,7 +117,7 @@ class Examiner:
     stage: Stage | None
     added: Reward | None
     stop: tuple[str, ...]
-    sampler: Sampler[Any, int]
+    sampler: RunSampler
     """Every completion comes from it."""
 
     def complete(

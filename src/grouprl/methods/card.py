@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 Confidence = Literal["verified", "partly", "abstract-only"]
 
@@ -38,9 +38,9 @@ class Golden:
     lengths: Sequence[int]
     groups: Sequence[int] | None = None
     log_ratio: Sequence[Sequence[float]] | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    advantage: Sequence[Any] | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    advantage: Sequence[object] | None = None
     loss: float | None = None
     grad: Sequence[Sequence[float]] | None = None
     why: str = ""
@@ -79,8 +79,8 @@ class Reduction:
 
     to: str
     when: Sequence[Condition] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    other: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    other: Mapping[str, object] = field(default_factory=dict)
     scale: float | None = 1.0
     why: str = ""
 

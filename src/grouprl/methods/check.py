@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ DEAD = ContrastExample(
     (0, 0, 1, 1),
 )
 KNOWN = (*EXAMPLES, DEAD)
+Tried = TypeVar("Tried")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def fault_of_own_parts(method: Method) -> InputError | None:
     return None
 
 
-def _tried(rule: str, act: Callable[[], object]) -> tuple[RuleFinding, Any]:
+def _tried(rule: str, act: Callable[[], Tried]) -> tuple[RuleFinding, Tried | None]:
     try:
         return RuleFinding(rule), act()
     except InputError as error:
@@ -187,9 +188,10 @@ def _padding(method: Method, example: ContrastExample) -> None:
 def _padded(batch: Batch) -> Batch:
     """Return the batch with two more columns, in which no field has a meaning."""
 
-    def pad(value: Any) -> object:
-        shaped = isinstance(value, Tensor) and value.shape == batch.mask_bt.shape
-        return torch.nn.functional.pad(value, (0, 2)) if shaped else value
+    def pad(value: object) -> object:
+        if isinstance(value, Tensor) and value.shape == batch.mask_bt.shape:
+            return torch.nn.functional.pad(value, (0, 2))
+        return value
 
     changes: dict[str, Any] = {}
     for each in fields(batch):

@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part, build_part, checked, own_names
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.core.renamed import with_new_names
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
@@ -55,6 +56,9 @@ FLAGS = ("greedy_baseline", "on_policy")
 BY_YOU = "set by you"
 OF_PART = "default of the part"
 
+_Stages: TypeAlias = dict[str, Any]
+"""What `Method` is called with: parts by stage, and flags."""
+
 
 @dataclass(frozen=True)
 class Resolved:
@@ -71,7 +75,7 @@ class Resolved:
     notes: tuple[str, ...] = ()
 
 
-def compose(spec: str | Mapping[str, Any]) -> Resolved:
+def compose(spec: str | Mapping[str, object]) -> Resolved:
     """Build the method that `spec` describes; InputError on unknown names and keys and on contradictions."""
     name, base, rest = read_names({"base": spec} if isinstance(spec, str) else spec)
     rest = _by_new_names(rest, base.settings if base else {})
@@ -85,18 +89,18 @@ def compose(spec: str | Mapping[str, Any]) -> Resolved:
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
 
 
-def _by_new_names(spec: Mapping[str, object], settings: Mapping[str, object]) -> dict[str, Any]:
+def _by_new_names(spec: Mapping[str, object], settings: Mapping[str, object]) -> dict[str, object]:
     """Return a specification whose stages have today's names; what an entry's `settings` are called stays."""
     old = {key: new for key, new in OLD_STAGES.items() if key not in settings}
     data = with_new_names(spec, old, "method.")
-    if isinstance(data.get("add"), Mapping):
-        data["add"] = with_new_names(data["add"], OLD_STAGES, "method.add.")
+    if isinstance(add := data.get("add"), Mapping):
+        data["add"] = with_new_names(add, OLD_STAGES, "method.add.")
     return data
 
 
-def as_data(method: Method) -> dict[str, Any]:
+def as_data(method: Method) -> JsonObject:
     """Return `method` as a specification in plain data, part by part; `compose` of it builds the same method."""
-    data: dict[str, Any] = {"name": method.name}
+    data: JsonObject = {"name": method.name}
     for stage in STAGES:
         value = getattr(method, stage)
         if stage in LISTS:
@@ -106,7 +110,7 @@ def as_data(method: Method) -> dict[str, Any]:
     return data | {flag: True for flag in FLAGS if getattr(method, flag)}
 
 
-def _part_data(part: Part) -> dict[str, Any]:
+def _part_data(part: Part) -> JsonObject:
     return {"part": part.name, **part.settings()}
 
 
@@ -123,7 +127,7 @@ def _from_parts(name: str, spec: Mapping[str, object]) -> Resolved:
             f"a method composed from parts needs {', '.join(REQUIRED)}",
             f"Or start from a method: {{base: grpo, …}}. {suggest(name, CATALOGUE)}",
         )
-    start: dict[str, Any] = {stage: () if stage in LISTS else None for stage in STAGES}
+    start: _Stages = {stage: () if stage in LISTS else None for stage in STAGES}
     return _override(start, {}, spec, None, lambda parts: Method(**parts, name=name))
 
 
@@ -148,16 +152,16 @@ def _origin(base: Entry, key: str, given: bool) -> str:
 
 
 def _override(
-    stages: dict[str, Any],
+    stages: _Stages,
     provenance: Mapping[str, str],
     spec: Mapping[str, object],
     entry: Entry | None,
-    build: Callable[[dict[str, Any]], Method],
+    build: Callable[[_Stages], Method],
 ) -> Resolved:
     """Apply part overrides to the `stages` of a base (or to none) and check the result."""
     base = "" if entry is None else entry.name
     origin, notes = dict(provenance), []
-    parts: dict[str, Any] = dict(stages)
+    parts: _Stages = dict(stages)
     for stage in STAGES:
         if stage in spec:
             parts[stage], marks = _stage(stage, spec[stage], stages[stage], base)
@@ -204,7 +208,7 @@ class _Marks:
     new: dict[str, str]
 
 
-def _stage(stage: str, given: Any, current: Any, base: str) -> tuple[Any, _Marks]:
+def _stage(stage: str, given: object, current: Part | None, base: str) -> tuple[Part | tuple[Part, ...] | None, _Marks]:
     """Return the stage's new part(s) and provenance."""
     if stage in LISTS:
         if not isinstance(given, Sequence) or isinstance(given, str):
@@ -222,7 +226,7 @@ def _stage(stage: str, given: Any, current: Any, base: str) -> tuple[Any, _Marks
     return made_one, _Marks(frozenset(), _part_marks(stage, given, made_one))
 
 
-def _changed(stage: str, given: Mapping[str, Any], current: Part | None, base: str) -> tuple[Part, _Marks]:
+def _changed(stage: str, given: Mapping[str, object], current: Part | None, base: str) -> tuple[Part, _Marks]:
     """Change some settings of the base's part."""
     if current is None:
         who = f"method {base} has no {stage}" if base else f"method.{stage} names no part"
@@ -235,7 +239,7 @@ def _changed(stage: str, given: Mapping[str, Any], current: Part | None, base: s
     return made, _Marks(keep, new)
 
 
-def _item(stage: str, given: object, where: str) -> Any:
+def _item(stage: str, given: object, where: str) -> Part:
     """Build one part from its name or {part: name, settings…}."""
     if isinstance(given, str):
         return build_part(stage, given, {})
@@ -244,7 +248,7 @@ def _item(stage: str, given: object, where: str) -> Any:
     raise InputError(f"method.{where} = {given!r}", "a part is its name or a mapping {part: name, …settings}")
 
 
-def _added(add: object) -> dict[str, list[Any]]:
+def _added(add: object) -> dict[str, list[object]]:
     if add is None:
         return {}
     if not isinstance(add, Mapping) or not all(isinstance(v, list | tuple) for v in add.values()):
@@ -285,9 +289,9 @@ def _part_marks(key: str, given: object, part: Part) -> dict[str, str]:
     return {key: BY_YOU} | {f"{key}.{name}": BY_YOU if name in named else OF_PART for name in part.settings()}
 
 
-def _flat(method: Method) -> dict[str, Any]:
+def _flat(method: Method) -> dict[str, object]:
     """Every part's name and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for stage in STAGES:
         value = getattr(method, stage)
         keyed = {f"{stage}.{i}": p for i, p in enumerate(value)} if stage in LISTS else {stage: value}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import JsonObject
 from grouprl.methods.compose import STAGES
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
@@ -115,7 +116,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     )
 
 
-def numbers(method: Method, example: ContrastExample) -> list[dict[str, Any]]:
+def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:
     """Return what is known of each completion of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
     ready = method.compute_loss_weights(method.compute_advantages(batch))
@@ -139,7 +140,7 @@ def numbers(method: Method, example: ContrastExample) -> list[dict[str, Any]]:
     ]
 
 
-def contrast(a: Entry, b: Entry) -> dict[str, Any]:
+def contrast(a: Entry, b: Entry) -> JsonObject:
     """Return the difference of two entries as plain data: parts, settings and numbers."""
     one, two = a.build(), b.build()
     parts = [row for stage in STAGES for row in _stage_rows(stage, one, two)]
@@ -166,11 +167,11 @@ def _stage_rows(stage: str, one: Method, two: Method) -> list[dict[str, object]]
     return rows
 
 
-def _words(part: Any) -> str:
+def _words(part: Part | None) -> str:
     return "—" if part is None else f"{part.name}: {part.words()}"
 
 
-def _changes(p: Any, q: Any) -> dict[str, list[object]]:
+def _changes(p: Part | None, q: Part | None) -> dict[str, list[object]]:
     """Settings in which two parts of the same name differ."""
     if p is None or q is None or p.name != q.name:
         return {}

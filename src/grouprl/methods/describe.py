@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import Part
 from grouprl.core.json_types import JsonObject
+from grouprl.methods.card import Golden, Reduction
 from grouprl.methods.compose import LISTS, STAGES
 from grouprl.methods.registry import CATALOGUE, Entry
 
@@ -158,7 +160,7 @@ def parts_of(method: Method) -> list[JsonObject]:
     return rows
 
 
-def staged(method: Method) -> list[tuple[str, Any]]:
+def staged(method: Method) -> list[tuple[str, Part]]:
     """Return (stage, part) in the order in which the parts act."""
     order = {id(part): i for i, part in enumerate(method.parts())}
     pairs = [(s, p) for s in STAGES for p in (getattr(method, s) if s in LISTS else (getattr(method, s),))]
@@ -181,7 +183,7 @@ def needs_of(entry: Entry, method: Method) -> list[str]:
     return [*entry.card.needs, *([f"batch fields: {', '.join(fields)}"] if fields else [])]
 
 
-def type_words(hint: Any) -> str:
+def type_words(hint: object) -> str:
     """Say a type annotation in words: 'number in [0, 1]', 'sample_std | none', 'number > 0, or none'."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -193,7 +195,13 @@ def type_words(hint: Any) -> str:
         return ", or ".join(type_words(a) for a in args)
     if hint is types.NoneType:
         return "none"
-    plain = {Any: "anything", float: "number", int: "whole number", bool: "true | false", str: "text"}
+    plain: dict[object, str] = {
+        Any: "anything",
+        float: "number",
+        int: "whole number",
+        bool: "true | false",
+        str: "text",
+    }
     return plain.get(hint, inspect.formatannotation(hint))
 
 
@@ -225,7 +233,7 @@ _WHEN = {
 }
 
 
-def reduction_words(reduction: Any) -> str:
+def reduction_words(reduction: Reduction) -> str:
     """Say a reduction in one sentence."""
     ours = _given(reduction.settings)
     when = " and ".join(_WHEN[c] for c in reduction.when) or "always"
@@ -238,6 +246,6 @@ def _given(settings: Mapping[str, object]) -> str:
     return f"({', '.join(f'{k}={v}' for k, v in settings.items())})" if settings else ""
 
 
-def golden_data(golden: Any) -> dict[str, object]:
+def golden_data(golden: Golden) -> dict[str, object]:
     """Return a golden example without its empty fields."""
     return {k: v for k, v in dataclasses.asdict(golden).items() if v not in (None, {}, "")}

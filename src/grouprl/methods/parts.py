@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from grouprl.algorithms.part import KINDS, PARTS, Part
+from grouprl.core.json_types import JsonObject
 from grouprl.methods.compose import LISTS
 from grouprl.methods.describe import type_words
 from grouprl.methods.render import value_words
@@ -31,17 +32,17 @@ class Described:
     formula: str
     needs: tuple[str, ...]
     couples: str
-    settings: tuple[dict[str, Any], ...]
+    settings: tuple[JsonObject, ...]
     metrics: Mapping[str, str]
     module: str
     example: str
     """How a configuration names it."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """Return it as plain data."""
         return asdict(self)
 
-    def line(self) -> dict[str, Any]:
+    def line(self) -> JsonObject:
         """Return what a listing shows of it."""
         settings = tuple(row["name"] for row in self.settings)
         return {"name": self.name, "kind": self.kind, "rule": self.rule, "summary": self.summary, "settings": settings}

@@ -32,7 +32,7 @@ class Renamed:
     """
 
     name: str
-    values: Mapping[Any, Any] = field(default_factory=dict)
+    values: Mapping[object, object] = field(default_factory=dict)
     implies: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -70,7 +70,7 @@ class Entry:
         return _upon(find(self.base), self) if self.base else self.function
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The entry's settings with their defaults."""
         return {p.name: p.default for p in inspect.signature(self.compose).parameters.values()}
 
@@ -85,7 +85,7 @@ class Entry:
         """Name of the peer whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
-    def current(self, settings: Mapping[str, object]) -> tuple[dict[str, Any], list[str]]:
+    def current(self, settings: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
         """Return `settings` by their present names, and a note on each that came by an old one.
 
         InputError where both names are given, or where an old value has no equal now.

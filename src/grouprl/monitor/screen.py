@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -19,6 +19,9 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.finding import Finding, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TITLES = {"warmup": "warm-up", "pretraining": "pretraining", "train": "training", "eval": "evaluation"}
 BARS = "▁▂▃▄▅▆▇█"
@@ -32,7 +35,7 @@ PACE_STEPS = 30
 class RunScreen:
     """State of the display; rendering it draws the picture. Safe to render from another thread."""
 
-    clock: Any
+    clock: Callable[[], float]
     name: str = "train"
     done: int = 0
     total: int = 0
@@ -194,7 +197,7 @@ def sample_line(sample: Sample, width: int) -> Text:
     return line
 
 
-def thousands(value: Any) -> str:
+def thousands(value: float) -> str:
     """Write a count as 950, 5.2k or 1.3M."""
     number = float(value)
     for size, unit in ((1e6, "M"), (1e3, "k")):
@@ -246,7 +249,7 @@ def _numbers(record: JsonMapping) -> list[tuple[str, str]]:
     """The figures below the curves, as (label, value)."""
     rows: list[tuple[str, str]] = []
 
-    def add(label: str, name: str, form: Any, more: str = "") -> None:
+    def add(label: str, name: str, form: Callable[[float], str], more: str = "") -> None:
         if isinstance(record.get(name), (int, float)):
             rows.append((label, form(record[name]) + more))
 

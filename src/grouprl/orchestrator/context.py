@@ -7,7 +7,7 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
-from grouprl.orchestrator.accounting import SampledCounts
-from grouprl.orchestrator.synchronous import Round, Synchronous
+from grouprl.core.json_types import State
+from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.protocols import SampleSource, StoredRows
 from grouprl.records.examples import Prompt
 from grouprl.records.prompt_history import PromptHistory
@@ -30,6 +30,10 @@ from grouprl.rollout.collector import Collector, with_prompts
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.set_aside import OFFERS
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.protocols import Policy
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -50,23 +54,24 @@ class SessionContext:
         config: Config,
         method: Method,
         task: Task,
-        policy: Any,
+        policy: Policy,
         source: PromptStream,
         collector: Collector,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
     ) -> None:
-        self.config, self.method, self.task, self.policy = config, method, task, policy
+        self.config, self.method, self.task = config, method, task
+        self.policy = cast("CausalPolicy", policy)  # parts that need more of it than a `Policy` has say so
         self.source, self.collector, self._clock = source, collector, clock
         self.renew_reference = renew_reference
         self.say: Callable[[str], None] = lambda sentence: None
         """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
-        self.memory: dict[str, dict[str, Any]] = {}
-        self._caches: dict[str, dict[str, object]] = {}
+        self.memory: dict[str, State] = {}
+        self._caches: dict[str, State] = {}
         self.last_entropy: float | None = None
-        self.sample_source: SampleSource[Round, Any] = Synchronous(self)
-        """Where the rows of a step come from."""
+        self.sample_source: SampleSource[Round, StepRollout]
+        """Where the rows of a step come from; set by what puts the run together."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         self._counts = SampledCounts()
@@ -122,11 +127,11 @@ class SessionContext:
         """Return the random generator of `part` in this step."""
         return np.random.default_rng([self.config.seed, self.step, zlib.crc32(part.name.encode())])
 
-    def state_of(self, part: Part) -> dict[str, Any]:
+    def state_of(self, part: Part) -> State:
         """Return what `part` remembers."""
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
 
-    def cache_of(self, part: Part) -> dict[str, Any]:
+    def cache_of(self, part: Part) -> State:
         """Return what `part` keeps in memory alone."""
         return self._caches.setdefault(f"{part.kind}.{part.name}", {})
 
@@ -233,12 +238,12 @@ class SessionContext:
         for part in data_parts(self.method.parts()):
             call(part, part.observe, samples, prepared, self)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Everything remembered, for a checkpoint: plain containers and tensors."""
         state = {"ledger": self.prompt_history.state(), "memory": self.memory, "last_entropy": self.last_entropy}
         return {**state, **self.sample_source.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
         self.prompt_history.restore(state["ledger"])
         self.memory, self.last_entropy = state["memory"], state["last_entropy"]

@@ -73,7 +73,7 @@ class RunBuilders:
             )
         return found
 
-    def _place(self, station: Station) -> dict[str, Any]:
+    def _place(self, station: Station) -> dict[str, str]:
         dtype = self.options["dtype"]
         dtype = "float32" if dtype == "auto" else dtype
         return {"device": str(station.device), "dtype": dtype, "precision": "float32"}

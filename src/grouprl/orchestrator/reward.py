@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
 from grouprl.protocols import StoredRows
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient
@@ -27,10 +28,10 @@ from grouprl.tasks.rows import RowTask
 def open_reward(
     settings: Reward,
     task: Task,
-    reward: Any = None,
+    reward: RewardFunction | None = None,
     verdicts: Path | None = None,
     placed: VerdictReward | None = None,
-) -> tuple[Any, list[str]]:
+) -> tuple[RewardFunction, list[str]]:
     """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
     `reward` is the chosen one where it has been looked up already; `verdicts` is the folder in which a judge keeps
@@ -57,7 +58,7 @@ def open_reward(
     return scorer, [note] if note else []
 
 
-def chosen_reward(settings: Reward, task: Task) -> Any:
+def chosen_reward(settings: Reward, task: Task) -> RewardFunction:
     """Return the reward that a run uses, checked against the columns of the task's prompts.
 
     Raises:
@@ -94,7 +95,7 @@ def judge_of(settings: Judge) -> TrajectoryJudge:
     )
 
 
-def _check_first(reward: Any, task: Task) -> None:
+def _check_first(reward: RewardFunction, task: Task) -> None:
     """Check a function against the columns of the first prompt of each split."""
     for split in get_args(Split):
         if task.size(split) != 0:
@@ -112,7 +113,7 @@ def close_reward(reward: object) -> None:
 
 
 @contextmanager
-def opened_reward(settings: Reward, task: Task) -> Iterator[tuple[Any, list[str]]]:
+def opened_reward(settings: Reward, task: Task) -> Iterator[tuple[RewardFunction, list[str]]]:
     """`open_reward`, closed at the end of the block."""
     reward, notes = open_reward(settings, task)
     try:

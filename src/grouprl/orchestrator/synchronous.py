@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.algorithms.stages import all_of, one_of
 from grouprl.core.errors import RunError
-from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
+from grouprl.core.json_types import State
+from grouprl.orchestrator.accounting import NO_ROWS, Round, dropped
+from grouprl.orchestrator.context import SessionContext
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.rollout.collector import reward_of_groups
-
-if TYPE_CHECKING:
-    from grouprl.orchestrator.context import SessionContext
-
-Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
-"""Rows of one round; rows that exploration took away, sampled but not trained on, and why each of these is not."""
 
 
 class Synchronous:
@@ -59,7 +54,7 @@ class Synchronous:
         """End a step; it has no metrics of its own."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Nothing is under way between steps."""
         return {}
 

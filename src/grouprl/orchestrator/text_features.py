@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +15,9 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
+    from grouprl.records.token_policy import TokenPolicy
 
 
 def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Policy) -> Batch:
@@ -46,13 +48,13 @@ def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, 
     return batch.replace(keys=keys, marks=marks)
 
 
-def add_statistics(policy: Any, batch: Batch, needs: Sequence[str]) -> Batch:
+def add_statistics(policy: Policy, batch: Batch, needs: Sequence[str]) -> Batch:
     """Return the batch with the statistics of the policy that `needs` names as `stats.NAME`."""
     if not any(name.startswith("stats.") and name != "stats.cross" for name in needs):
         return batch
     from grouprl.policy.statistics import add_statistics as fill
 
-    return fill(policy, batch, needs)
+    return fill(cast("CausalPolicy", policy), batch, needs)
 
 
 def said(batch: Batch, samples: ScoredSamples) -> Tensor:
@@ -70,7 +72,7 @@ def numbered(values: Iterable[Hashable]) -> Tensor:
     return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
 
 
-def windows(policy: Any, phrases: Sequence[str]) -> list[tuple[int, ...]]:
+def windows(policy: Policy | TokenPolicy, phrases: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the token ids of each phrase where the tokenizer can write them.
 
     Each is taken as given and with a capital, each with and without a space before it.
@@ -80,7 +82,7 @@ def windows(policy: Any, phrases: Sequence[str]) -> list[tuple[int, ...]]:
         capital = phrase[:1].upper() + phrase[1:]
         for text in (phrase, f" {phrase}", capital, f" {capital}"):
             try:
-                found.append(tuple(policy.encode(text)))
+                found.append(tuple(cast("TokenPolicy", policy).encode(text)))
             except InputError:  # a character tokenizer without these letters never writes the phrase
                 continue
     return list(dict.fromkeys(ids for ids in found if ids))

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from grouprl.core.json_types import JsonObject
 from grouprl.papers.rows import Listing, listings
@@ -89,7 +88,7 @@ def stored() -> list[Standing]:
     return [_restored(paper, known[paper.number]) if paper.number in known else standing(paper) for paper in listings()]
 
 
-def _restored(paper: Listing, row: dict[str, Any]) -> Standing:
+def _restored(paper: Listing, row: JsonObject) -> Standing:
     return Standing(paper, row["status"], *(tuple(row[key]) for key in ("entries", "dialects", "commands")))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
@@ -52,6 +51,7 @@ from grouprl.plan.placing import placing_plan
 from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.sizes import LOOKED_AT, first_examples, lengths_of, needed_by
+from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import check_optimizer
@@ -155,7 +155,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
-    fault = fault_of_own_parts(method)
+    fault, trial = fault_of_own_parts(method), try_reward(config.reward, reward, task)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -175,10 +175,10 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
-            *(rank_refusals(run, current_ranks().count) if current_ranks() is not None else ()),
+            *(rank_refusals(run, ranks.count) if (ranks := current_ranks()) is not None else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
-            *gold_refusals(reward, task),
+            *(*gold_refusals(reward, task), *trial.refusals),
             *judge_refusals(config, method),
             *server_refusals(run, lengths.longest + lengths.behind),
             *placing.refusals,
@@ -192,7 +192,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(*_notes(run, model), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
-            *judge_notes(config, environment=facts.environment),
+            *(*judge_notes(config, environment=facts.environment), *trial.notes),
             *server_notes(run),
             *placing.notes,
             *(*lengths.notes, *needed.notes),
@@ -304,7 +304,8 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
             "are read: ratios to the old policy differ from 1 before any step, by chance"
         )
     if model is not None and method.update is None:
-        yield from rate_warnings(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
+        updates = config.updates_per_rollout * method.phases
+        yield from rate_warnings(config.model, config.optim, config.steps, model.hidden, model.layers, updates)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
             "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "
@@ -333,7 +334,7 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {k: _plain(v) for k, v in dataclasses.asdict(value).items()}
     if isinstance(value, list | tuple):

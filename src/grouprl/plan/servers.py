@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from grouprl.config.sections import Model, Vllm
 from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
@@ -167,7 +167,7 @@ def _check_tokens(wire: Wire) -> None:
         raise InputError(str(error), "tokens go in and out there", "Start the server with --enable-scale-out") from None
 
 
-def _model(wire: Wire) -> Any:
+def _model(wire: Wire) -> JsonObject:
     told = wire.get("/v1/models")
     data = told.get("data") if isinstance(told, dict) else None
     if not isinstance(data, list) or not data:

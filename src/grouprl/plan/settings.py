@@ -5,7 +5,6 @@ from __future__ import annotations
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.algorithms.method import Method
 from grouprl.config.sections import Section
@@ -21,7 +20,7 @@ class Setting:
     """One resolved setting: its dotted key, its value, where that comes from, and what the setting is."""
 
     key: str
-    value: Any
+    value: object
     origin: str
     meaning: str = ""
 
@@ -87,7 +86,7 @@ def _decides(base: str, setting: str) -> set[str]:
 
 def _method_values(method: Method) -> Mapping[str, object]:
     """Part names and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for kind, given in as_data(method).items():
         parts = {f"{kind}.{i}": p for i, p in enumerate(given)} if isinstance(given, list) else {kind: given}
         for key, part in parts.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from grouprl.protocols import Spaces
 class SampledTurn(NamedTuple):
     """R actions with their log-probs and the entropies of the distributions they come from."""
 
-    actions: list[Any]
+    actions: list[int | np.ndarray]
     """Numbers, or vectors [A] as float32 arrays."""
     logp_r: Tensor
     entropy_r: Tensor
@@ -39,9 +39,8 @@ class ArrayPolicy(ModulePolicy):
     def __init__(self, build: Build, module: nn.Module, *, critic: nn.Module | None = None) -> None:
         self.spaces: Spaces = build.need_spaces(type(self).__name__)
         self.temperature = build.temperature
-        place: dict[str, Any] = {"device": build.device, "dtype": build.dtype}
-        critic = None if critic is None else critic.to(**place)
-        super().__init__(module.to(**place), critic=critic, positions=build.positions)
+        critic = None if critic is None else critic.to(device=build.device, dtype=build.dtype)
+        super().__init__(module.to(device=build.device, dtype=build.dtype), critic=critic, positions=build.positions)
 
     @abstractmethod
     def distribution(self, observation_nd: Tensor, temperature: float) -> Distribution:
@@ -71,7 +70,7 @@ class ArrayPolicy(ModulePolicy):
         seen_rd = observation_rd.to(self.device, self.dtype)
         found = [self.distribution(seen_rd, temperature) for temperature in dict.fromkeys(temperatures)]
         which_r = [list(dict.fromkeys(temperatures)).index(temperature) for temperature in temperatures]
-        actions: list[Any] = []
+        actions: list[Tensor] = []
         logp, entropy = [], []
         for distribution in found:
             sampled = self.sample(distribution, seeds, greedy=greedy)
@@ -118,7 +117,7 @@ def _categories(distribution: Categorical, seeds: Sequence[int], greedy: bool) -
     return chosen_r.clamp_max(probs_ra.shape[-1] - 1).to(probs_ra.device)
 
 
-def _plain(action: Tensor) -> Any:
+def _plain(action: Tensor) -> int | np.ndarray:
     return int(action) if action.dim() == 0 else action.to(torch.float32).numpy()
 
 

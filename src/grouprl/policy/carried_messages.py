@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.chat.calls import Form
 from grouprl.chat.said import Call
@@ -125,7 +125,7 @@ def _calling(message: JsonObject, facts: TemplateFacts, form: Form) -> tuple[Jso
 
 def _call(call: JsonMapping, number: int, facts: TemplateFacts) -> JsonObject:
     function, name = call["function"], str(call.get("id") or f"call_{number:04}")
-    arguments: Any = _object(function.get("arguments"))
+    arguments: object = _object(function.get("arguments"))
     if facts.text_arguments:
         arguments = json.dumps(arguments, ensure_ascii=False)
     if facts.short_ids and len(name) != SHORT_ID:
@@ -133,7 +133,7 @@ def _call(call: JsonMapping, number: int, facts: TemplateFacts) -> JsonObject:
     return {"id": name, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _object(arguments: object) -> Any:
+def _object(arguments: JsonMapping | str | None) -> JsonMapping:
     """Return the arguments of a call as an object where they are one written as a text."""
     if not isinstance(arguments, str):
         return arguments or {}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from grouprl.chat.calls import Form
@@ -55,7 +55,7 @@ DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 class Found:
     """What is known of a template; `source` is the template as its tokenizer holds it."""
 
-    source: Any
+    source: object
     facts: TemplateFacts | None = None
     family: str = ""
     chosen: Form | None = None

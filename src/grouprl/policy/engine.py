@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import nn
@@ -80,9 +80,15 @@ class Readout:
     def _score(self, temperature: float, entropy: bool, cross: float | None) -> TokenScores:
         if self.head is not None:
             weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
-            how: dict[str, Any] = {"temperature": temperature, "entropy": entropy, "cross": cross}
             return token_logprobs(
-                self.hidden_nd, weight_vd, bias_v, self.target_n, precision=self.head.precision, **how
+                self.hidden_nd,
+                weight_vd,
+                bias_v,
+                self.target_n,
+                precision=self.head.precision,
+                temperature=temperature,
+                entropy=entropy,
+                cross=cross,
             )
         assert self.logits_nv is not None
         logp_nv = log_softmax_of(self.logits_nv, temperature)
@@ -117,6 +123,28 @@ class ModelEngine(Protocol):
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows of `tokens` in one pass."""
         ...
+
+
+class ChangedHead:
+    """An engine whose output layer is put into another form before log-probs are computed with it."""
+
+    def __init__(
+        self, engine: ModelEngine, change: Callable[[Head], Head], *, dtype: torch.dtype | None = None
+    ) -> None:
+        """Wrap `engine`; `dtype` is that of the hidden states which the changed layer takes (None: their own)."""
+        self._engine, self._change, self._dtype, self.name = engine, change, dtype, engine.name
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Cut `rows` into passes, as the engine does."""
+        return self._engine.split(tokens, rows, budget)
+
+    def read(self, tokens: Tokens) -> Readout:
+        """Run the rows of `tokens` in one pass."""
+        read = self._engine.read(tokens)
+        if read.head is None:
+            return read
+        hidden_nd = read.hidden_nd if self._dtype is None else read.hidden_nd.to(self._dtype)
+        return replace(read, hidden_nd=hidden_nd, head=self._change(read.head))
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:

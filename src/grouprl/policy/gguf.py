@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,7 +21,7 @@ from grouprl.policy.hub import folder_meant
 from grouprl.storage.run_folder import digest, in_words, replacing, settle
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -124,15 +124,16 @@ def _need(package: str) -> None:
         raise MissingExtra(package, "gguf", "A model in a GGUF file")
 
 
-def _read(path: Path) -> tuple[Any, Any]:
+def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return model, in float32, and tokenizer of a file."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     _check_whole(path)
-    source: dict[str, Any] = {"gguf_file": path.name}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), **source)
-        return AutoModelForCausalLM.from_pretrained(str(path.parent), dtype=torch.float32, **source), tokenizer
+        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+        return AutoModelForCausalLM.from_pretrained(
+            str(path.parent), dtype=torch.float32, gguf_file=path.name
+        ), tokenizer
     except Exception as error:  # what transformers raises for files it does not know is not documented
         raise InputError(
             f"transformers cannot read {path}: {raised(error)}",
@@ -152,7 +153,7 @@ def _check_whole(path: Path) -> None:
         raise InputError(f"{path} is cut off or damaged", rule, DAMAGED) from error
 
 
-def _plain(model: PreTrainedModel) -> Any:
+def _plain(model: PreTrainedModel) -> PreTrainedModel:
     """Return the model without the mark of quantisation, with which transformers would refuse to save it."""
     stated = model.config.to_dict()
     stated.pop("quantization_config", None)

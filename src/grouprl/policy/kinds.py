@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -25,7 +25,7 @@ class Build:
 
     spaces: Spaces | None = None
     """Observations and actions of the task's environments; None: text."""
-    task: Any = None
+    task: object = None
     seed: int = 0
     """Of the initial weights."""
     temperature: float = 1.0

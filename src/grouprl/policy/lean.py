@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,13 +27,44 @@ from grouprl.policy.precision import Precision, product
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
 """Up to so many parameters "auto" takes the lean engine, which copies joined weights in every pass."""
 FEWER_ROWS = 4
 """Tokens per entry of the vocabulary from which the first layer's projection is taken of the vocabulary."""
+
+
+class HasWeight(Protocol):
+    """A norm."""
+
+    weight: torch.Tensor
+
+
+class _Attention(Protocol):
+    q_proj: nn.Linear
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    o_proj: nn.Linear
+    q_norm: HasWeight
+    """Where the family has it, and `k_norm` too."""
+    k_norm: HasWeight
+
+
+class _FeedForward(Protocol):
+    gate_proj: nn.Linear
+    up_proj: nn.Linear
+    down_proj: nn.Linear
+
+
+class DecoderLayer(Protocol):
+    """A layer of one of `FAMILIES`; its linear layers may have adapters."""
+
+    self_attn: _Attention
+    mlp: _FeedForward
+    input_layernorm: HasWeight
+    post_attention_layernorm: HasWeight
 
 
 def why_not_lean(model: object) -> str | None:
@@ -53,12 +84,12 @@ def why_not_lean(model: object) -> str | None:
     return f"{odd[0]} is not a plain linear layer" if odd else None
 
 
-def base_model(model: object) -> Any:
+def base_model(model: object) -> PreTrainedModel:
     """Return the transformers model inside a peft model, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _slides(config: Any) -> bool:
+def _slides(config: PretrainedConfig) -> bool:
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         return any(kind != "full_attention" for kind in kinds)
@@ -66,7 +97,7 @@ def _slides(config: Any) -> bool:
     return window is not None and window < config.max_position_embeddings
 
 
-def _projections(core: Any) -> list[tuple[str, nn.Module]]:
+def _projections(core: PreTrainedModel) -> list[tuple[str, nn.Module]]:
     layers = [
         (f"layers.{i}.{name}", module)
         for i, layer in enumerate(core.model.layers)
@@ -109,7 +140,7 @@ class LeanModel:
         pairs = (torch.arange(turned)[:, None] * self.size + head).flatten()
         return torch.cat([pairs, torch.arange(turned * self.size, (turned + self.kv_heads) * self.size)])
 
-    def qkv(self, layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def qkv(self, layer: DecoderLayer) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the joined weight [(heads + 2 kv_heads) d, hidden] and bias of q, k and v, pairs interleaved."""
         order = self._order.to(self.device)
         weight, bias = joined([layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj])
@@ -122,7 +153,7 @@ class LeanModel:
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         return torch.complex(angle.cos().to(wide), angle.sin().to(wide))
 
-    def normed_heads(self, layer: Any, qkv_shd: torch.Tensor) -> torch.Tensor:
+    def normed_heads(self, layer: DecoderLayer, qkv_shd: torch.Tensor) -> torch.Tensor:
         """Apply the norms of q and k heads where the model has them (Qwen3)."""
         attention = layer.self_attn
         if not hasattr(attention, "q_norm"):
@@ -148,7 +179,7 @@ class LeanModel:
         return rms_norm(x[plan.state_n], self.core.model.norm.weight, self.eps)
 
     def _layer(
-        self, layer: Any, x: torch.Tensor, stream: Stream, first: bool, needed_u: torch.Tensor | None
+        self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool, needed_u: torch.Tensor | None
     ) -> torch.Tensor:
         """Return what the layer makes of x; behind its attention only the tokens `needed_u` go on (None: all)."""
         heads, scaled = self._heads(layer, x, stream, first)
@@ -157,7 +188,7 @@ class LeanModel:
             x, out = x.index_select(0, needed_u), out.index_select(0, needed_u)
         return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.precision))
 
-    def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
+    def _heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
         weight, bias = self.qkv(layer)
         norm, turning = layer.input_layernorm.weight, self.heads + self.kv_heads
@@ -170,7 +201,7 @@ class LeanModel:
         how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, self.precision)
         return project(rows, norm, weight, bias, how).view(len(x), -1, self.size), True
 
-    def _heads_apart(self, layer: Any, x: torch.Tensor, stream: Stream) -> torch.Tensor:
+    def _heads_apart(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream) -> torch.Tensor:
         """The same in single steps, for models that normalise heads and for half precision."""
         weight, bias = self.qkv(layer)
         normed = rms_norm(x, layer.input_layernorm.weight, self.eps)
@@ -193,7 +224,7 @@ class LeanModel:
         scale[: self.heads * self.size] = 1 / math.sqrt(self.size)
         return scale
 
-    def mlp(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+    def mlp(self, layer: DecoderLayer, x: torch.Tensor) -> torch.Tensor:
         """Return x plus the layer's feed-forward block of it."""
         mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
         if self.dtype in EXACT:
@@ -213,18 +244,18 @@ class Stream:
     turn_s: torch.Tensor
 
 
-def joined(modules: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+def joined(modules: Sequence[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the weights and biases of linear layers with the same input as those of one layer."""
     weight = torch.cat([linear_weight(module) for module in modules])
     return weight, torch.cat([module.bias for module in modules]) if modules[0].bias is not None else None
 
 
-def linear(x: torch.Tensor, module: Any) -> torch.Tensor:
+def linear(x: torch.Tensor, module: nn.Linear) -> torch.Tensor:
     """Apply a linear layer, LoRA adapters included."""
     return F.linear(x, linear_weight(module), module.bias)
 
 
-def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any, precision: Precision = "float32") -> torch.Tensor:
+def add_linear(x: torch.Tensor, y: torch.Tensor, module: nn.Linear, precision: Precision = "float32") -> torch.Tensor:
     """Return x + module(y) in one product."""
     weight = linear_weight(module)
     out = torch.addmm(x, y, weight.T) if precision == "float32" else x + product(y, weight, precision)

@@ -7,7 +7,6 @@ it, forward or backward; turns are made in place; a layer that only sees embeddi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +76,7 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         unit, scale, norm, weight = ctx.saved_tensors
         how, size = ctx.how, unit.shape[-1]
         if how.turn_s is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,9 @@ from grouprl.core.spans import spanned
 from grouprl.policy.lean import LeanModel, joined
 from grouprl.policy.lora import linear_weight
 from grouprl.policy.precision import Precision, linear, times
+
+if TYPE_CHECKING:
+    from grouprl.policy.lean import DecoderLayer, HasWeight
 
 LAID_OUT = 2**22
 """Numbers of a weight that is copied into the layout in which it is multiplied."""
@@ -140,7 +143,7 @@ def decoding_weights(lean: LeanModel) -> DecodingWeights:
     return DecodingWeights(lean.core.model.embed_tokens.weight, layers, norm, last)
 
 
-def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
+def _layer(lean: LeanModel, layer: DecoderLayer) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
     weight, bias = lean.qkv(layer)
     attention_norm, weight = _folded(lean, layer.input_layernorm, weight)
@@ -162,7 +165,7 @@ def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
     )
 
 
-def _folded(lean: LeanModel, norm: Any, weight: torch.Tensor) -> tuple[Norm, torch.Tensor]:
+def _folded(lean: LeanModel, norm: HasWeight, weight: torch.Tensor) -> tuple[Norm, torch.Tensor]:
     """Return the norm and the weight behind it, the norm's own factor in one of them."""
     if lean.dtype not in FOLDED:
         return Norm(lean.eps, norm.weight), weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -124,7 +124,7 @@ class _TokenLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(
         ctx: Ctx, grad_logp_m: torch.Tensor, grad_entropy_m: torch.Tensor, grad_cross_m: torch.Tensor
-    ) -> tuple[Any, ...]:
+    ) -> tuple[torch.Tensor | None, ...]:
         hidden_md, weight_vd, bias_v, target_m = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden_md) if wants_hidden else None

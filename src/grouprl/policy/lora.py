@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 
 
-def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> Any:
+def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> PreTrainedModel:
     """Wrap `model` with fresh adapters; only they are trained.
 
     Args:

@@ -7,11 +7,12 @@ et al. 2018, arXiv:1710.03740, section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
+
+from grouprl.core.json_types import State
 
 HALF = (torch.bfloat16, torch.float16)
 MASTERS = "masters"
@@ -56,12 +57,12 @@ class MasterWeights(torch.optim.Optimizer):
             elif weight.grad is not None:
                 weight.grad.zero_()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the optimiser's state with the copies."""
         return {**self._inner.state_dict(), MASTERS: [master.detach().clone() for master in self._masters]}
 
     @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Go on with what `state_dict` returned; without copies in it they are those of the weights."""
         self._inner.load_state_dict({name: value for name, value in state_dict.items() if name != MASTERS})
         self._share()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.policy.engine import accepts
@@ -11,12 +11,13 @@ from grouprl.policy.lean import base_model
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from transformers import PretrainedConfig
 
 STATES = ("past_key_values", "cache_params")
 """Names under which a forward pass passes on its state of earlier tokens."""
 
 
-def check_config(config: Any, spec: str) -> None:
+def check_config(config: PretrainedConfig, spec: str) -> None:
     """Check that a configuration is that of a causal language model.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from torch.utils.checkpoint import checkpoint
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 Choice = Literal["auto", "on", "off"]
 R = TypeVar("R")
@@ -102,7 +105,7 @@ def numbers_per_token(hidden: int, intermediate: int, kv_width: int) -> int:
     return 8 * hidden + 4 * intermediate + 2 * kv_width
 
 
-def sizes_of(config: Any) -> tuple[int, int, int, int]:
+def sizes_of(config: PretrainedConfig) -> tuple[int, int, int, int]:
     """Return layers, hidden size, intermediate size and width of keys of a model's text configuration."""
     heads = getattr(config, "num_attention_heads", None) or 1
     size = getattr(config, "head_dim", None) or config.hidden_size // heads

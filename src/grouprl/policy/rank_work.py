@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -73,8 +73,8 @@ class Pull:
 class Passes:
     """Pieces of an optimiser step for one rank, each given to `function` with the rank's policy and `common`."""
 
-    function: Callable[[Any, Any, Any], Mapping[str, float]]
-    common: Any
+    function: Callable[..., Mapping[str, float]]
+    common: object
     pieces: Sequence[object]
     wanted: Wanted
     seed: int | None

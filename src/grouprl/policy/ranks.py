@@ -173,7 +173,7 @@ def follow() -> None:
         _part()
 
 
-def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> Any:
+def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> object:
     """Do the work; where it fails, leave a note for rank 0 and end the process, so that nobody waits for it."""
     try:
         return _done(station, work, share)
@@ -242,8 +242,8 @@ def _given_out(shares: list[object], control: dist.ProcessGroup) -> None:
     dist.scatter_object_list([None], shares, src=0, group=control)
 
 
-def _received(control: dist.ProcessGroup) -> Any:
-    box: list[Any] = [None]
+def _received(control: dist.ProcessGroup) -> tuple[Work[object], object] | None:
+    box: list[tuple[Work[object], object] | None] = [None]
     dist.scatter_object_list(box, None, src=0, group=control)
     return box[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from grouprl.policy.lora import is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.precision import Precision
+from grouprl.policy.rank_checkpoint import load_parts, save_parts
 from grouprl.policy.rank_policy import RankPolicy
 from grouprl.policy.rank_split import split_over_ranks
 from grouprl.policy.rank_work import Builders, Passes, Pull, Scoring, Wanted
@@ -25,6 +26,9 @@ from grouprl.policy.text import TextPolicy
 from grouprl.policy.trainable import check_cotangents, check_state
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Cut = list[list[list[int] | None]]
 """For each rank its passes, as many as any other has; None: a pass of nothing."""
@@ -67,7 +71,7 @@ class ShardedPolicy(TextPolicy):
             self._stale = False
 
     @property
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         """The whole copy's model."""
         return self.whole.model
 
@@ -212,8 +216,8 @@ class ShardedPolicy(TextPolicy):
 
     def run_passes(
         self,
-        function: Callable[[Any, Any, Any], Mapping[str, float]],
-        common: Any,
+        function: Callable[..., Mapping[str, float]],
+        common: object,
         tokens: Tokens,
         rows: Sequence[int],
         piece: Callable[[list[int]], object],
@@ -273,15 +277,12 @@ class ShardedPolicy(TextPolicy):
 
     def save_parts(self, folder: Path) -> None:
         """Write weights and optimiser state from all ranks; raises OSError where one of them could not."""
-        from grouprl.policy.rank_checkpoint import save_parts
-
-        save_parts(self, folder)
+        save_parts(self.ranks, folder)
 
     def load_parts(self, folder: Path) -> None:
         """Go on with what `save_parts` wrote, on whatever number of ranks; RunError or InputError if it cannot be."""
-        from grouprl.policy.rank_checkpoint import load_parts
-
-        load_parts(self, folder)
+        load_parts(self.ranks, dict(self.named_parameters()), folder)
+        self.changed()
 
     def changed(self) -> None:
         """Say that weights have changed: the whole copies are no longer what the policy is."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import State
 from grouprl.core.spans import spanned
 from grouprl.policy import rank_work as work
 from grouprl.policy.optimizers import BY_ELEMENT
@@ -16,6 +17,8 @@ from grouprl.policy.piece_optimizer import OPTIMIZER, Make, PieceOptimizer, Stat
 from grouprl.policy.rank_work import distributed
 from grouprl.policy.ranks import Station
 from grouprl.policy.sharded import ShardedPolicy
+
+Found = TypeVar("Found")
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -53,14 +56,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Set all gradients to zero on all ranks."""
         self._policy.ranks.each(_zero)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Distribute the state of an optimiser of one process (its `state_dict`)."""
         found = {(n, name): x for n, own in state_dict["state"].items() for name, x in own.items() if x is not None}
         shapes = {key: tuple(value.shape) for key, value in found.items()}
         ranks = self._policy.ranks
         ranks.call(_load, [(shapes, found), *[(shapes, None)] * (ranks.count - 1)])
 
-    def measured(self, measure: Callable[[torch.optim.Optimizer], object]) -> list[Any]:
+    def measured(self, measure: Callable[[torch.optim.Optimizer], Found]) -> list[Found]:
         """Return what `measure` finds of each rank's pieces."""
         return self._policy.ranks.each(_measure, measure)
 
@@ -77,8 +80,9 @@ def _zero(station: Station, share: None) -> None:
     station.kept[OPTIMIZER].zero_grad()
 
 
-def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], object]) -> object:
-    return station.kept[OPTIMIZER].measured(measure)
+def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Found]) -> Found:
+    found: Found = station.kept[OPTIMIZER].measured(measure)
+    return found
 
 
 def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[StateKey, Tensor] | None]) -> None:

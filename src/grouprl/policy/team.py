@@ -144,8 +144,13 @@ class TeamPolicy(Trainable):
         cross: float | None = None,
     ) -> PolicyOutput:
         """Score the responses, each row by its agent's policy; see `CausalPolicy.logp`."""
-        wanted: dict[str, Any] = {"grad": grad, "entropy": entropy, "values": values, "cross": cross}
-        return _joined(tokens, {agent: self.member(agent).logp(part, **wanted) for agent, _, part in by_agent(tokens)})
+        return _joined(
+            tokens,
+            {
+                agent: self.member(agent).logp(part, grad=grad, entropy=entropy, values=values, cross=cross)
+                for agent, _, part in by_agent(tokens)
+            },
+        )
 
     def backward(
         self,
@@ -175,7 +180,7 @@ class TeamPolicy(Trainable):
             found += self.member(agent).passes(tokens, [rows[i] for i in own])
         return found
 
-    def statistics(self, *_: Any, **__: object) -> NoReturn:
+    def statistics(self, *_: object, **__: object) -> NoReturn:
         """Refuse: statistics of one policy's distribution are not offered for several."""
         raise InputError(
             "statistics of the policy are requested",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.core.errors import shortened
 from grouprl.core.json_types import JsonObject
@@ -167,7 +167,7 @@ def _said(text: str) -> JsonObject:
 
 
 def _calls_message(number: int, short: bool, text: bool) -> JsonObject:
-    arguments: Any = {"qzarg": f"qzvalue{number}"}
+    arguments: object = {"qzarg": f"qzvalue{number}"}
     function = {"name": "qztool", "arguments": json.dumps(arguments) if text else arguments}
     name = f"qzid{number:05}" if short else f"call_{number:08}"
     return {**_said(""), "tool_calls": [{"id": name, "type": "function", "function": function}]}

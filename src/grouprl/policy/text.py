@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
@@ -17,7 +17,7 @@ Message = JsonMapping
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
 
 
-def encode(tokenizer: Any, text: str) -> list[int]:
+def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Encode plain text without special tokens; a text beyond the model's positions is for the caller to refuse.
 
     Raises:

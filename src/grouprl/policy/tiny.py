@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.policy.passes import free_bytes
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -35,7 +36,8 @@ def build_tiny(
     output) with 0.02.
 
     Raises:
-        InputError: the alphabet is empty or repeats a character, or `hidden` does not divide into `heads`.
+        InputError: the alphabet is empty or repeats a character, `hidden` does not divide into `heads`, or the model is
+            larger than the free memory.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -55,6 +57,7 @@ def build_tiny(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
+    _check_room(layers * hidden * (2 * hidden * (1 + (kv_heads or heads) / heads) + 3 * intermediate))
     with torch.random.fork_rng(devices=[]):
         model = LlamaForCausalLM(config)
     _initialise(model, layers, torch.Generator().manual_seed(seed))
@@ -100,6 +103,17 @@ def _check_shape(hidden: int, heads: int, kv_heads: int) -> None:
     if heads % kv_heads:
         raise InputError(
             f"heads={heads} with kv_heads={kv_heads}", "Query heads share key heads evenly", "Choose a divisor"
+        )
+
+
+def _check_room(parameters: float) -> None:
+    """Refuse what the memory of this machine cannot hold, before any of it is taken."""
+    free = free_bytes(torch.device("cpu"))
+    if free is not None and 4 * parameters > free:
+        raise InputError(
+            f"A tiny model of this size has {parameters:.2g} parameters: {4 * parameters / 2**30:.2g} GiB, and "
+            f"{free / 2**30:.2g} GiB are free",
+            remedy="Choose smaller hidden, layers and intermediate of model.tiny",
         )
 
 

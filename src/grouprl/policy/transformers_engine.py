@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from grouprl.policy.passes import (
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import Cache, PreTrainedModel
 
 log = logging.getLogger(__name__)
 PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6), (7, 3), (3, 4)))
@@ -171,10 +171,10 @@ class TransformersEngine:
         *,
         cached: bool,
         cache: object = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, Any]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None, Cache]:
         """Return last hidden states, logits where the head is not plain, and the cache."""
         device = self.core.device
-        inputs: dict[str, Any] = {"input_ids": ids_bl.to(device), "use_cache": cached}
+        inputs: dict[str, object] = {"input_ids": ids_bl.to(device), "use_cache": cached}
         inputs["attention_mask"] = None if mask_bl is None else mask_bl.to(device)
         if position_bl is not None:
             inputs["position_ids"] = position_bl.to(device)

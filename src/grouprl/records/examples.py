@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from grouprl.core.json_types import JsonMapping
 
 Split = Literal["train", "eval"]
-Columns: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = JsonMapping
 """What a data set says of a prompt besides its text: values of any kind by name; a reward names those that it reads."""
 
 
@@ -41,7 +41,7 @@ class Example:
     level: int = 0
 
 
-class Chat(tuple[Mapping[str, Any], ...]):
+class Chat(tuple[JsonMapping, ...]):
     """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces.
 
     `variables` are set in the template.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
+
+from grouprl.core.json_types import State
 
 KEEP = 16
 """Visits of a prompt that are remembered one by one; moments are kept over all of them."""
@@ -103,14 +104,14 @@ class PromptHistory:
             "std": np.sqrt([m.variance for m in found]),
         }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Plain state for a checkpoint."""
         return {
             "visits": {str(i): [list(asdict(v).values()) for v in vs] for i, vs in self._visits.items()},
             "moments": {str(i): list(asdict(m).values()) for i, m in self._moments.items()},
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
         self._visits = {
             int(i): [Visit(*[*values[:-1], tuple(values[-1])]) for values in vs] for i, vs in state["visits"].items()

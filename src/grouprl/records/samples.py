@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -271,7 +271,9 @@ def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         logp_bt=_stack([r.logp_bt for r in rollouts]),
         entropy_bt=_stack([r.entropy_bt for r in rollouts]),
         truncated_b=torch.cat([r.truncated_b for r in rollouts]),
-        inputs=first.joined([r.inputs for r in rest]) if (first := rollouts[0].inputs) is not None else None,
+        inputs=first.joined([cast(PolicyInputs, r.inputs) for r in rest])
+        if (first := rollouts[0].inputs) is not None
+        else None,
         exact=all(r.exact for r in rollouts),
         version_bt=_join_versions(rollouts),
     )

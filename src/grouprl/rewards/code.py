@@ -21,6 +21,7 @@ from grouprl.rewards.contract import Crowded, known_examples
 from grouprl.rewards.structured import strict_json
 
 if TYPE_CHECKING:
+    from grouprl.core.json_types import JsonObject
     from grouprl.sandbox import ProgramOutcome, SandboxSettings
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -140,7 +141,7 @@ def _settings(given: Mapping[str, object] | SandboxSettings | None) -> SandboxSe
         raise InputError(f"The sandbox's settings are {given!r}", str(error)) from error
 
 
-def _plain(tests: object, function: str) -> list[dict[str, Any]]:
+def _plain(tests: object, function: str) -> list[JsonObject]:
     """Return the tests as JSON values.
 
     Raises:

@@ -15,17 +15,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
 from grouprl.records.examples import Columns
 from grouprl.records.scores import By
 
-Reward: TypeAlias = Callable[..., Any]
+Reward: TypeAlias = Callable[..., object]
 Function = TypeVar("Function", bound=Reward)
 LONGEST_MESSAGE = 4000
 """Characters kept of a message or a traceback."""
@@ -66,7 +66,7 @@ class Signature:
     optional: tuple[str, ...]
     everything: bool
 
-    def pick(self, columns: Columns, reward: Reward, sample_id: str) -> dict[str, Any]:
+    def pick(self, columns: Columns, reward: Reward, sample_id: str) -> dict[str, object]:
         """Return the columns that the function takes.
 
         Raises:
@@ -221,7 +221,7 @@ def _await_all(values: list[object], timeout: float | None) -> list[object]:
     if not any(inspect.isawaitable(value) for value in values):
         return values
 
-    async def guarded(value: Any) -> object:
+    async def guarded(value: Awaitable[object]) -> object:
         try:
             return await value
         except MissingExtra:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+import re
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import InputError, RunError, suggest
+from grouprl.core.json_types import State
 from grouprl.records.scores import Problem, Scores
 
 Mode = Literal["drop_row", "drop_group", "zero", "raise"]
@@ -17,6 +19,12 @@ PROMPTS = 16
 """More prompts than that that lost a sample to their environment stop the run, where they are most of the last ones;"""
 PROMPT_WINDOW = 64
 """so many, or those of the present step if they are more."""
+ALIKE = 4
+"""So many prompts in a row, all of whose samples failed in one way, stop the run: it is the code, not the prompts;"""
+ALIKE_AT_FIRST = 2
+"""as long as no sample has ever been scored, so many do."""
+VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+LINE = re.compile(r'File "[^"]+", line \d+')
 
 
 class ErrorPolicy:
@@ -32,6 +40,10 @@ class ErrorPolicy:
     environment took with it (`Scores.lost_b`) do not count, for one bad prompt loses as many as its group has: of
     those the run stops when more than `PROMPTS` of the last prompts had one, and they are most of them. With a
     `max_fraction` of 0 they count like the others.
+
+    Whole batches that fail in one way (the same line raises, or the same kind of value comes back) stop the run by
+    their prompts, `ALIKE` in a row and `ALIKE_AT_FIRST` before anything was scored, so that a short run that lost
+    everything does not end well. One bad prompt costs that prompt. With a `max_fraction` of 1 they do not.
     """
 
     def __init__(
@@ -57,6 +69,12 @@ class ErrorPolicy:
         self._recent: list[bool] = []
         self._prompts: list[bool] = []
         """Of the last prompts, which lost a sample to its environment."""
+        self._scored = False
+        self._last = ""
+        self._way = ""
+        """How the samples of the last batch failed, where all did and in one way;"""
+        self._alike = 0
+        """and on how many prompts in a row."""
 
     def apply(self, scores: Scores, group_b: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which of the B samples to keep: bool [B]; `group_b` [B] says which prompt each belongs to.
@@ -73,6 +91,7 @@ class ErrorPolicy:
         nowhere = len(scores.status_b) > 0 and bool((scores.status_b == "not_applicable").all())
         failed_b = scores.failed_b | nowhere
         self.spend(failed_b, scores.problems, scores.gone_b if self.max_fraction > 0 else None, group_b)
+        self._spend_alike(scores, group_b)
         if self.mode == "zero":
             scores.reward_b[scores.failed_b] = 0.0
             return scores.ok_b | scores.failed_b
@@ -112,6 +131,25 @@ class ErrorPolicy:
         if failures > self.max_fraction * self.window:
             raise _stop(f" on {failures} of the last {len(self._recent)} samples", problems)
 
+    def raise_if_all_failed(self) -> None:
+        """Raise RunError where samples failed and none was ever scored, unless `max_fraction` is 1."""
+        if self._last and not self._scored and self.max_fraction < 1:
+            raise RunError(f"No sample of this run could be scored; for instance {self._last}")
+
+    def _spend_alike(self, scores: Scores, group_b: NDArray[np.integer]) -> None:
+        self._scored |= bool(scores.ok_b.any())
+        self._last = str(scores.problems[-1]) if scores.problems else self._last
+        failed_b = np.isin(scores.status_b, ("error", "bad_value")) & ~scores.gone_b
+        ways = {_way(problem) for problem in scores.problems if problem.status in ("error", "bad_value")}
+        if not failed_b.all() or len(ways) != 1 or self.max_fraction >= 1:
+            self._way, self._alike = "", 0
+            return
+        (way,) = ways
+        self._alike = len(set(group_b.tolist())) + (self._alike if way == self._way else 0)
+        self._way = way
+        if self._alike >= (ALIKE if self._scored else ALIKE_AT_FIRST):
+            raise _stop(f" in one way on every sample of {self._alike} prompts in a row", scores.problems)
+
     def _spend_prompts(self, lost_b: NDArray[np.bool_], group_b: NDArray[np.integer], problems: list[Problem]) -> None:
         bad = set(group_b[lost_b].tolist())
         tried = dict.fromkeys(group_b.tolist())
@@ -119,16 +157,26 @@ class ErrorPolicy:
         if bad and sum(self._prompts) > PROMPTS and 2 * sum(self._prompts) > len(self._prompts):
             raise _stop(f" on {sum(self._prompts)} of the last {len(self._prompts)} prompts", problems)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the spent budget, JSON-serialisable, for a checkpoint."""
         budget = {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
-        return {**budget, "prompts": [int(lost) for lost in self._prompts]}
+        alike = {"scored": self._scored, "last": self._last, "way": self._way, "alike": self._alike}
+        return {**budget, "prompts": [int(lost) for lost in self._prompts], **alike}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
         self._consecutive = int(state["consecutive"])
         self._recent = [bool(failed) for failed in state["recent"]][-self.window :]
         self._prompts = [bool(lost) for lost in state.get("prompts", ())]
+        self._scored, self._last = bool(state.get("scored", True)), str(state.get("last", ""))
+        self._way = str(state.get("way", ""))
+        self._alike = int(state.get("alike", 0))
+
+
+def _way(problem: Problem) -> str:
+    """Return by what two failures are alike: who failed, by what kind of error, in which line."""
+    what = problem.what.partition(":")[0] if problem.trace else problem.what
+    return " ".join((problem.by, VARIES.sub("…", what), *LINE.findall(problem.trace)[-1:]))
 
 
 def _stop(how_often: str, problems: list[Problem]) -> RunError:

@@ -15,7 +15,6 @@ import select
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from grouprl.core.errors import RunError
 from grouprl.rewards import clock
@@ -74,11 +73,11 @@ class Apart:
 
     target: str
     runs_text: bool = False
-    recipe: tuple[Any, ...] | None = None
+    recipe: tuple[object, ...] | None = None
     seconds: float | None = None
     """Processor time of a call; None: as a reward's clock allows."""
 
-    def __call__(self, *arguments: object) -> Any | Spoiled:
+    def __call__(self, *arguments: object) -> object:
         """Return the value of one call, or `Spoiled`.
 
         Raises:
@@ -141,7 +140,7 @@ class _VerifierProcess:
         self._reply(self._process)
         return self._process
 
-    def _reply(self, process: WorkerProcess) -> list[Any]:
+    def _reply(self, process: WorkerProcess) -> list[object]:
         deadline = time.monotonic() + START_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             poll = select.poll()

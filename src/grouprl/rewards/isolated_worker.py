@@ -20,8 +20,11 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST_VALUE = 1 << 19
 KEPT = 32
@@ -45,7 +48,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     sys.dont_write_bytecode = True
     worker.use_bare_package(hello["package"])
     _send(replies, ["ready"])
-    known: dict[str, Any] = {}
+    known: dict[str, Callable[..., object]] = {}
     for target, recipe, runs_text, limits, arguments in worker.frames(requests):
         key = f"{target} {recipe!r}"
         try:
@@ -59,7 +62,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
         _send(replies, call(function, arguments, limits, runs_text))
 
 
-def _find(target: str, recipe: tuple[object, ...] | None) -> Any:
+def _find(target: str, recipe: tuple[object, ...] | None) -> Callable[..., object]:
     """Return the function "module:name", or what it returns for the recipe; what it imports is shared by all calls.
 
     A module's `warm_up` is called, so that what it caches need not be computed again in every fork.
@@ -74,8 +77,8 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Any:
 
 
 def call(
-    function: object, arguments: tuple[object, ...], limits: tuple[float, float, int], runs_text: bool
-) -> list[Any]:
+    function: Callable[..., object], arguments: tuple[object, ...], limits: tuple[float, float, int], runs_text: bool
+) -> list[object]:
     """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call.
 
     The limits are seconds of processor time, seconds on the wall, and bytes of memory.
@@ -96,7 +99,7 @@ def call(
     return _outcome(found, status)
 
 
-def _outcome(found: bytes, status: int) -> list[Any]:
+def _outcome(found: bytes, status: int) -> list[object]:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return ["overdue", "cpu"] if number == signal.SIGPROF else ["died", signal.Signals(number).name]
@@ -110,7 +113,11 @@ def _outcome(found: bytes, status: int) -> list[Any]:
 
 
 def _answer(
-    function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool, sink: int
+    function: Callable[..., object],
+    arguments: tuple[object, ...],
+    limits: tuple[float, float, int],
+    runs_text: bool,
+    sink: int,
 ) -> None:
     """Compute in the forked process, write the outcome, and end."""
     try:
@@ -129,7 +136,7 @@ def _answer(
         os._exit(0)
 
 
-def _guard(runs_text: bool) -> Any:
+def _guard(runs_text: bool) -> Callable[..., None]:
     """Return a hook that ends the process on what a verifier must not do."""
 
     def hook(event: str, values: tuple[Any, ...]) -> None:
@@ -159,13 +166,13 @@ def _read(source: int, deadline: float) -> tuple[bytes, bool]:
     return b"", False
 
 
-def _send(sink: int, values: list[Any]) -> None:
+def _send(sink: int, values: list[object]) -> None:
     rest = json.dumps(values).encode() + b"\n"
     while rest:
         rest = rest[os.write(sink, rest) :]
 
 
-def _sibling(name: str) -> Any:
+def _sibling(name: str) -> ModuleType:
     """Load a module beside this script, before the package can be imported."""
     spec = importlib.util.spec_from_file_location(f"_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None

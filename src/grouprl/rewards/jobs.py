@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.rewards.clock import each_within
 from grouprl.rewards.isolated import ALLOWANCE
 from grouprl.rewards.transport import unpack
 from grouprl.rewards.validation import verdicts_each, verdicts_of
 
 
-def serve(hello: dict[str, Any], jobs: Iterator[Any], replies: int) -> None:
+def serve(hello: JsonObject, jobs: Iterator[Any], replies: int) -> None:
     """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
     reward, own = unpack(hello["parcel"]), os.getpid()
 

@@ -12,13 +12,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer, check_url
 from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, read_scores, shown
 from grouprl.rewards.validation import Verdict, VerdictReward
 from grouprl.rewards.verdict_store import VerdictStore
+
+if TYPE_CHECKING:
+    from grouprl.records.examples import Prompt
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,7 +35,7 @@ class GroupPlace:
 
     group: Hashable
     sample: Hashable
-    prompt: Any
+    prompt: Prompt
 
 
 @dataclass(frozen=True)
@@ -175,13 +178,13 @@ def side_by_side(function: Callable[[T], R], items: Sequence[T], at_once: int) -
 
     for _ in range(min(at_once, len(items))):
         Thread(target=work, name="judging", daemon=True).start()
-    found: dict[int, Any] = {}
+    found: dict[int, R] = {}
     try:
         while len(found) < len(items):
             place, result, error = done.get()
             if error is not None:
                 raise error
-            found[place] = result
+            found[place] = cast(R, result)
     finally:
         over.set()
     return [found[place] for place in range(len(items))]

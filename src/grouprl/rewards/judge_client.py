@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, Queue
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from grouprl.chat.plain import read_json
 from grouprl.chat.refusal import Refusal
@@ -59,7 +59,7 @@ class JudgeClient:
         given = {"messages": list(messages), **settings, **({"model": self.model} if self.model else {})}
         found = self._send(f"{self.url.rstrip('/')}/chat/completions", given)
         try:
-            choice = found["choices"][0]
+            choice = cast(JsonMapping, found)["choices"][0]
             text = choice["message"]["content"]
         except (KeyError, IndexError, TypeError):
             raise NoAnswer("the judge's endpoint sent no completion") from None
@@ -86,9 +86,9 @@ class JudgeClient:
                 time.sleep(min(LONGEST_PAUSE, max(error.pause, 0.5 * 2**number)))
         raise AssertionError
 
-    def _send(self, url: str, given: JsonMapping) -> Any:
+    def _send(self, url: str, given: JsonMapping) -> object:
         """Send a request in a thread that is left behind where the reply does not come in time."""
-        found: Queue[Any] = Queue()
+        found: Queue[object] = Queue()
 
         def run() -> None:
             try:
@@ -107,7 +107,7 @@ class JudgeClient:
             raise answer
         return answer
 
-    def _reply(self, url: str, given: JsonMapping) -> Any:
+    def _reply(self, url: str, given: JsonMapping) -> object:
         key = os.environ.get(self.key_env, "") if self.key_env else ""
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         request = urllib.request.Request(url, json.dumps(given).encode(), headers)

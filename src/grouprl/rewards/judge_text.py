@@ -15,13 +15,16 @@ import random
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.chat.plain import read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.said import split_thinking
 from grouprl.core.json_types import JsonMapping
 from grouprl.rewards.judge_client import NoAnswer
+
+if TYPE_CHECKING:
+    from grouprl.records.examples import Prompt
 
 MARKS = re.compile(r"[<|]|\[(?=/?[A-Z][A-Z_]+\])")
 """What marks of chat templates begin with: <|im_start|>, <s>, [INST]; as it stands inside of JSON strings."""
@@ -67,7 +70,7 @@ class ShownGroup:
     """[N] of the trajectories in the group's order, not in that in which they are shown."""
 
 
-def as_messages(prompt: Any) -> Messages:
+def as_messages(prompt: Prompt) -> Messages:
     """Return a prompt as messages: a text is a user's."""
     return ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(dict(m) for m in prompt)
 

@@ -19,15 +19,20 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.rewards.builtin import ANSWER_TAG
 from grouprl.rewards.isolated import Apart, Spoiled
 from grouprl.rewards.puzzles import uses_and_reaches
 from grouprl.rewards.structured import strict_json
+
+if TYPE_CHECKING:
+    from reasoning_gym.coaching import BaseCurriculum
+    from reasoning_gym.dataset import ProceduralDataset
 
 BLOCK = 1000
 """Entries of a dataset. Some generators prepare as many as their size says, so a stream is cut into such blocks."""
@@ -86,7 +91,7 @@ FORMS = {
 }
 """What an answer looks like where a question has several right ones, or the library forgives small differences."""
 
-OWN_RULES: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
+OWN_RULES: dict[str, Callable[[str, JsonMapping], bool]] = {
     "puzzle24": lambda text, entry: uses_and_reaches(text, entry["metadata"]["numbers"], 24),
 }
 """What a full score has to keep besides: the library takes any four numbers for those of the question."""
@@ -110,9 +115,9 @@ class LibraryScore:
     It travels to another process as `recipe` (name, level, config, seed): some datasets cannot be pickled.
     """
 
-    recipe: tuple[str, int | None, Mapping[str, Any], int]
+    recipe: tuple[str, int | None, Mapping[str, object], int]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return LibraryScore, (self.recipe,)
 
     def __call__(self, completion: str, entry: Mapping[str, object]) -> float:
@@ -126,7 +131,9 @@ class LibraryScore:
         return 0.0 if isinstance(found, Spoiled) else believed(self.recipe[0], text, entry, found)
 
 
-def scorer(name: str, level: int | None, config: Mapping[str, object], seed: int) -> Callable[[str, Any], float]:
+def scorer(
+    name: str, level: int | None, config: Mapping[str, object], seed: int
+) -> Callable[[str, JsonMapping], float]:
     """Return the library's own scorer; called in the process apart."""
     dataset = dataset_maker(name, level, config)(seed)
     return lambda text, entry: float(dataset.score_answer(text, entry=entry))
@@ -155,12 +162,12 @@ class Entries:
     fixed hash seed, each in a fork with generators of its own.
     """
 
-    def __init__(self, name: str, level: int | None, config: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, name: str, level: int | None, config: Mapping[str, object], seed: int) -> None:
         self.name = name
         recipe = (name, level, config, seed)
         self._make = Apart("grouprl.rewards.library:entry_maker", True, recipe, GENERATION_SECONDS)
 
-    def __getitem__(self, position: int) -> dict[str, Any]:
+    def __getitem__(self, position: int) -> JsonObject:
         """Return an entry.
 
         Raises:
@@ -170,7 +177,8 @@ class Entries:
         found = self._make(position)
         if isinstance(found, Spoiled):
             raise InputError(f"reasoning-gym's '{self.name}' cannot sample a prompt", found.why)
-        entry: dict[str, Any] = pickle.loads(zlib.decompress(base64.b64decode(found)))  # of this package's own process
+        packed = zlib.decompress(base64.b64decode(cast(str, found)))
+        entry: JsonObject = pickle.loads(packed)  # of this package's own process
         return entry
 
 
@@ -207,7 +215,9 @@ def hedged(text: str, own: str) -> bool:
     return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
 
-def problems(name: str, score: Callable[[str, Any], float], entries: Sequence[Mapping[str, object]]) -> list[str]:
+def problems(
+    name: str, score: Callable[[str, JsonMapping], float], entries: Sequence[Mapping[str, object]]
+) -> list[str]:
     """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
     found = []
     for entry in entries:
@@ -254,7 +264,7 @@ def _is_json(text: str) -> bool:
     return isinstance(found, list | dict) and max(text.count("["), text.count("{")) <= 2000
 
 
-def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) -> Callable[[int], Any]:
+def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) -> Callable[[int], ProceduralDataset]:
     """Return a function from a seed to a dataset of BLOCK entries.
 
     Raises:
@@ -281,7 +291,7 @@ def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) ->
     fields = {**(_curriculum_fields(CURRICULA[name](), name, level) if level is not None else {}), **config}
     dataset_class, config_class = DATASETS[name]
 
-    def make(seed: int) -> Any:
+    def make(seed: int) -> ProceduralDataset:
         try:
             return dataset_class(config_class(**{**fields, "seed": seed, "size": BLOCK}))
         except (AssertionError, ValueError, TypeError) as error:
@@ -291,7 +301,7 @@ def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) ->
     return make
 
 
-def _curriculum_fields(curriculum: Any, name: str, level: int) -> dict[str, Any]:
+def _curriculum_fields(curriculum: BaseCurriculum, name: str, level: int) -> dict[str, object]:
     """Return the configuration fields that a curriculum level sets."""
     highest = max(len(attribute.levels) for attribute in curriculum.attributes.values())
     if level > highest:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.core.importing import import_object, own_is_named
+from grouprl.core.json_types import JsonMapping
 from grouprl.rewards import (
     bleu,
     builtin,
@@ -35,7 +36,7 @@ from grouprl.rewards import (
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.validation import combine
 
-RewardSpec: TypeAlias = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | Reward
+RewardSpec: TypeAlias = str | JsonMapping | Sequence[str | JsonMapping] | Reward
 
 BUILTIN: dict[str, Reward] = {
     reward.__name__: reward

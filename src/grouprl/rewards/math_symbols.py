@@ -4,7 +4,6 @@ end."""
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import sympy
 from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, latex2sympy, normalize_latex
@@ -159,7 +158,7 @@ def _unreduced(said: str, gold: str) -> bool:
     return False
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> sympy.Basic:
     """Return what sympy makes of the whole text.
 
     Raises:
@@ -196,14 +195,14 @@ def _same_relation(theirs: object, ours: object) -> bool:
     return bool(theirs == ours)
 
 
-def _same_inequality(theirs: Any, ours: Any) -> bool:
+def _same_inequality(theirs: sympy.Rel, ours: sympy.Rel) -> bool:
     for candidate in (ours, ours.reversed):
         if candidate.rel_op == theirs.rel_op:
             return _same_expression(theirs.lhs, candidate.lhs) and _same_expression(theirs.rhs, candidate.rhs)
     return False
 
 
-def _same_expression(theirs: Any, ours: Any) -> bool:
+def _same_expression(theirs: sympy.Expr, ours: sympy.Expr) -> bool:
     if theirs.free_symbols != ours.free_symbols and not (theirs.free_symbols and ours.free_symbols):
         return False
     if sympy.oo in (theirs, ours) or -sympy.oo in (theirs, ours):

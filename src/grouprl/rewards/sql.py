@@ -13,7 +13,10 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Set
 
 READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
 FUNCTIONS = frozenset(
@@ -38,7 +41,7 @@ PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
 """Weights of Reasoning-SQL (Pourreza et al. 2025, arXiv 2503.23157) without its judge; normalised to a sum of 1."""
 
 
-Tables = Mapping[str, Mapping[str, Sequence[Any]]]
+Tables = Mapping[str, Mapping[str, Sequence[object]]]
 """Name of a table -> name of a column -> values."""
 
 
@@ -166,7 +169,7 @@ def same_rows(found: Sequence[tuple[object, ...]], wanted: Sequence[tuple[object
     return list(found) == list(wanted) if ordered else Counter(found) == Counter(wanted)
 
 
-def jaccard(ours: set[Any], theirs: set[Any]) -> float:
+def jaccard(ours: Set[object], theirs: Set[object]) -> float:
     """Return the size of the intersection over that of the union; 1 if both sets are empty."""
     return len(ours & theirs) / len(ours | theirs) if ours | theirs else 1.0
 

@@ -7,10 +7,10 @@ import inspect
 import io
 import pickle
 from functools import partial
-from typing import Any
 
 from grouprl.core.errors import InputError
 from grouprl.core.importing import ORIGINS, SOURCES, Source, module_from_source
+from grouprl.core.json_types import JsonObject
 from grouprl.rewards.builtin import math_equal, regex_format
 from grouprl.rewards.code import passes_tests
 from grouprl.rewards.contract import Reward, reward_name
@@ -23,7 +23,7 @@ class CannotSend(InputError):
     """The reward cannot be found again by another process."""
 
 
-def pack(reward: object, what: str = "reward") -> dict[str, Any]:
+def pack(reward: object, what: str = "reward") -> JsonObject:
     """Return plain data from which `unpack` builds the reward again in another process; `what` names it in messages.
 
     What was imported for a configuration travels as its import path, and modules imported from a file also as their
@@ -49,7 +49,7 @@ def pack(reward: object, what: str = "reward") -> dict[str, Any]:
     return {"sources": sources, "reward": buffer.getvalue()}
 
 
-def unpack(parcel: dict[str, Any]) -> Reward:
+def unpack(parcel: JsonObject) -> Reward:
     """Return the reward that `pack` packed.
 
     Raises:
@@ -97,7 +97,7 @@ class _Pickler(pickle.Pickler):
 
 class _Unpickler(pickle.Unpickler):
     def persistent_load(self, path: tuple[str, str]) -> object:
-        found: Any = importlib.import_module(path[0])
+        found: object = importlib.import_module(path[0])
         for name in path[1].split("."):
             found = getattr(found, name)
         return found

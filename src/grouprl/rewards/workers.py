@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.records.scores import FAILED, Status
@@ -256,7 +256,7 @@ class RewardWorkers(VerdictReward):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: _WorkerSlot, job: _Job, values: list[Any], batch: _Batch, limit: float) -> None:
+    def _note(self, slot: _WorkerSlot, job: _Job, values: list[object], batch: _Batch, limit: float) -> None:
         place, verdict = read_verdict(values)
         if place not in job.open:
             raise BadReply(f"a second verdict on completion {place}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,10 +15,13 @@ import torch
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.policy.arrays import ArrayInputs
-from grouprl.protocols import Discrete, Request, Sampler, SamplingSession, Spaces
+from grouprl.protocols import Discrete, Request, RunSampler, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode, Start
 from grouprl.rollout.episodes import Episodes, laid_out
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 NOBODY = [0]
 """Ids of a prompt, and of the row of an episode that failed before its first action: no policy wrote them."""
@@ -31,13 +34,13 @@ class _Play:
     episode: Episode
     seen: list[np.ndarray] = field(default_factory=list)
     """Observations before each action, and the current one."""
-    actions: list[Any] = field(default_factory=list)
+    actions: list[int | np.ndarray] = field(default_factory=list)
     exact: bool = True
     """Whether every action was sampled with exact log-probs."""
 
 
 def play_arrays(
-    sampler: Sampler[object, object],
+    sampler: RunSampler,
     make: Callable[[], object],
     starts: Sequence[Start],
     *,
@@ -81,7 +84,12 @@ def _living(plays: Sequence[_Play], max_turns: int) -> list[_Play]:
 
 
 def _turn(
-    plays: Sequence[_Play], session: SamplingSession[Any, Any], stage: Stage, spaces: Spaces, *, greedy: bool
+    plays: Sequence[_Play],
+    session: SamplingSession[np.ndarray, int | np.ndarray],
+    stage: Stage,
+    spaces: Spaces,
+    *,
+    greedy: bool,
 ) -> None:
     """Let every living episode act once."""
     requests = [
@@ -144,7 +152,9 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Lay the episodes out; one that failed before its first action has a row of zeros that no policy wrote."""
     episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
     nothing = np.zeros((1, spaces.observation.size), dtype=np.float32)
-    still: Any = [0] if isinstance(spaces.action, Discrete) else np.zeros((1, spaces.action.size), dtype=np.float32)
+    still: list[int] | np.ndarray = (
+        [0] if isinstance(spaces.action, Discrete) else np.zeros((1, spaces.action.size), dtype=np.float32)
+    )
     inputs = ArrayInputs.of(
         [np.stack(play.seen[: len(play.actions)]) if play.actions else nothing for play in plays],
         [np.stack(play.actions) if play.actions else still for play in plays],
@@ -152,6 +162,6 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     return replace(episodes, rollout=replace(episodes.rollout, inputs=inputs))
 
 
-def _spelt(value: Any) -> str:
+def _spelt(value: ArrayLike) -> str:
     """Write an observation or action for a reader."""
     return " ".join(f"{float(x):.4g}" for x in np.atleast_1d(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ class ArraySampler:
         self.policy = policy
         self.version = NO_VERSION
 
-    def sample(self, requests: Sequence[Request[Any]]) -> Samples[Any]:
+    def sample(self, requests: Sequence[Request[np.ndarray]]) -> Samples[int | np.ndarray]:
         """Return one action for each request.
 
         Raises:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 ROWS, PROMPT, RESPONSE = 4, 4, 12
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -16,7 +19,7 @@ HALF_ROUNDING = 0.5
 """The same for 16-bit weights or products."""
 
 
-def canary_tokens(policy: Any) -> Tokens:
+def canary_tokens(policy: CausalPolicy) -> Tokens:
     """Return sequences of random tokens, the same for every policy with so many tokens and positions."""
     size, positions = policy.model.config.get_text_config().vocab_size, policy.max_positions or PROMPT + RESPONSE
     length = max(2, min(PROMPT + RESPONSE, positions))

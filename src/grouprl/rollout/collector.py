@@ -21,7 +21,7 @@ from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.envs.stage import Stage
 from grouprl.envs.stage_workers import open_stage
-from grouprl.protocols import EntropyScaling, Request, Sampler, StoredRows
+from grouprl.protocols import EntropyScaling, Request, RunSampler, StoredRows
 from grouprl.records.examples import Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
@@ -50,7 +50,8 @@ from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.rewards.contract import Reward
 
 GREEDY_TOKENS = "past.greedy_tokens"
 """Column of `ScoredSamples.extras`: [B] int64, the length of the greedy completion to the row's prompt."""
@@ -74,15 +75,15 @@ class Collector:
         self,
         config: Config,
         policy: Any,
-        reward: Any,
+        reward: Reward,
         max_new_tokens: int,
         errors: ErrorPolicy,
         task: Task,
-        sampler: Sampler[Any, int] | None = None,
+        sampler: RunSampler | None = None,
         stage: Stage | None = None,
     ) -> None:
         self.config, self.policy, self.reward = config, policy, reward
-        self.sampler: Sampler[Any, int] = sampler or local_engine(policy)
+        self.sampler: RunSampler = sampler or local_engine(policy)
         self.max_new_tokens, self.errors = max_new_tokens, errors
         self.make, self.task = environments(task), task
         self.stage = stage
@@ -392,7 +393,7 @@ class Collector:
         return tuple(ids_of[id(request)] for request, _ in rows)
 
     @spanned("score")
-    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[object]) -> Scores:
+    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Prompt]) -> Scores:
         shown = zip(rows, prompts, strict=True)
         places = [GroupPlace(request.ordinal, number, prompt) for (request, number), prompt in shown]
         columns = placed(self.reward, [request.example.columns for request, _ in rows], places)

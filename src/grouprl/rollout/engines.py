@@ -13,10 +13,10 @@ from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.leading import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.protocols import Engine, Sampler
+from grouprl.protocols import Policy, RunEngine, RunSampler
 from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.rank_sampler import RankSampler
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.sampler import LocalSampler, MakeEngine
 
 LOCAL = "local"
 """The name of the engine of this process."""
@@ -24,10 +24,10 @@ VLLM = "vllm"
 """The name of the engine of vLLM's servers."""
 IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine"}
 """Engines of this package that are imported when a run names them."""
-ENGINES: dict[str, Callable[..., Engine[object, object]]] = {}
+ENGINES: dict[str, Callable[..., object]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
-M = TypeVar("M", bound=Callable[..., Any])
+M = TypeVar("M", bound=Callable[..., object])
 
 
 def register_engine(name: str) -> Callable[[M], M]:
@@ -48,14 +48,14 @@ def register_engine(name: str) -> Callable[[M], M]:
 
 
 @register_engine(LOCAL)
-def local_engine(policy: Any) -> Engine[Any, Any]:
+def local_engine(policy: Any) -> RunEngine:
     """Return what samples from `policy` with its own weights.
 
     A policy with a method `make_sampler` brings its own; otherwise one over vectors samples action by action, and a
     language model is decoded.
     """
     if callable(make := getattr(policy, "make_sampler", None)):
-        found: Engine[Any, Any] = make()
+        found: RunEngine = make()
         return found
     if current_ranks() is not None:
         return RankSampler(policy)
@@ -68,14 +68,14 @@ class ChosenEngine:
 
     name: str
     make: Callable[..., Any]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
 
     @property
     def exact(self) -> bool:
         """Whether it is known beforehand that its log-probs are the trainer's: its class says `exact = True`."""
         return getattr(self.make, "exact", False) is True
 
-    def __call__(self, policy: object) -> Engine[Any, Any]:
+    def __call__(self, policy: object) -> RunEngine:
         """Return the engine for `policy`.
 
         Raises:
@@ -96,12 +96,12 @@ class ChosenEngine:
                 f"an engine has {', '.join(PARTS_OF_ENGINE)} (grouprl.protocols.Engine)",
                 "See docs/extend/engine.md",
             )
-        made: Engine[Any, Any] = found
+        made: RunEngine = found
         return made
 
-    def attach(self, policy: object, attachment: object) -> Sampler[Any, Any]:
+    def attach(self, policy: object, attachment: object) -> RunSampler:
         """Return a sampler of `policy` that uses what the engine of another process runs; that one said how."""
-        found: Sampler[Any, Any] = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
+        found: RunSampler = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
         return found
 
 
@@ -139,7 +139,7 @@ def configured_engine(sampling: Sampling, name: str | None = None) -> ChosenEngi
 
 
 @contextmanager
-def opened_engine(make: Callable[[Any], Engine[Any, Any]], policy: object) -> Iterator[Engine[Any, Any]]:
+def opened_engine(make: MakeEngine, policy: Policy) -> Iterator[RunEngine]:
     """Make the engine of a policy that no longer changes, bring it its weights, and end what it runs."""
     engine = make(policy)
     try:

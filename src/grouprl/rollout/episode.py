@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from grouprl.chat.said import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
@@ -17,6 +17,7 @@ from grouprl.records.scores import LARGEST, RULE
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 
+Kind = TypeVar("Kind")
 ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
 """Why an episode is over: it reached its end, a limit of the environment's, of turns, or of the model's positions; or
 the environment failed."""
@@ -208,12 +209,12 @@ class Episode:
         self.turns.append(turn)
         self._latest[context.agent] = turn
 
-    def see_first(self, first: Any) -> None:
+    def see_first(self, first: object) -> None:
         """Record what `reset` returned."""
         if self._fits(first, Observation, "reset()"):
             self.shown = first
 
-    def see(self, step: Any) -> None:
+    def see(self, step: object) -> None:
         """Record what `step` returned."""
         if not self._fits(step, Step, "step()") or not self._fits(step.observation, Observation, ""):
             return
@@ -300,7 +301,7 @@ class Episode:
         self,
         what: str,
         trace: str = "",
-        status: Any = "error",
+        status: Literal["error", "bad_value", "timeout"] = "error",
         who: str = "the environment failed",
         *,
         lost: bool = False,
@@ -345,7 +346,7 @@ class Episode:
         else:
             self._waiting[agent] = self._waiting.get(agent, 0.0) + reward
 
-    def _fits(self, value: object, kind: type, what: str) -> bool:
+    def _fits(self, value: object, kind: type[Kind], what: str) -> TypeGuard[Kind]:
         """Tell whether `value` is of the required kind, its texts included; else the episode is over."""
         if isinstance(value, Failure):
             self.fail_as(value)

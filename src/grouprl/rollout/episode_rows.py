@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from grouprl.rollout.table import UNSHOWN
 from grouprl.rollout.template_check import check_template
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.records.token_policy import TokenPolicy
 
 SLOW = 0.001
 """Environments whose calls take so many seconds are worth a word."""
@@ -191,7 +194,7 @@ class Measured:
 
 
 def measured(
-    encoder: Any,
+    encoder: TokenPolicy | None,
     task: Task,
     examples: Sequence[Example],
     max_new_tokens: int,
@@ -208,9 +211,17 @@ def measured(
         return Measured(0, own)
     starts = [Start(example, i) for i, example in enumerate(examples)]
     turns = task.max_turns if demonstrates(task) else 0
-    limits: dict[str, Any] = {"max_turns": turns, "max_new_tokens": max_new_tokens, "agents": task.agents}
     try:
-        seen = demonstrate(encoder, task.environment, starts, history=history, stage=stage, **limits)
+        seen = demonstrate(
+            encoder,
+            task.environment,
+            starts,
+            max_turns=turns,
+            max_new_tokens=max_new_tokens,
+            agents=task.agents,
+            history=history,
+            stage=stage,
+        )
     except InputError as error:
         return Measured(0, own, (str(error),))
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import torch
 from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
 from grouprl.envs.stage import HereStage, Stage
-from grouprl.protocols import NO_VERSION, EntropyScaling, Request, Sampler, SamplingSession
+from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.records.turns import Record, Turn
@@ -30,7 +30,7 @@ from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.turn_text import History
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def play(
     stop: Sequence[str] = (),
     history: History = "refuse",
     stage: Stage | None = None,
-    sampler: Sampler[Any, int] | None = None,
+    sampler: RunSampler | None = None,
     cache_gb: float = CACHE_GB,
     reproducible: bool = True,
 ) -> Episodes:
@@ -166,7 +166,7 @@ class TurnSettings:
 class TurnSampling:
     """Samples the next turns of episodes, in a session of its own that is opened when it is first needed."""
 
-    def __init__(self, sampler: Sampler[Any, int], settings: TurnSettings, open_sessions: ExitStack) -> None:
+    def __init__(self, sampler: RunSampler, settings: TurnSettings, open_sessions: ExitStack) -> None:
         self.sampler, self.settings, self._open = sampler, settings, open_sessions
         self._session: SamplingSession[object, int] | None = None
         self.exact = True
@@ -205,7 +205,7 @@ def score_type(policy: object) -> torch.dtype:
 
 
 def demonstrate(
-    policy: Any,
+    policy: TokenPolicy,
     make: Callable[[], Environment],
     starts: Sequence[Start],
     *,

@@ -10,7 +10,7 @@ import importlib.util
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,7 +20,12 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.protocols import Grammar, Request
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from types import ModuleType
+
+    from llguidance import LLMatcher
+    from transformers import PreTrainedTokenizerBase
+
+    from grouprl.records.token_policy import TokenPolicy
 
 MOST_KEPT = 64
 """Grammars whose compiled form is kept for each tokenizer."""
@@ -39,7 +44,7 @@ def grammar_error(policy: TokenPolicy, lark: str) -> str:
     return str(vocabulary.guidance.LLMatcher.validate_grammar(lark, vocabulary.tokens)).strip()
 
 
-def single_tokens(tokenizer: Any) -> dict[str, int]:
+def single_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Return the signs that only one token can write, which text cannot spell, with its id."""
     special = set(tokenizer.all_special_ids)
     return {sign: i for sign, i in tokenizer.get_added_vocab().items() if i in special}
@@ -56,7 +61,7 @@ class Constraints:
     def __init__(self, policy: TokenPolicy, requests: Sequence[Request[tuple[int, ...]]]) -> None:
         self._policy = policy
         self._open = {row: request for row, request in enumerate(requests) if request.grammar is not None}
-        self._matchers: dict[int, Any] = {}
+        self._matchers: dict[int, LLMatcher] = {}
 
     def mask(self, logits_rv: torch.Tensor, row_r: torch.Tensor) -> torch.Tensor:
         """Return the logits [R,V] of rows, -inf for the tokens that their grammars do not allow now."""
@@ -99,14 +104,14 @@ class _Vocabulary:
             import llguidance.numpy as bits
         except ImportError as error:
             raise MissingExtra("llguidance", "grammar", "Holding completions to a grammar") from error
-        self.guidance: Any = llguidance
-        self._bits: Any = bits
+        self.guidance: ModuleType = llguidance
+        self._bits: ModuleType = bits
         self.width = width
         self.tokens = _tokens(llguidance, policy, width)
-        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
 
-    def matcher(self, request: Request[tuple[int, ...]]) -> Any:
+    def matcher(self, request: Request[tuple[int, ...]]) -> LLMatcher:
         """Return the state of a request's grammar, behind what was sampled under it before."""
         assert request.grammar is not None
         found = self._fresh(request.grammar)
@@ -122,7 +127,7 @@ class _Vocabulary:
         self._bits.fill_next_token_bitmask(matcher, mask, 0)
         return np.unpackbits(mask.view(np.uint8)[0], bitorder="little")[: self.width].astype(bool)
 
-    def _fresh(self, grammar: Grammar) -> Any:
+    def _fresh(self, grammar: Grammar) -> LLMatcher:
         with self._lock:
             if grammar.lark not in self._compiled:
                 made = self.guidance.LLMatcher(self.tokens, grammar.lark, log_level=0)
@@ -143,7 +148,7 @@ def _vocabulary(policy: TokenPolicy, width: int) -> _Vocabulary:
         return known[width]
 
 
-def _tokens(guidance: Any, policy: TokenPolicy, width: int) -> object:
+def _tokens(guidance: ModuleType, policy: TokenPolicy, width: int) -> object:
     """Return a tokenizer as llguidance reads it, `width` tokens; of one that it does not know, each token by itself."""
     from llguidance.hf import from_tokenizer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from grouprl.envs.awaiting import awaited
 from grouprl.protocols import GroupScored
@@ -30,7 +29,7 @@ def with_group_scores(
     for number, (group, outcome) in enumerate(zip(groups, episodes.outcomes, strict=True)):
         if not isinstance(outcome, Failure):
             members.setdefault(group, []).append(number)
-    found: dict[int, Any] = {}
+    found: dict[int, Verdict | None] = {}
     for numbers in members.values():
         names = [(starts[number].example.id, starts[number].seed) for number in numbers]
         found |= dict(zip(numbers, awaited(task.score_group(names)), strict=True))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.json_types import State
 from grouprl.records.examples import Example
 from grouprl.records.requests import RolloutRequest
 from grouprl.rollout.set_aside import SetAside
@@ -64,11 +64,11 @@ class PromptStream:
         self.sampled += 1
         return RolloutRequest(ordinal, index, self.task.example("train", index), completions)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Plain state for a checkpoint."""
         return {"sampled": self.sampled, "position": self.position, "set_aside": self.aside.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
         self.sampled, self.position = int(state["sampled"]), int(state["position"])
         self.aside.restore(state.get("set_aside", {}))

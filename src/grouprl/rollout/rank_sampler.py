@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
 from grouprl.rollout.sampler import LocalSampler, LocalSession, later
 from grouprl.rollout.shares import deal_requests, merge_samples
 
@@ -100,7 +100,7 @@ def _sample(station: Station, share: RankRequests) -> Samples[int] | None:
         return None
     sampler = _sampler(station)
     sampler.version = share.version
-    source: Any = sampler if share.session is None else station.kept[SESSIONS][share.session]
+    source: SamplingSession[Prompt, int] = sampler if share.session is None else station.kept[SESSIONS][share.session]
     found: Samples[int] = source.sample(share.requests)
     return found
 

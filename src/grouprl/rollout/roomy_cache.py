@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from grouprl.rollout.turn_cache import Past
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import Cache, PreTrainedModel
 
 
 class RoomyLayer(DynamicLayer):
@@ -93,7 +93,7 @@ def _chunks(model: PreTrainedModel) -> bool:
     return "chunked_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ())
 
 
-def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: int, device: torch.device) -> Any:
+def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: int, device: torch.device) -> Cache:
     """Return a cache of what `past` knows of `prompts`, aligned at slot `width`, before their last `late` tokens."""
     kinds = past.kinds()
     kv = tuple(x.new_zeros(len(prompts), x.shape[1], width, x.shape[3]) for x in kinds)
@@ -105,7 +105,7 @@ def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: 
     return cache
 
 
-def roomy_cache(read: Sequence[tuple[Sequence[int], Any]], row_r: torch.Tensor, width: int, room: int) -> object:
+def roomy_cache(read: Sequence[tuple[Sequence[int], Cache]], row_r: torch.Tensor, width: int, room: int) -> object:
     """Return the cache of R rows, row r going on from prompt `row_r[r]`, with room for `room` tokens each.
 
     `read` holds the prompts that were read together with their cache; all are aligned at slot `width`.
@@ -118,7 +118,7 @@ def roomy_cache(read: Sequence[tuple[Sequence[int], Any]], row_r: torch.Tensor, 
     return cache
 
 
-def _aligned(read: Sequence[tuple[Sequence[int], Any]], number: int, name: str, width: int) -> torch.Tensor:
+def _aligned(read: Sequence[tuple[Sequence[int], Cache]], number: int, name: str, width: int) -> torch.Tensor:
     """Lay the prompts' keys or values of one layer out to their ends, [N, heads, width, d]; zero before them."""
     count = sum(len(index) for index, _ in read)
     first = getattr(read[0][1].layers[number], name)

@@ -14,7 +14,6 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
@@ -33,7 +32,7 @@ class _Line:
     number: int
     """Of its environment on the stage."""
     acts: list[str] = field(default_factory=list)
-    answers: list[Any] = field(default_factory=list)
+    answers: list[object] = field(default_factory=list)
     called: bool = True
     """Whether the environment is to answer."""
     waits: bool = True
@@ -96,7 +95,7 @@ class LockstepRounds:
 
     def _take(self, rows: Sequence[Episode], texts: Sequence[str]) -> None:
         """Hand actions to the environments, unless a draft has done so."""
-        known: list[tuple[Episode, Any]] = []
+        known: list[tuple[Episode, object]] = []
         for episode, text in zip(rows, texts, strict=True):
             line, turn = self._line_of(episode), len(episode.turns) - 1
             if turn < len(line.acts) and line.acts[turn] != text:
@@ -128,7 +127,7 @@ class LockstepRounds:
         self._by_number[line.number] = line
         line.draft, line.called, line.acts, line.answers = None, False, line.acts[:turn], line.answers[:turn]
         start = line.episode.start
-        answer: Any = self.stage.call("reset", [(line.number, (start.example, start.seed))])[0]
+        answer: object = self.stage.call("reset", [(line.number, (start.example, start.seed))])[0]
         for text in line.acts:
             if not isinstance(answer, Failure):  # what follows a failure fails likewise, when the episode acts
                 answer = self.stage.call("step", [(line.number, (text,))])[0]
@@ -170,7 +169,7 @@ class LockstepRounds:
 
     def _hear(self, seconds: float | None) -> bool:
         """Take what environments have answered; returns whether there was anything."""
-        seen: list[tuple[Episode, Any]] = []
+        seen: list[tuple[Episode, object]] = []
         found = self.stage.receive(seconds)
         for number, answer in found:
             if number in self._settling:
@@ -191,7 +190,7 @@ class LockstepRounds:
         if line.acts:
             line.answers.append(answer)
         turns = len(line.acts)
-        seen: list[tuple[Episode, Any]] = []
+        seen: list[tuple[Episode, object]] = []
         if line.waits and len(line.episode.turns) == turns:
             line.waits = False
             seen.append((line.episode, answer))

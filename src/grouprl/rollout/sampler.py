@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,13 +12,14 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.core.spans import note
 from grouprl.policy.team import TeamPolicy
-from grouprl.protocols import NO_VERSION, Engine, Request, Samples
+from grouprl.protocols import NO_VERSION, Policy, Request, RunEngine, Samples
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.decoding import Pause, Written, alike, decode
 from grouprl.rollout.turn_cache import TurnCache
 
 if TYPE_CHECKING:
-    pass
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
@@ -26,7 +27,7 @@ EXACT = (torch.float32, torch.float64)
 """Types of weights in which the decoder and the trainer compute the same log-probs but for rounding."""
 Prompt = tuple[int, ...]
 Value = TypeVar("Value", int, float)
-MakeEngine = Callable[[Any], Engine[Any, Any]]
+MakeEngine = Callable[[Policy], RunEngine]
 """Policy -> what samples from it."""
 
 
@@ -57,8 +58,14 @@ class LocalSampler:
         cache_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
     """
 
-    def __init__(self, policy: Any, *, rows_at_once: int | None = None, cache_gb: float = CACHE_GB) -> None:
-        self.policy, self.rows_at_once, self.cache_gb = policy, rows_at_once, cache_gb
+    def __init__(
+        self, policy: Policy | TokenPolicy, *, rows_at_once: int | None = None, cache_gb: float = CACHE_GB
+    ) -> None:
+        self.policy, self.rows_at_once, self.cache_gb = (
+            cast("CausalPolicy | TeamPolicy", policy),
+            rows_at_once,
+            cache_gb,
+        )
         self.version = NO_VERSION
 
     @property
@@ -84,7 +91,7 @@ class LocalSampler:
         self, requests: Sequence[Request[Prompt]], caches: dict[int, TurnCache] | None, pause: Pause | None = None
     ) -> Samples[int]:
         """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
-        groups: dict[Any, list[int]] = {}
+        groups: dict[tuple[int, tuple[object, ...]], list[int]] = {}
         for i, request in enumerate(requests):
             owner = request.agent if isinstance(self.policy, TeamPolicy) else 0
             groups.setdefault((owner, alike(request)), []).append(i)
@@ -129,7 +136,7 @@ def later(version: int, new: int) -> int:
     return new
 
 
-def acting(policy: object, agent: int) -> Any:
+def acting(policy: CausalPolicy | TeamPolicy, agent: int) -> CausalPolicy:
     """Return the policy of agent number `agent`; a policy that is not a team acts for every agent."""
     return policy.member(agent) if isinstance(policy, TeamPolicy) else policy
 
@@ -167,7 +174,7 @@ def as_samples(written: Written, *, exact: bool, version: int) -> Samples[int]:
 
 
 def generate(
-    policy: object,
+    policy: CausalPolicy | TeamPolicy,
     prompts: Sequence[Sequence[int]],
     *,
     n: int,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from grouprl.core.json_types import State
 
 AGAIN_AFTER = 64
 """A prompt that is set aside is offered again behind so many others, or where the stream comes to it first."""
@@ -75,10 +75,10 @@ class SetAside:
         """How many are never offered again."""
         return sum(own.times >= OFFERS for own in self._known.values())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Plain state for a checkpoint."""
         return {str(index): asdict(own) for index, own in self._known.items()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
         self._known = {int(index): Aside(**own) for index, own in state.items()}

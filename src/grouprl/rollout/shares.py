@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from grouprl.core.errors import InputError
 from grouprl.policy.rank_split import split_over_ranks
 from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
 from grouprl.rollout.sampler import LocalSampler, later
+
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
 
 Prompt = tuple[int, ...]
 Share = Sequence[Request[Prompt]]
@@ -51,7 +54,7 @@ class SharedSession:
 class ShareSampler(ABC):
     """An `Engine` whose requests are completed in `count` shares; see `grouprl.protocols`."""
 
-    def __init__(self, policy: Any, count: int) -> None:
+    def __init__(self, policy: Policy, count: int) -> None:
         self.policy, self.count, self.version, self._opened = policy, count, NO_VERSION, 0
 
     @property
@@ -59,7 +62,7 @@ class ShareSampler(ABC):
         """Whether the log-probs are the trainer's: all compute in full precision."""
         return LocalSampler(self.policy).exact
 
-    def publish(self, version: int, policy: Any) -> None:
+    def publish(self, version: int, policy: object) -> None:
         """Let the weights as they are be version `version`."""
         if policy is not self.policy:
             raise InputError("another policy's weights are published", "this sampler samples from its own policy")
@@ -108,7 +111,7 @@ class ShareSampler(ABC):
 class SharesHere(ShareSampler):
     """Shares that are completed in this process, one after the other: what several samplers would give."""
 
-    def __init__(self, policy: Any, count: int) -> None:
+    def __init__(self, policy: Policy, count: int) -> None:
         super().__init__(policy, count)
         self.local = LocalSampler(policy)
         self._open: dict[int, tuple[ExitStack, dict[int, SamplingSession[Prompt, int]]]] = {}
@@ -151,16 +154,24 @@ def merge_samples(parts: Sequence[tuple[list[int], Samples[int]]], count: int, e
         logp_bt=_laid_out(parts, "logp_bt", (count, width), 0.0),
         truncated_b=_laid_out(parts, "truncated_b", (count,), False),
         exact=exact,
-        entropy_bt=_laid_out(parts, "entropy_bt", (count, width), 0.0),
-        version_bt=_laid_out(parts, "version_bt", (count, width), NO_VERSION),
+        entropy_bt=_known(parts, "entropy_bt", (count, width), 0.0),
+        version_bt=_known(parts, "version_bt", (count, width), NO_VERSION),
     )
 
 
-def _laid_out(parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: Any) -> Any:
+def _known(
+    parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: float
+) -> np.ndarray | None:
     """Return one array of all ranks' samples; None where they do not know it."""
+    unknown = any(getattr(part, name) is None for _, part in parts)
+    return None if unknown else _laid_out(parts, name, shape, beyond)
+
+
+def _laid_out(
+    parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: float
+) -> np.ndarray:
+    """Return one array of all ranks' samples."""
     arrays = [getattr(part, name) for _, part in parts]
-    if any(array is None for array in arrays):
-        return None
     found = np.full(shape, beyond, dtype=arrays[0].dtype if arrays else np.float32)
     for (rows, _), array in zip(parts, arrays, strict=True):
         if array.ndim == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,11 +19,13 @@ from grouprl.records.scores import Scores
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.protocols import Policy
-    from grouprl.records.examples import Example
+    from grouprl.records.examples import Example, Prompt
+    from grouprl.records.token_policy import TokenPolicy
 
 
-def stored(task: StoredRows, policy: object, requests: Sequence[RolloutRequest], max_new_tokens: int) -> ScoredSamples:
+def stored(
+    task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequest], max_new_tokens: int
+) -> ScoredSamples:
     """Lay the stored rows of the prompts out: rewards as they are stored, old log-probs to be scored by the policy.
 
     Rows that were sampled keep the log-probs they were sampled with as behaviour and are of source 'replay'; others
@@ -53,7 +55,7 @@ def stored(task: StoredRows, policy: object, requests: Sequence[RolloutRequest],
     )
 
 
-def laid_out(policy: Any, rows: Sequence[tuple[object, StoredRow]], max_new_tokens: int) -> Rollout:
+def laid_out(policy: TokenPolicy, rows: Sequence[tuple[Prompt, StoredRow]], max_new_tokens: int) -> Rollout:
     """Return stored rows behind their prompts as token ids; entropies are 0, log-probs where they are known.
 
     Raises:
@@ -87,7 +89,7 @@ def scores_of(rows: Sequence[StoredRow]) -> Scores:
     )
 
 
-def likeliest(task: StoredRows, policy: Policy, example: Example, max_new_tokens: int) -> tuple[StoredRow, int]:
+def likeliest(task: StoredRows, policy: TokenPolicy, example: Example, max_new_tokens: int) -> tuple[StoredRow, int]:
     """Return the stored row of a prompt whose log-probs add up to most under the policy, and its number of tokens."""
     rows = list(task.stored_rows(example))
     rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
@@ -113,10 +115,10 @@ def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> 
     return found
 
 
-def _check_tokenizer(policy: Any, rows: Sequence[StoredRow]) -> None:
+def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:
     """Refuse ids of another tokenizer: the same ids would be another text."""
-    known = [row for row in rows if row.ids is not None]
-    for row, text in zip(known, policy.decode_all([row.ids for row in known]), strict=True):
+    known = [(row, row.ids) for row in rows if row.ids is not None]
+    for (row, _), text in zip(known, policy.decode_all([ids for _, ids in known]), strict=True):
         if text != row.completion:
             raise InputError(
                 f"stored token ids read {text[:60]!r}, and were {row.completion[:60]!r}",

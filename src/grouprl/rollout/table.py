@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.stage import Stage
@@ -12,6 +12,9 @@ from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.episode import Context, Episode
 from grouprl.rollout.turn_text import History, Onward, TurnText
+
+if TYPE_CHECKING:
+    from grouprl.records.token_policy import TokenPolicy
 
 _Beginning = tuple[Episode, str | tuple[Message, ...], Context | None]
 """An episode, the prompt of the row that it begins, and the row that this one continues."""
@@ -31,7 +34,7 @@ class EpisodeLimits:
 class EpisodeTable:
     """What episodes on one stage have in common: the policy that reads and writes, the limits, the chat template."""
 
-    def __init__(self, policy: Any, stage: Stage, history: History, limits: EpisodeLimits) -> None:
+    def __init__(self, policy: TokenPolicy, stage: Stage, history: History, limits: EpisodeLimits) -> None:
         self.policy, self.stage, self.limits = policy, stage, limits
         self.turn_text = TurnText(policy, history)
 
@@ -128,7 +131,7 @@ class EpisodeTable:
             onward.keep(context)
             episode.go_on(context, ids)
 
-    def _prompts(self, begun: list[_Beginning]) -> tuple[list[_Beginning], list[Sequence[int]]]:
+    def _prompts(self, begun: list[_Beginning]) -> tuple[list[_Beginning], Sequence[Sequence[int]]]:
         """Return the rows that begin, with the tokens of their prompts.
 
         An episode whose first observation cannot be shown has failed, and its prompt is set aside; others go on.

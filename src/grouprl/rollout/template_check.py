@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
 from grouprl.core.errors import shortened
-from grouprl.core.json_types import JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.policy.carried_messages import Use, uses_of
 from grouprl.policy.chat_template import template_of
@@ -20,7 +20,7 @@ from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 EFFECTS = {
     "refuse": "such an episode counts as failed",
@@ -40,7 +40,7 @@ class TemplateReport:
 
 
 def check_template(
-    policy: CausalPolicy,
+    policy: TokenPolicy,
     prompts: Sequence[Prompt],
     history: History = "refuse",
     *,
@@ -95,7 +95,7 @@ def _chat_remedy(task: Task | None) -> str:
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 
-def _rewritten(turn_text: TurnText, prompt: object) -> tuple[str, list[str]]:
+def _rewritten(turn_text: TurnText, prompt: Prompt) -> tuple[str, list[str]]:
     """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = turn_text.form
@@ -123,7 +123,7 @@ def _plain(text: str) -> JsonObject:
     return {"role": "assistant", "content": text}
 
 
-def _refused(turn_text: TurnText, prompt: Any, action: str, shown: Observation) -> str:
+def _refused(turn_text: TurnText, prompt: Prompt, action: str, shown: Observation) -> str:
     """Return how the template rewrites an action; '' where it stays as it was written."""
     context = Context("", 0, -1, prompt, [])
     whole = getattr(turn_text.policy, "model", None) is not None  # without it not every end token is known
@@ -145,10 +145,10 @@ def _next(prompt: object) -> Observation:
     return Observation("z", messages=(message,))
 
 
-def _name(tools: Sequence[object]) -> str:
+def _name(tools: Sequence[JsonMapping]) -> str:
     return next(iter(_names(tools)), MADE_UP)
 
 
-def _names(tools: Sequence[Any]) -> Iterator[str]:
+def _names(tools: Sequence[JsonMapping]) -> Iterator[str]:
     for tool in tools:
         yield str(tool.get("function", tool).get("name", MADE_UP))

@@ -7,7 +7,7 @@ are to be continued later, windows are held as ordinary keys and values, too: th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +17,9 @@ from grouprl.policy.lean import base_model
 from grouprl.rollout.decoder import reading_order
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import Cache, PreTrainedModel
+
+    from grouprl.rollout.turn_cache import Past
 
 
 class TransformersDecoder:
@@ -25,8 +27,8 @@ class TransformersDecoder:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model, core = model, base_model(model)
-        self._cache: Any = None
-        self.past: Any = None
+        self._cache: Cache = None
+        self.past: Past | None = None
         """What is known of the beginnings of the prompts (`grouprl.rollout.turn_cache.Past`); None: nothing is to be
         kept."""
         self._names_positions = accepts(core, "position_ids")
@@ -74,7 +76,7 @@ class TransformersDecoder:
         self._used, self._position = width, length_n[row_r]
         return logits_nv[row_r]
 
-    def _read(self, prompts: Sequence[Sequence[int]], cache: object) -> tuple[torch.Tensor, Any]:
+    def _read(self, prompts: Sequence[Sequence[int]], cache: object) -> tuple[torch.Tensor, Cache]:
         """Return the logits [N,V] behind left-padded prompts, and the cache."""
         device, width = self.model.device, max(map(len, prompts))
         ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
@@ -82,10 +84,11 @@ class TransformersDecoder:
         position_nl = torch.arange(width, device=device) - pad_n1
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
-    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, object]:
+    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Cache]:
         """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
         from grouprl.rollout.roomy_cache import known_cache
 
+        assert self.past is not None
         device, width = self.model.device, max(map(len, prompts))
         begin_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)
         slot_l = torch.arange(width - late, width, device=device)
@@ -120,8 +123,8 @@ class TransformersDecoder:
 
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: object
-    ) -> tuple[torch.Tensor, Any]:
-        extra: dict[str, Any] = dict(self._last_only)
+    ) -> tuple[torch.Tensor, Cache]:
+        extra: dict[str, object] = dict(self._last_only)
         if self._names_positions:
             extra["position_ids"] = positions
         out = self.model(input_ids=ids, attention_mask=mask, use_cache=True, **{self._cache_name: cache}, **extra)

@@ -27,7 +27,7 @@ from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 History = Literal["refuse", "append", "split"]
 """Where a template rewrites history: refuse the episode, keep what was written all the same, or continue in a new
@@ -70,7 +70,7 @@ class TurnText:
         InputError: an unknown `history` or syntax.
     """
 
-    def __init__(self, policy: CausalPolicy, history: History = "refuse", calls: str = AUTO) -> None:
+    def __init__(self, policy: TokenPolicy, history: History = "refuse", calls: str = AUTO) -> None:
         if history not in get_args(History):
             raise InputError(f"history is {history!r}", remedy=suggest(str(history), get_args(History)))
         self.policy, self.history = policy, history

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from grouprl.sandbox.attempts import Escape
 from grouprl.sandbox.box import Sandbox
@@ -110,7 +109,7 @@ class Baits:
         time.sleep(0.05)
         return Path(f"/proc/{self.process.pid}/status").read_text()
 
-    def _listen(self, family: int, address: Any) -> socket.socket:
+    def _listen(self, family: int, address: str | tuple[str, int]) -> socket.socket:
         server = self._stack.enter_context(socket.socket(family))
         server.bind(address)
         server.listen()

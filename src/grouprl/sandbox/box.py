@@ -18,9 +18,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any
 
 from grouprl.core.errors import InputError, RunError, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.sandbox import fork_server
 from grouprl.sandbox.folder import EPOCH, Folder, plain, rebuilt
 from grouprl.sandbox.fork_server import LENGTH
@@ -71,11 +71,11 @@ class _Server:
         except BrokenPipeError as error:
             raise _Gone(self._last_words()) from error
 
-    def hear(self, seconds: float) -> dict[str, Any]:
+    def hear(self, seconds: float) -> JsonObject:
         """Return the head of the next reply, if it comes within so many seconds."""
         deadline = time.monotonic() + seconds
         (length,) = LENGTH.unpack(self.read(LENGTH.size, deadline))
-        found: dict[str, Any] = json.loads(self.read(length, deadline))
+        found: JsonObject = json.loads(self.read(length, deadline))
         return found
 
     def read(self, count: int, deadline: float) -> bytes:
@@ -210,7 +210,7 @@ class Sandbox:
         return self._have_run(request, stdin, limits or Limits(), folder, now)
 
     def _have_run(
-        self, request: dict[str, Any], stdin: str | bytes, limits: Limits, folder: Folder | None, now: float
+        self, request: JsonObject, stdin: str | bytes, limits: Limits, folder: Folder | None, now: float
     ) -> ProgramOutcome:
         request |= {"stdin": _bytes(stdin), "limits": limits.plain(), "now": now}
         request["folder"] = None if folder is None else plain(folder)
@@ -288,7 +288,7 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
     )
 
 
-def _why(head: dict[str, Any], err: str, limits: Limits) -> Why:
+def _why(head: JsonObject, err: str, limits: Limits) -> Why:
     code = head["returncode"]
     if not head["begun"]:
         return "refused"

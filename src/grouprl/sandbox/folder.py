@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from grouprl.sandbox import leftovers
 
@@ -127,7 +127,7 @@ def _content(path: str, most: int) -> bytes:
     return content
 
 
-def rebuilt(heads: Iterable[Any], contents: Iterable[bytes]) -> dict[str, FolderEntry]:
+def rebuilt(heads: Iterable[tuple[str, Kind, int, float, int]], contents: Iterable[bytes]) -> dict[str, FolderEntry]:
     """Return the folder that a reply of the fork server describes."""
     return {
         path: FolderEntry(kind, mode, content, seconds)

@@ -21,7 +21,17 @@ import struct
 import sys
 import time
 import types
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from grouprl.core.json_types import JsonObject
+    from grouprl.sandbox.outcome import RunRequest
+    from grouprl.sandbox.waiting import RunClock
+    from grouprl.sandbox.walls import Room, Walls
+
+    Become = Callable[[RunRequest, Walls, Room, tuple[int, int, int, int], int | None], None]
 
 LENGTH = struct.Struct(">Q")
 STATUS = struct.Struct("=ii")
@@ -72,7 +82,7 @@ def _prepare() -> None:
 
 
 def _watch(
-    request: dict[str, Any], walls: Any, requests: int, replies: int, become: object, processes: int | None
+    request: RunRequest, walls: Walls, requests: int, replies: int, become: Become, processes: int | None
 ) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
     from grouprl.sandbox import waiting
@@ -114,7 +124,7 @@ def _watch(
     _reply(replies, report | left, bytes(seen.output[0]), bytes(seen.output[1]), *bodies)
 
 
-def _given(room: str, request: dict[str, Any]) -> dict[str, bytes]:
+def _given(room: str, request: RunRequest) -> dict[str, bytes]:
     """Put into the empty room what the program finds there; return the files that count as unchanged."""
     from grouprl.sandbox import folder
 
@@ -122,7 +132,9 @@ def _given(room: str, request: dict[str, Any]) -> dict[str, bytes]:
     return {name: _place(room, name, content) for name, content in request["files"].items()}
 
 
-def _left(room: str, request: dict[str, Any], given: dict[str, bytes], began: float) -> tuple[Any, list[bytes]]:
+def _left(
+    room: str, request: RunRequest, given: dict[str, bytes], began: float
+) -> tuple[dict[str, object], list[bytes]]:
     """Return what the reply says of what the program left, and the contents that follow it."""
     from grouprl.sandbox import folder, leftovers
 
@@ -139,12 +151,12 @@ def _left(room: str, request: dict[str, Any], given: dict[str, bytes], began: fl
 
 
 def _be_first(
-    request: dict[str, Any],
-    walls: Any,
-    room: Any,
+    request: RunRequest,
+    walls: Walls,
+    room: Room,
     stdin: int,
-    pipes: Any,
-    become: Any,
+    pipes: Sequence[tuple[int, int]],
+    become: Become,
     looked: int,
     processes: int | None,
 ) -> None:
@@ -179,7 +191,7 @@ def _be_first(
 class _Seen:
     """What the watcher sees of a run: its output up to a limit, and how it ended."""
 
-    def __init__(self, most: int, out: int, err: int, status: int, spill: Any) -> None:
+    def __init__(self, most: int, out: int, err: int, status: int, spill: Callable[[int], str] | None) -> None:
         self.most, self.sources, self.status, self.spill = most, (out, err), status, spill
         self.output = bytearray(), bytearray()
         self.cut = [False, False]
@@ -187,7 +199,7 @@ class _Seen:
         for source in (*self.sources, status):
             os.set_blocking(source, False)
 
-    def follow(self, clock: Any, requests: int) -> None:
+    def follow(self, clock: RunClock, requests: int) -> None:
         """Read until the program ends, prints too much or takes too long, or the trainer is gone."""
         poll = select.poll()
         for source in (*self.sources, self.status):
@@ -227,7 +239,7 @@ class _Seen:
             while self._read(place) and not self.cut[place]:
                 pass
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Return how the run ended, and the lengths of its output."""
         code = None if self.how is None or self.stopped else os.waitstatus_to_exitcode(self.how)
         lengths = [len(text) for text in self.output]
@@ -273,7 +285,7 @@ def _place(folder: str, name: str, content: bytes) -> bytes:
     return content
 
 
-def _request(source: int) -> dict[str, object] | None:
+def _request(source: int) -> RunRequest | None:
     head = _exactly(source, LENGTH.size)
     return pickle.loads(_exactly(source, LENGTH.unpack(head)[0])) if head else None
 

@@ -15,10 +15,13 @@ import resource
 import signal
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.sandbox.waiting import own_number
 from grouprl.sandbox.walls import Room, Walls
+
+if TYPE_CHECKING:
+    from grouprl.sandbox.outcome import PlainLimits, RunRequest
 
 NAME = "main.py"
 """What the code is called in tracebacks."""
@@ -30,7 +33,7 @@ KEEPERS = 3
 
 
 def become(
-    request: dict[str, Any], walls: Walls, room: Room, pipes: tuple[int, int, int, int], processes: int | None
+    request: RunRequest, walls: Walls, room: Room, pipes: tuple[int, int, int, int], processes: int | None
 ) -> None:
     """Run the code, or the command, as the calling process, which ends with it; never returns.
 
@@ -72,7 +75,7 @@ def _default_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _limit(limits: dict[str, Any]) -> None:
+def _limit(limits: PlainLimits) -> None:
     seconds = max(1, math.ceil(limits["cpu"]))
     for kind, most in (
         (resource.RLIMIT_CPU, seconds),

@@ -8,9 +8,9 @@ from typing import Literal
 
 import pydantic
 from pydantic import Field
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
-from grouprl.sandbox.folder import FolderEntry
+from grouprl.sandbox.folder import FolderEntry, Plain
 
 Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused", "starved"]
 """Why a run ended.
@@ -20,6 +20,31 @@ MemoryError. output: it printed more than allowed. killed: by a signal, its own 
 more than allowed. refused: the code was not run at all. starved: this machine had no processor for it, until the end
 of the clock on the wall. No code can bring the last two about by what it does.
 """
+
+
+class PlainLimits(TypedDict):
+    """`Limits` in seconds and bytes."""
+
+    seconds: float
+    wall: float
+    cpu: float
+    memory: int
+    disk: int
+    output: int
+    processes: int
+
+
+class RunRequest(TypedDict, total=False):
+    """What the fork server is to run; `code`, or the command `argv`."""
+
+    code: str
+    argv: list[str]
+    isolated: bool
+    files: dict[str, bytes]
+    folder: list[Plain] | None
+    stdin: bytes
+    limits: PlainLimits
+    now: float
 
 
 PATIENCE = 8.0
@@ -56,7 +81,7 @@ class Limits(pydantic.BaseModel):
             raise ValueError(f"'wall' is {self.wall:g} and 'seconds' {self.seconds:g}: a run may take its seconds")
         return self
 
-    def plain(self) -> dict[str, float | int]:
+    def plain(self) -> PlainLimits:
         """Return the limits in seconds and bytes."""
         return {
             "seconds": self.seconds,

@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from grouprl.sandbox.outcome import PlainLimits
 
 AGAIN = 0.05
 """Seconds after which a run is looked at again that is still owed time."""
@@ -100,7 +103,7 @@ class Watch:
 class RunClock:
     """When a run is over: after `seconds` without what it waited for a processor, and after `wall` in any case."""
 
-    def __init__(self, watch: Watch, limits: dict[str, Any]) -> None:
+    def __init__(self, watch: Watch, limits: PlainLimits) -> None:
         self.watch, self.seconds, self.seen = watch, limits["seconds"], Waited()
         self.began = time.monotonic()
         self.next, self.end = self.began + self.seconds, self.began + limits["wall"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -13,13 +13,17 @@ from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Grammar, Request
 from grouprl.rollout.grammars import Constraints
 
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.token_policy import TokenPolicy
+
 Alternatives = list[list[tuple[int, float]]]
 """[T] for each token the likeliest ones in its place with their log-probs, the likeliest first."""
 
 
 @torch.no_grad()
 def alternatives(
-    policy: Any, prompt_ids: Sequence[int], ids: Sequence[int], temperature: float, k: int, grammar: str = ""
+    policy: TokenPolicy, prompt_ids: Sequence[int], ids: Sequence[int], temperature: float, k: int, grammar: str = ""
 ) -> Alternatives:
     """Return the `k` likeliest tokens in the place of each of `ids`, at `temperature` and before top-p.
 
@@ -27,7 +31,7 @@ def alternatives(
     """
     found: Alternatives = []
     held = Constraints(policy, [Request(tuple(prompt_ids), 1, grammar=Grammar(grammar))]) if grammar else None
-    for _, readout in policy.readouts(Tokens.of([list(prompt_ids)], [list(ids)])):
+    for _, readout in cast("CausalPolicy", policy).readouts(Tokens.of([list(prompt_ids)], [list(ids)])):
         for _, logits_cv in readout.chunks():
             if held is not None:
                 logits_cv = _held(held, logits_cv, ids[len(found) :])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.core.errors import InputError
@@ -25,7 +25,7 @@ from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import ServedTurn
 
 if TYPE_CHECKING:
-    pass
+    from grouprl.records.token_policy import TokenPolicy
 
 NOBODY = Example("served", "")
 Messages = Sequence[JsonMapping]
@@ -93,7 +93,7 @@ class ServedRows:
 
     def __init__(
         self,
-        policy: Any,
+        policy: TokenPolicy,
         record: Path | None = None,
         keeping: Retention | None = None,
         secret: bool = False,

@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from grouprl.protocols import Grammar, Request, Sampler
+from grouprl.protocols import Grammar, Request, RunSampler
 from grouprl.rollout.engines import local_engine
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 STRETCH = 32
 """Tokens sampled before requests may join, streams are told, and stop texts are looked for."""
@@ -75,9 +75,9 @@ class BatchedSampling:
     Every completion comes from `sampler`; None: the engine of this process.
     """
 
-    def __init__(self, policy: TokenPolicy, at_once: int = 64, sampler: Sampler[Any, int] | None = None) -> None:
+    def __init__(self, policy: TokenPolicy, at_once: int = 64, sampler: RunSampler | None = None) -> None:
         self.policy, self.at_once = policy, at_once
-        self.sampler: Sampler[Any, int] = sampler or local_engine(policy)
+        self.sampler: RunSampler = sampler or local_engine(policy)
         self.largest = 0
         """Most completions that were written together so far."""
         self._queue: queue.Queue[_OpenSession | None] = queue.Queue()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
@@ -23,7 +23,6 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.chat_template import template_of
-from grouprl.protocols import Sampler
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives
@@ -34,7 +33,8 @@ from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.slots import Slots
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.protocols import RunSampler
+    from grouprl.records.token_policy import TokenPolicy
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
@@ -80,7 +80,7 @@ class Service:
         most_waiting: int = MOST_WAITING,
         tool_calls: str = AUTO,
         history: History = "append",
-        sampler: Sampler[Any, int] | None = None,
+        sampler: RunSampler | None = None,
     ) -> None:
         self.notes = _template_notes(policy, tool_calls)
         """What the chat template does not show, and how that is carried in prompts."""

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
 
 from grouprl.core.errors import InputError, RunError
-from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject, State
 from grouprl.storage.run_folder import RunFolder, digest, replacing
 from grouprl.storage.tensors import load_state, load_weights, save_state
 
@@ -36,7 +35,7 @@ class Checkpoint:
 
     path: Path
     state: JsonObject
-    data: dict[str, Any]
+    data: State
     """What curricula, buffers and pretraining remember."""
 
     @property
@@ -55,7 +54,7 @@ class Checkpoint:
         return read_whole(self.parts, WEIGHTS)
 
     @cached_property
-    def optimizer(self) -> dict[str, Any]:
+    def optimizer(self) -> State:
         """The optimiser's state; parts hold no settings of groups, which are the configuration's."""
         if self.parts is None:
             return load_state(self.path / WHOLE[1])

@@ -231,7 +231,10 @@ def digest(path: Path, size: int | None = None) -> str:
 
 def cannot_be_made(path: Path) -> str:
     """Return why a run folder cannot be made there, "" where it can, without making it."""
-    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    try:
+        there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    except OSError as error:  # its name is too long, or goes in a circle
+        return error.strerror or str(error)
     if not there.is_dir():
         return f"{there} is no folder"
     return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written to {there}"

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.textgame import facts_asked
 from grouprl.envs.textworld_games import textworld
 from grouprl.records.examples import Split
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request
 from grouprl.tasks.textworld import TextGameTask
+
+if TYPE_CHECKING:
+    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+    from textworld import Environment as GameSession
 
 KINDS = (
     "pick_and_place_simple",
@@ -89,7 +94,7 @@ class AlfWorld(TextGameTask):
         """How many games there are."""
         return f"ALFWorld's chores in text, {len(self._games['train'])} games to train on."
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option but where the data lies, and how many games there are."""
         kept = {name: value for name, value in super().options().items() if name != "data"}
         return {**kept, "games": [len(self._games[split]) for split in ("train", "eval")]}
@@ -103,14 +108,14 @@ class AlfWorld(TextGameTask):
         check_request(self.name, split, 0, None)
         return len(self._games[split])
 
-    def start(self, file: Path) -> Any:
+    def start(self, file: Path) -> GameSession:
         """Return the environment of a game, its things called by readable names."""
         library = textworld("The task 'alfworld'", "alfworld")
         asked = library.EnvInfos(**facts_asked(("policy_commands",) if self.plans else ()))
         return library.start(str(file), asked, wrappers=[_wrapper()])
 
 
-def _wrapper() -> Any:
+def _wrapper() -> type[AlfredDemangler]:
     """Return what gives things readable names. Raises MissingExtra."""
     try:
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler

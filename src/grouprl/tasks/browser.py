@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pydantic import Field, field_validator
 
 from grouprl.core.errors import suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.browser import PROMPT, SYSTEM, Browser
 from grouprl.envs.chromium import check_chromium
 from grouprl.records.examples import Example
@@ -28,9 +28,9 @@ class PageJob:
     words: str
     """What is to be done, in words."""
     page: str
-    given: dict[str, Any]
+    given: JsonObject
     """What the page shows."""
-    expected: dict[str, Any]
+    expected: JsonObject
     """What its state must be in the end."""
     solution: list[str]
     slips: list[str]

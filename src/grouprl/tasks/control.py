@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.control import ControlEnvironment
 from grouprl.protocols import Discrete, Spaces, Vector
 from grouprl.records.examples import Example
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import made
 from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 @register_task("control", argument="id")
@@ -27,7 +31,7 @@ class Control(SeededTask):
     """
 
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
-    config: dict[str, Any] = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make")
     turns: int | None = Field(None, ge=1, description="most actions; none: the environment's own limit")
     success: float | None = Field(None, description="total reward from which an episode is correct")
 
@@ -87,11 +91,11 @@ class Control(SeededTask):
         """Return a fresh episode."""
         return ControlEnvironment(self._make, success=self._threshold)
 
-    def _make(self) -> Any:
+    def _make(self) -> gymnasium.Env:
         return made(self.id, self.config, f"The task 'control:{self.id}'")
 
 
-def spaces_of(name: str, env: Any) -> Spaces:
+def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
     """Return the spaces of a Gymnasium environment. Raises InputError where they are not boxes or numbered actions."""
     seen, done = env.observation_space, env.action_space
     if not hasattr(seen, "low"):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -15,8 +15,9 @@ from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import InputError, raised
 from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
+from grouprl.core.json_types import JsonObject
 from grouprl.envs import Demonstrator, Environment, Observation, Step
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.awaiting import awaited, close
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Split
@@ -137,7 +138,7 @@ class SeededTask(OptionTask):
         try:
             return str(awaited(environment.reset(example, example.columns["seed"])).text)
         finally:
-            awaited(environment.close())
+            close(environment)
 
     def size(self, split: Split) -> None:
         """Return None: both splits are endless."""
@@ -169,13 +170,13 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     """
 
     path: str = Field(description="import path of the class, or of a function that returns an environment")
-    config: dict[str, Any] = Field(default_factory=dict, description="arguments that it is called with")
+    config: JsonObject = Field(default_factory=dict, description="arguments that it is called with")
     turns: int = Field(16, ge=1, description="most turns of an episode")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
     characters: str = Field("", description="the characters that texts and actions are made of, where known")
     own_luck: bool = Field(False, description="whether every completion of a prompt has a seed of its own")
 
-    _make: Callable[..., Any] = PrivateAttr()
+    _make: Callable[..., Environment] = PrivateAttr()
     _spaces: Spaces | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
@@ -184,9 +185,10 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         Raises:
             InputError: if it cannot be imported or made, or is not an environment.
         """
-        self._make = import_object(self.path, "custom environment")
-        if not callable(self._make):
+        make = import_object(self.path, "custom environment")
+        if not callable(make):
             raise InputError(f"'{self.path}' is not an environment", "it is a class or a function that returns one")
+        self._make = cast("Callable[..., Environment]", make)
         try:
             with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
                 environment = self._build()
@@ -201,7 +203,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         if not isinstance(self._spaces, Spaces | None):
             raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they are grouprl.protocols.Spaces")
         with self._named("cannot be closed", "close() raises nothing"):
-            awaited(environment.close())
+            close(environment)
 
     @contextmanager
     def _named(self, what: str, rule: str) -> Iterator[None]:
@@ -212,7 +214,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         except (Exception, SystemExit) as error:
             raise InputError(f"The environment '{self.path}' {what}: {raised(error)}", rule) from error
 
-    def _build(self) -> Any:
+    def _build(self) -> Environment:
         try:
             return self._make(**self.config)
         except TypeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -117,7 +117,7 @@ class KeysTask(EnvironmentTask):
         """Return the moves of a shortest way, one per line."""
         return "\n".join(self._way(example.columns))
 
-    def _way(self, columns: Any) -> str:
+    def _way(self, columns: Columns) -> str:
         grid = self.environment()
         grid.begin(columns, random.Random(0))
         return grid.way()

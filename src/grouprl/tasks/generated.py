@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import generator
+from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.options import OptionTask
@@ -36,7 +37,7 @@ class GeneratedTask(OptionTask):
     `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
     """
 
-    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    levels: ClassVar[tuple[Mapping[str, object], ...]] = ()
 
     seed: int = Field(0, description="which stream of prompts is sampled")
     level: int | None = Field(None, ge=1, description="difficulty from 1; sets the options that `levels` lists")
@@ -149,7 +150,7 @@ class GeneratedTask(OptionTask):
             examples += [KnownExample(right, example.columns, True), KnownExample(right + "1", example.columns, False)]
         return (*examples, KnownExample("", example.columns, False))
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option with its value; the level is in the sizes that it sets."""
         return {name: value for name, value in super().options().items() if name != "level"}
 

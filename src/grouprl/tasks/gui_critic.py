@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -111,6 +111,6 @@ def _widget(example: Example) -> str:
     return next(widget for widget in str(example.columns["shown"]).split() if widget[0] == meant)
 
 
-def _inside(box: Any, rng: random.Random) -> tuple[int, int]:
+def _inside(box: Sequence[int], rng: random.Random) -> tuple[int, int]:
     left, top, right, bottom = box
     return rng.randint(left, right), rng.randint(top, bottom)

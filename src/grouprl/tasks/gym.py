@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.gym import GymEnvironment
 from grouprl.envs.minigrid import is_minigrid
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    import gymnasium
 
 WORDS = {
     "Blackjack": "sh",
@@ -42,7 +46,7 @@ class Gym(SeededTask):
     """
 
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
-    config: dict[str, Any] = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make")
     actions: tuple[str, ...] | None = Field(
         None, description="the word of each action; none: a letter in well-known environments, else its number"
     )
@@ -78,10 +82,10 @@ class Gym(SeededTask):
         self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
         env.close()
 
-    def _make(self) -> Any:
+    def _make(self) -> gymnasium.Env:
         return made(self.id, self.config, f"The task 'gym:{self.id}'")
 
-    def _words_of(self, env: Any) -> tuple[str, ...]:
+    def _words_of(self, env: gymnasium.Env) -> tuple[str, ...]:
         """Return the words of Discrete actions; () for others, which are numbers."""
         numbers = number_words(env.action_space)
         if not numbers:
@@ -143,7 +147,7 @@ class Gym(SeededTask):
         )
 
 
-def made(name: str, config: dict[str, object], who: str) -> Any:
+def made(name: str, config: dict[str, object], who: str) -> gymnasium.Env:
     """Return a Gymnasium environment; `who` names the user in messages.
 
     Raises:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
@@ -42,13 +43,13 @@ class HuggingFace(RowTask):
         train = self._table(splits, self.train_split)
         return train, self._table(splits, self.eval_split) if self.eval_split is not None else None
 
-    def _table(self, splits: dict[str, Any], split: str) -> Table:
+    def _table(self, splits: Mapping[str, Sequence[JsonObject]], split: str) -> Table:
         if split not in splits:
             raise InputError(f"{self.dataset} has no split '{split}'", remedy=suggest(split, splits))
         return Table(f"{without_folder(self.dataset)}/{split}", splits[split], range(len(splits[split])), "row")
 
 
-def _load(name: str, config: str | None) -> dict[str, object]:
+def _load(name: str, config: str | None) -> Mapping[str, Sequence[JsonObject]]:
     """Return the splits of a dataset.
 
     Raises:
@@ -90,7 +91,7 @@ def _is_path(path: Path) -> bool:
     return True
 
 
-def _as_text(path: Path) -> dict[str, object]:
+def _as_text(path: Path) -> Mapping[str, Sequence[JsonObject]]:
     """Options for a CSV file whose columns stay as they are written: 007 does not become 7, nor NA nothing.
 
     Raises:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -18,6 +18,15 @@ from grouprl.tasks.rows import RowTask, Table
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt has a 64th of that at most."""
+OTHER_BYTES = (
+    (b"\x1f\x8b", "compressed by gzip", "Unpack it with gunzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it with unzstd"),
+    (b"PK\x03\x04", "a ZIP archive", "Unpack it"),
+    (b"PAR1", "a Parquet file", "Write its rows as JSON, one a line"),
+    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8"),
+    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8"),
+)
+"""First bytes of files that are no JSON lines, what these files are, and the remedy."""
 
 
 @register_task("jsonl", argument="path")
@@ -69,7 +78,9 @@ def _read_lines(path: str) -> Table:
 def _lines(path: str) -> Iterator[bytes]:
     """Yield the lines of a file, one at a time, so that a file takes no more memory than its rows."""
     try:
+        _refuse_pipe(path)
         with Path(path).open("rb") as file:
+            _refuse_other_bytes(path, file.peek(4)[:4])
             while line := file.readline(LONGEST_LINE + 1):
                 if len(line) > LONGEST_LINE:
                     raise InputError(
@@ -87,6 +98,21 @@ def _lines(path: str) -> Iterator[bytes]:
         ) from error
 
 
+def _refuse_pipe(path: str) -> None:
+    """A pipe is waited for without end where nobody writes, and a run that is resumed reads its data again."""
+    if stat.S_ISFIFO(Path(path).stat().st_mode):
+        raise InputError(
+            f"{path} is a pipe", "prompts lie in a file, which is read more than once", "Write them to one"
+        )
+
+
+def _refuse_other_bytes(path: str, first: bytes) -> None:
+    """Name what a file is that is no text in UTF-8 from its first byte on."""
+    for start, what, remedy in OTHER_BYTES:
+        if first.startswith(start):
+            raise InputError(f"{shortened(path)} is {what}", "prompts are lines of text in UTF-8", remedy)
+
+
 def _reason(error: Exception) -> str:
     """Return what is wrong with a line, in words."""
     if isinstance(error, RecursionError):
@@ -99,7 +125,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> object:
     """Read JSON strictly. Raises ValueError for anything that Python would read and other programs would not."""
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
     if "\\u" in text:

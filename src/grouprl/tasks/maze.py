@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Collection
-from typing import Any
 
 from pydantic import Field
 
+from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.routes import MOVES, walk, whole_path
@@ -50,7 +50,7 @@ class Maze(GeneratedTask):
         cells = [f"{row}{column}" for row in range(self.size_) for column in range(self.size_)]
         while True:
             start, goal, *walls = rng.sample(cells, 2 + min(self.walls, len(cells) - 2))
-            columns: dict[str, Any] = {"size": self.size_, "start": start, "goal": goal, "walls": sorted(walls)}
+            columns: JsonObject = {"size": self.size_, "start": start, "goal": goal, "walls": sorted(walls)}
             if shortest(**columns):
                 return f"{''.join(f'#{wall}' for wall in sorted(walls))} {start} {goal}>", columns
 

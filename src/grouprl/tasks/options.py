@@ -5,11 +5,12 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.core.renamed import with_new_names
 from grouprl.tasks.task import Task
 
@@ -35,7 +36,7 @@ class OptionTask(Task, BaseModel):
         except ValidationError as error:
             raise _in_words(error, name) from error
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option with its value."""
         return self.model_dump(mode="json", by_alias=True)
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import NUMBER_SIGNS
 from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    from pettingzoo import AECEnv
 
 MAKERS = ("env", "parallel_env")
 MOVED = {"mpe": "mpe2", "magent": "magent2"}
@@ -33,7 +37,7 @@ class PettingZoo(SeededTask):
     """
 
     id: str = Field(min_length=1, description="a module of pettingzoo's, or any other that has env or parallel_env")
-    config: dict[str, Any] = Field(default_factory=dict, description="arguments of its env or parallel_env")
+    config: JsonObject = Field(default_factory=dict, description="arguments of its env or parallel_env")
     instructions: str = Field("", description="text before the first observation of each agent")
     decimals: int = Field(2, ge=0, le=6, description="decimals of the numbers of a Box observation")
     turns: int = Field(100, ge=1, description="most turns, those of all agents together")
@@ -67,7 +71,7 @@ class PettingZoo(SeededTask):
             self._signs += signs(shown_space(env.observation_space(agent)))
         env.close()
 
-    def _make(self) -> Any:
+    def _make(self) -> AECEnv:
         try:
             from pettingzoo.utils.conversions import parallel_to_aec
         except ImportError as error:

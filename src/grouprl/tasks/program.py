@@ -6,12 +6,13 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.importing import import_object
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
 from grouprl.records.examples import Columns, Example, Split
@@ -36,7 +37,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
     old_names: ClassVar[Mapping[str, str]] = {"questions": "examples"}
 
-    examples: str | dict[str, Any] = Field(description="the task whose prompts it gets")
+    examples: str | JsonObject = Field(description="the task whose prompts it gets")
     reward_path: str | None = Field(
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"
     )
@@ -85,7 +86,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
             )
         self._launch = _launch(self.path)
         self._score_result = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
-        self._expert = None if self.expert is None else _imported(self.expert, "expert")
+        self._expert = None if self.expert is None else cast(Callable[..., str], _imported(self.expert, "expert"))
 
     @property
     def name(self) -> str:
@@ -159,7 +160,7 @@ def _launch(path: str) -> Launch:
     return CommandLaunch(words)
 
 
-def _imported(path: str, what: str) -> Callable[..., Any]:
+def _imported(path: str, what: str) -> Callable[..., object]:
     found = import_object(path, what)
     if not callable(found):
         raise InputError(f"The {what} '{path}' is {type(found).__name__}", "it is a function")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import generator
+from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.library import BLOCK, Entries, LibraryScore, dataset_maker, problems
@@ -37,7 +37,7 @@ class ReasoningGym(OptionTask):
     dataset: str = Field(description="the name of the reasoning-gym dataset")
     seed: int = Field(0, description="which stream of prompts is sampled")
     level: int | None = Field(None, ge=1, description="curriculum level, 1 is the library's level 0")
-    config: dict[str, Any] = Field(default_factory=dict, description="fields of the dataset's own configuration")
+    config: JsonObject = Field(default_factory=dict, description="fields of the dataset's own configuration")
     system: str | None = Field(None, description="a system message; makes the prompts chat messages")
     chat: bool = Field(False, description="whether prompts are chat messages without it, too")
     demonstrations: bool = Field(False, description="whether the library's answers serve as demonstrations")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
@@ -74,9 +73,9 @@ class Package:
         head += f"class Test(unittest.TestCase):\n    def test_{each.name}(self):\n"
         return head + "".join(f"        self.assertEqual({line})\n" for line in lines)
 
-    def values(self, expressions: Sequence[str], broken: bool) -> list[Any]:
+    def values(self, expressions: Sequence[str], broken: bool) -> list[object]:
         """Return what expressions over all functions come to: JSON values, or {"raises": …}."""
-        space: dict[str, Any] = {}
+        space: dict[str, object] = {}
         for each in self.placed:
             exec(each.source(self.bug if broken and each is self.broken else None), space)
         return [_value(expression, space) for expression in expressions]
@@ -176,9 +175,10 @@ def _shown(calls: list[str]) -> list[str]:
     return calls[: len(calls) // INPUT_SETS]
 
 
-def _in_words(value: Any) -> str:
-    raises = isinstance(value, dict) and list(value) == ["raises"]
-    return f"raises {value['raises']}" if raises else f"returns {value!r}"
+def _in_words(value: object) -> str:
+    if isinstance(value, dict) and list(value) == ["raises"]:
+        return f"raises {value['raises']}"
+    return f"returns {value!r}"
 
 
 def _mending(package: Package, text: str, path: str) -> str:

@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 from pydantic import Field, PrivateAttr
 
@@ -20,9 +20,6 @@ from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import check_request, with_system
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
@@ -80,7 +77,7 @@ class RowTask(OptionTask):
     def read(self) -> tuple[Table, Table | None]:
         """Return the table to train on and, if there is one, the table to evaluate on."""
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Read the rows, check every one, and hold some out."""
         self._reward = load_reward(self.reward_spec)
         train, held_out = self.read()
@@ -167,7 +164,7 @@ class RowTask(OptionTask):
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
 
-    def _check(self, table: Table, content: Any) -> list[str]:
+    def _check(self, table: Table, content: hashlib._Hash) -> list[str]:
         """Check every row, add it to the hash, and return the prompts' contents, which decide the split."""
         prompts = []
         for position, row in enumerate(table.rows):
@@ -211,7 +208,9 @@ class RowTask(OptionTask):
         if column is not None and not isinstance(_cell(what, column, row, label), str | None):
             raise InputError(f"The {what} in {label} is {row[column]!r}", f"a {what} is text or null")
 
-    def _check_list(self, what: str, column: str | None, row: Mapping[str, object], label: str, kind: Any) -> None:
+    def _check_list(
+        self, what: str, column: str | None, row: Mapping[str, object], label: str, kind: type | tuple[type, ...]
+    ) -> None:
         value = None if column is None else _cell(what, column, row, label)
         if value is None or (isinstance(value, list | tuple) and all(isinstance(x, kind) and x for x in value)):
             return

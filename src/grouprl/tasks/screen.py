@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.screen import Screen
 from grouprl.records.examples import Columns, Example
 from grouprl.tasks.environments import EnvironmentTask
@@ -71,7 +72,7 @@ class ScreenTask(EnvironmentTask):
             for i in range(count)
         ]
         goals = [rng.choice(labels) if i % 2 == 0 else f"={rng.choice(WORDS)}" for i in range(wanted)]
-        columns: dict[str, Any] = {"pages": pages, "goals": goals}
+        columns: JsonObject = {"pages": pages, "goals": goals}
         screen = self.environment()
         screen.begin(columns, rng)
         return f"{screen.show()}:{','.join(goals)}>", {**columns, "needed": screen.needed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
@@ -76,5 +76,5 @@ class SelfSearch(GeneratedTask):
         return sorted(towns) if word in towns else sorted(set(towns.values()))
 
 
-def _spell(path: Any, answer: str) -> str:
+def _spell(path: Iterable[Sequence[str]], answer: str) -> str:
     return "".join(f"?{query}[{found}]" for query, found in path) + f"={answer}"

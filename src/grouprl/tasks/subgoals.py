@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -105,14 +105,14 @@ class SubgoalsTask(EnvironmentTask):
         """Return right episodes, and silence: played from text, the actor's rewards count beside the outcome."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
-    def _first(self, columns: dict[str, Any]) -> str:
+    def _first(self, columns: Columns) -> str:
         """The planner's first prompt."""
         episode = self.environment()
         episode.begin(columns, random.Random(0))
         return episode.planner_prompt()
 
     @staticmethod
-    def _screen(columns: dict[str, Any]) -> Screen:
+    def _screen(columns: Columns) -> Screen:
         screen = Screen(1)
         pages = [[[label, x, y, x, y] for label, x, y in page] for page in columns["pages"]]
         screen.begin({"pages": pages, "goals": columns["goals"]}, random.Random(0))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_args
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number, digest
+from grouprl.core.json_types import JsonObject
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
@@ -182,7 +183,7 @@ class Task(ABC):
         """Return a hash of the task's name and options, so that a resumed run can refuse another task."""
         return digest({"task": self.name, "options": self.options()})
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return the options that the fingerprint covers."""
         return {}
 

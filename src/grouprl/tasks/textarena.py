@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.textarena import TextArenaEnvironment, players_of
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.options import BoundedTurns
 from grouprl.tasks.registry import register_task
 
 if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
+    import textarena
 
 MOST_PLAYERS = 6
 
@@ -28,7 +29,7 @@ class TextArena(BoundedTurns, SeededTask):
     """
 
     id: str = Field(min_length=1, description="what textarena.make takes; its wrappers of observations are left out")
-    config: dict[str, Any] = Field(default_factory=dict, description="further arguments of textarena.make")
+    config: JsonObject = Field(default_factory=dict, description="further arguments of textarena.make")
     players: int | None = Field(None, ge=1, le=MOST_PLAYERS, description="how many play; none: the fewest possible")
     turns: int = Field(40, ge=1, description="most turns of a game, those of all players together")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
@@ -41,7 +42,7 @@ class TextArena(BoundedTurns, SeededTask):
 
     _players: int = PrivateAttr()
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Begin a game once, to see how many play.
 
         Raises:
@@ -60,7 +61,7 @@ class TextArena(BoundedTurns, SeededTask):
         except (AssertionError, ValueError, KeyError, IndexError) as error:
             raise InputError(f"TextArena's '{self.id}' does not begin with {found} player(s)", str(error)) from error
 
-    def _make(self) -> Any:
+    def _make(self) -> textarena.Env:
         try:
             import textarena
             from textarena.envs.registration import ENV_REGISTRY

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number, generator
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.textgame import Choices, TextGame
 from grouprl.envs.textworld_games import GENERATED, brings_commands, games_at, kinds, made_game, started, textworld
 from grouprl.records.examples import Example, Split
@@ -18,6 +19,9 @@ from grouprl.tasks.environments import EpisodeReward
 from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of
+
+if TYPE_CHECKING:
+    from textworld import Environment as GameSession
 
 FOLDER = "~/.cache/grouprl/textworld"
 
@@ -40,7 +44,7 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
         """Return the file of a game."""
         raise NotImplementedError
 
-    def start(self, file: Path) -> Any:
+    def start(self, file: Path) -> GameSession:
         """Return the environment of a game."""
         return started(file)
 
@@ -104,7 +108,7 @@ class TextWorld(TextGameTask):
     objects: int = Field(4, ge=1, description="objects of a generated game")
     quest_length: int = Field(2, ge=1, description="commands that a quest of a generated game takes")
     quests: int = Field(1, ge=1, description="quests of a generated game that do not build on each other")
-    settings: dict[str, Any] = Field(default_factory=dict, description="settings of a challenge, such as {level: 5}")
+    settings: JsonObject = Field(default_factory=dict, description="settings of a challenge, such as {level: 5}")
     games: int = Field(32, ge=1, description="different games to train on, made when they are first needed")
     held_out: int = Field(8, ge=1, description="different games to evaluate on")
     folder: str = Field(FOLDER, description="where games that were made are kept")
@@ -138,7 +142,7 @@ class TextWorld(TextGameTask):
                 "Take choices: none.",
             )
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option but where games that were made are kept."""
         return {name: value for name, value in super().options().items() if name != "folder"}
 

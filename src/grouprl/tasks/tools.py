@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -12,8 +12,9 @@ from grouprl.chat.calls import Form
 from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
+from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation
-from grouprl.records.examples import Columns, Example, Split
+from grouprl.records.examples import Columns, Example, Prompt, Split
 from grouprl.rewards import KnownExample, Reward, exact_match
 from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
@@ -36,7 +37,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
     """
 
     path: str = Field(description="a module or file, ':', and the functions, separated by commas")
-    of: str | dict[str, Any] = Field(description="the task of the prompts: a name, or a mapping with options")
+    of: str | JsonObject = Field(description="the task of the prompts: a name, or a mapping with options")
     form: str = Field(
         "auto",
         description="how calls are written: auto (as the model's chat template has them), the name of a syntax "
@@ -69,14 +70,15 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
                 f"The task '{self._inner.name}' has an environment of its own",
                 "tools are added to prompts of a single turn",
             )
-        self._expert = None if self.expert is None else import_object(self.expert, "expert")
+        self._expert = None if self.expert is None else cast(Expert, import_object(self.expert, "expert"))
         self._form = JSON if self.form == AUTO else form_named(self.form)
         self._toolbox = Toolbox(self.make_tools(), traces=self.traces, alphabet=self.characters)
 
-    def make_tools(self) -> list[Any]:
+    def make_tools(self) -> Sequence[Tool | Callable[..., object]]:
         """Import the tools."""
         location, _, names = self.path.rpartition(":")
-        return [import_object(f"{location}:{name.strip()}", "tool") for name in names.split(",")]
+        found = [import_object(f"{location}:{name.strip()}", "tool") for name in names.split(",")]
+        return cast("list[Tool | Callable[..., object]]", found)
 
     @property
     def name(self) -> str:
@@ -117,7 +119,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
         settings = {"form": self.form, "max_turns": self.turns, "max_calls": self.calls}
         return shown_by(self._expert, self._toolbox, self._inner.reward, **settings)
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """Return every option, and what the other task's prompts depend on."""
         return super().options() | {"of_fingerprint": self._inner.fingerprint()}
 
@@ -132,7 +134,7 @@ class ShownTools(ToolEnvironment):
         """Prepare an episode."""
         super().__init__(toolbox, reward, **settings)
         self._expert = expert
-        self._prompt: Any = ""
+        self._prompt: Prompt = ""
 
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin; see `ToolEnvironment.reset`."""

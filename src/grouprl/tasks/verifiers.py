@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from pydantic import Field, PrivateAttr
 
@@ -80,7 +81,7 @@ class Verifiers(OptionTask):
         whole = json.dumps([train, held_out], sort_keys=True, default=str)
         self._content = hashlib.sha256(whole.encode()).hexdigest()[:16]
         self._facts = {"grouped": game.grouped, "turns": game.turns, "kind": type(game.env).__name__}
-        self._expert = None if self.expert is None else import_object(self.expert, "expert")
+        self._expert = None if self.expert is None else cast(Callable[..., str], import_object(self.expert, "expert"))
 
     def _load(self) -> Loaded:
         return loaded(self.id, self.args, self.settings, self.success)
@@ -172,7 +173,7 @@ class Verifiers(OptionTask):
         """Whether its rubric compares the episodes of a group."""
         return bool(self._facts["grouped"])
 
-    async def score_group(self, names: Sequence[tuple[str, int]]) -> Sequence[Mapping[str, float] | Failure | None]:
+    async def score_group(self, names: Sequence[tuple[str, int]]) -> Sequence[dict[str, float] | Failure | None]:
         """Score the episodes (prompt's id, seed) of a group together; None for those that did not end here."""
         game = self._load()
         assert isinstance(game, ClassicRollouts)

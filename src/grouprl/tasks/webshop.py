@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -18,9 +18,13 @@ from grouprl.tasks.options import BoundedTurns, OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request
 
+if TYPE_CHECKING:
+    from web_agent_site.envs import WebAgentTextEnv
+    from web_agent_site.envs.web_agent_text_env import SimServer
+
 TEST, DEVELOPMENT = 500, 1500
 """Its authors evaluate on goals 0 to 499, choose on 500 to 1499, and train on the others."""
-_servers: dict[str, Any] = {}
+_servers: dict[str, SimServer] = {}
 _lock = threading.Lock()
 
 
@@ -48,7 +52,7 @@ class WebShop(BoundedTurns, OptionTask):
         """
         self._server()
 
-    def _server(self) -> Any:
+    def _server(self) -> SimServer:
         """Return the catalogue and its search, loaded once per process."""
         key = json.dumps([self.products, self.human_goals])
         with _lock:
@@ -98,11 +102,11 @@ class WebShop(BoundedTurns, OptionTask):
         """Return a fresh session."""
         return WebShopEnvironment(self._make, max_turns=self.turns, shown=self.show_actions, invalid=self.invalid)
 
-    def _make(self, prefix: str) -> Any:
+    def _make(self, prefix: str) -> WebAgentTextEnv:
         return _text_env()(observation_mode=self.observation, server=self._server(), session_prefix=prefix)
 
 
-def _text_env() -> Any:
+def _text_env() -> type[WebAgentTextEnv]:
     """Return WebShop's class. Raises InputError where it, or what it needs, is not there."""
     if importlib.util.find_spec("web_agent_site") is None:
         raise InputError(

@@ -34,7 +34,7 @@ def check_environment(
 
     Args:
         make: returns a fresh environment.
-        prompt: the prompt of the episode.
+        example: the prompt of the episode.
         actions: the actions, one after the other; the episode may end before them.
         spaces: spaces of observations and actions where these are not text.
         seed: of the episode.
@@ -69,7 +69,7 @@ def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces
     return [*story, {name: float(x) for name, x in score.items()}]
 
 
-def _shown(observation: object, spaces: Spaces | None) -> Any:
+def _shown(observation: object, spaces: Spaces | None) -> object:
     if spaces is None:
         hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
         return observation

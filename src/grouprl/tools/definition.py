@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import pydantic
 from docstring_parser import DocstringStyle, parse
@@ -15,7 +15,7 @@ from docstring_parser import DocstringStyle, parse
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 SECONDS = 10.0
 """How long a call may take, unless set otherwise."""
@@ -40,7 +40,7 @@ class Tool:
 
     name: str
     description: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     parameters: tuple[str, ...]
     """Names of the arguments in order."""
     arguments: type[pydantic.BaseModel]
@@ -56,7 +56,7 @@ class Tool:
     @property
     def schema(self) -> JsonObject:
         """What chat templates and OpenAI-like protocols announce."""
-        parameters = _without_titles(self.arguments.model_json_schema(by_alias=True))
+        parameters = cast(JsonObject, _without_titles(self.arguments.model_json_schema(by_alias=True)))
         parameters.pop("additionalProperties", None)
         described = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": described}
@@ -98,7 +98,7 @@ class Tool:
 def tool(function: Function) -> Function: ...
 @overload
 def tool(*, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Callable[[Function], Function]: ...
-def tool(function: object = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Any:
+def tool(function: object = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> object:
     """Declare how a function is to be used as a tool (a decorator); plain functions are tools, too.
 
     Args:
@@ -176,7 +176,7 @@ def _fields(name: str, function: Callable[..., object], plain: object, described
     }
 
 
-def _without_titles(schema: object) -> Any:
+def _without_titles(schema: object) -> object:
     """Return a JSON schema without the titles that pydantic makes up, but with properties of that name."""
     if isinstance(schema, list):
         return [_without_titles(each) for each in schema]

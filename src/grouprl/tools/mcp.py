@@ -11,13 +11,19 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import pydantic
 
 from grouprl.core.errors import InputError, MissingExtra, RunError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.tools.definition import Tool, ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mcp import Client, types
+    from mcp.types import CallToolResult
 
 START_SECONDS = 60.0
 """How long a server may take to begin."""
@@ -130,6 +136,9 @@ class McpTool(Tool):
         return {name: _value(text, properties.get(name, {}).get("type")) for name, text in given.items()}
 
 
+Heard = TypeVar("Heard")
+
+
 class _Connection:
     """An open session, in a thread with an event loop of its own."""
 
@@ -138,8 +147,8 @@ class _Connection:
             import mcp
         except ImportError as error:
             raise MissingExtra("mcp", "agents", f"The MCP server '{where}'") from error
-        self._said: Any = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the server's log, not ours)
-        target: Any = where if not words else self._program(words)
+        self._said: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the server's log, not ours)
+        target: object = where if not words else self._program(words)
         self._ready: Future[object] = Future()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -173,7 +182,7 @@ class _Connection:
         """Whether the session is open."""
         return self._thread.is_alive()
 
-    def run(self, ask: Any, seconds: float) -> Any:
+    def run(self, ask: Callable[[Client], Coroutine[object, object, Heard]], seconds: float) -> Heard:
         """Return what a coroutine of the client's gives. Raises TimeoutError, RunError where the session ended."""
         try:
             future = asyncio.run_coroutine_threadsafe(ask(self._client), self._loop)
@@ -200,13 +209,13 @@ class _Connection:
         finally:
             self._loop.close()
 
-    async def _hold(self, client: Any) -> None:
+    async def _hold(self, client: Client) -> None:
         async with client as opened:
             self._ready.set_result(opened)
             await self._stop.wait()
 
 
-async def _list(client: Any) -> list[object]:
+async def _list(client: Client) -> list[object]:
     """Return every tool, page after page."""
     page = await client.list_tools()
     found = list(page.tools)
@@ -216,7 +225,7 @@ async def _list(client: Any) -> list[object]:
     return found
 
 
-def text_of(result: Any) -> str:
+def text_of(result: CallToolResult) -> str:
     """Return a result as text: its texts, other content by its type, or what it has as structure."""
     parts = [each.text if each.type == "text" else f"[{each.type}]" for each in result.content]
     if not parts and result.structured_content is not None:
@@ -224,7 +233,7 @@ def text_of(result: Any) -> str:
     return "\n".join(parts)
 
 
-def _tool(server: McpServer, listed: Any) -> McpTool:
+def _tool(server: McpServer, listed: types.Tool) -> McpTool:
     name, schema = listed.name, dict(listed.input_schema)
 
     def function(**arguments: object) -> str:

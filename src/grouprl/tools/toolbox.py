@@ -12,7 +12,7 @@ from typing import Any
 
 import pydantic
 
-from grouprl.chat.said import Call, Malformed, Result
+from grouprl.chat.said import Call, Malformed, Result, Status
 from grouprl.chat.tool_calls import typed
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
@@ -136,12 +136,13 @@ class Toolbox:
             if self._worker is None:
                 from grouprl.tools.process import ToolProcess
 
-                self._worker = ToolProcess(self)
+                names = ", ".join(name for name, each in self.tools.items() if each.seconds is not None)
+                self._worker = ToolProcess((self, self.traces, self.longest), names)
             status, text = self._worker.call(found, arguments)
         return Result(found.name, text, status)
 
 
-def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Any, str]:
+def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Status, str]:
     """Call a tool and return (status, text): its result, or in words what went wrong."""
     try:
         return "ok", shortened(shown(found.function(**arguments)), longest)
@@ -168,7 +169,7 @@ def shown(value: object) -> str:
         return _in_words(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """Return what JSON says of an object: its fields, the members of a set in order, or its own words."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}

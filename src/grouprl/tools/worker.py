@@ -4,13 +4,20 @@ The first frame says where modules are found, how much memory there may be and w
 a call: (its number, the tool's name, arguments); each reply is a line of JSON: ["result", number, status, text].
 """
 
+from __future__ import annotations
+
 import faulthandler
 import importlib.util
 import json
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grouprl.core.json_types import JsonObject
 
 
 def main(requests: int, replies: int, lifeline: int) -> None:
@@ -28,7 +35,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     serve(hello["parcel"], calls, replies)
 
 
-def serve(parcel: Any, calls: Any, replies: int) -> None:
+def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], replies: int) -> None:
     """Answer calls one after the other."""
     from grouprl.rewards.transport import unpack
     from grouprl.tools.toolbox import attempt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
@@ -56,10 +55,9 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
 
 def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolicy:
     """Load the final model; that of every agent where they have their own."""
-    place: dict[str, Any] = {"device": config.model.device, "dtype": config.model.dtype}
     agents = list(model_names(config, task))
     folders = [folder] if len(agents) == 1 else [folder / agent for agent in agents]
-    policies = [load_policy(each, **place) for each in folders]
+    policies = [load_policy(each, device=config.model.device, dtype=config.model.dtype) for each in folders]
     for policy in policies:
         call_syntax(policy.tokenizer, config.sampling.tool_calls)
     return policies[0] if len(agents) == 1 else TeamPolicy(dict(zip(agents, policies, strict=True)))

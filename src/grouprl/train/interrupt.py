@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any
 
 GRACE = 5.0
 """Seconds after SIGTERM within which a step may end by itself: its sender usually kills some ten seconds later."""
@@ -33,7 +32,7 @@ class Interrupt:
     def __init__(self, announce: Callable[[str], None]) -> None:
         self.requested = False
         self._announce = announce
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, signal._HANDLER] = {}
         self._first = 0.0
         self._heard: int | None = None
         self._teller: threading.Thread | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -33,9 +33,9 @@ from grouprl.methods.registry import method as catalogue_method
 from grouprl.monitor.display import Display, Sample
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
-from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, account, account_before
+from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account, account_before
 from grouprl.orchestrator.resolve import resolve
-from grouprl.orchestrator.step import StepRollout, collect_rollout, entropy_of, remember
+from grouprl.orchestrator.step import collect_rollout, entropy_of, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.protocols import SpreadOptimizer
@@ -54,6 +54,7 @@ from grouprl.train.warmup import demonstration_batch, warmup_rate
 
 if TYPE_CHECKING:
     from grouprl.algorithms.method import Method
+    from grouprl.records.token_policy import TokenPolicy
 
 SHOWN = 4
 """Sample completions handed to the display per step."""
@@ -159,7 +160,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: Training
             numbered_examples = session.source.take(config.warmup.batch)
             size = session.source.size
             batch = demonstration_batch(
-                session.policy,
+                cast("TokenPolicy", session.policy),  # demonstrations are texts
                 session.task,
                 numbered_examples,
                 config.seed,
@@ -221,6 +222,8 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: Traini
             _evaluate(session, display, stop, clock, config.eval.prompts)
         if session.step % config.run.checkpoint_every == 0 or session.step == config.steps:
             session.save()
+    if session.step == config.steps:
+        session.errors.raise_if_all_failed()
 
 
 def _evaluation_due(session: Session) -> bool:

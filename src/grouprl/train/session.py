@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from safetensors.torch import save_file
 
 from grouprl.algorithms.critics.papers.utterance import LateStart
+from grouprl.algorithms.data_part import Pretraining
 from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
@@ -23,6 +24,7 @@ from grouprl.config.rates import fastest_of, reach_of_rollout
 from grouprl.config.run import Config, load_config, with_absolute_paths
 from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.json_types import State
 from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import Health
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
@@ -32,9 +34,11 @@ from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.placed.placement import RunPlacement, close_placement, engine_of, open_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
+from grouprl.orchestrator.synchronous import Synchronous
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
-from grouprl.protocols import Engine, Policy, Scorer, SpreadPolicy
+from grouprl.protocols import Policy, RunEngine, Scorer, SpreadPolicy
+from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import close_engine
@@ -54,12 +58,12 @@ class Session:
     resolved: ResolvedRun
     run: RunFolder
     policy: Policy
-    reward: Any
+    reward: RewardFunction
     source: PromptStream
     errors: ErrorPolicy
     collector: Collector
     context: SessionContext
-    sampler: Engine[Any, int]
+    sampler: RunEngine
     """Every sample of this process comes from it."""
     health: Health
     phase: str
@@ -102,7 +106,7 @@ class Session:
         """The phase that follows the warm-up."""
         return "pretraining" if self.method.pretrain else "train"
 
-    def pretraining_pieces(self) -> list[tuple[Any, int]]:
+    def pretraining_pieces(self) -> list[tuple[Pretraining, int]]:
         """Each pretraining part with the numbers of its pieces, in order."""
         return [(part, number) for part in self.method.pretrain for number in range(part.count(self.context))]
 
@@ -134,7 +138,7 @@ class Session:
         assert self.optimizer is not None
         run = self.run
         run.sync_metrics()
-        state: dict[str, Any] = {
+        state: State = {
             "phase": self.phase,
             "step": self.step,
             "elapsed": self.elapsed,
@@ -235,7 +239,9 @@ def placement_of(resolved: ResolvedRun, policy: Policy) -> RunPlacement | None:
     return open_placement(resolved, policy.device.type, sampling_here=not is_asynchronous(resolved.config))
 
 
-def reward_of(resolved: ResolvedRun, run: RunFolder, placement: RunPlacement | None) -> tuple[Any, list[str]]:
+def reward_of(
+    resolved: ResolvedRun, run: RunFolder, placement: RunPlacement | None
+) -> tuple[RewardFunction, list[str]]:
     """Return what scores the completions of a run, and notes on it; a placement ends where that fails."""
     placed = None if placement is None else placement.reward(resolved.reward)
     try:
@@ -356,7 +362,7 @@ def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpo
     return checkpoint, [*others, f"{run.metrics} is damaged: {lost} of its lines are left out, the run itself is whole"]
 
 
-def _facts(run: RunFolder) -> dict[str, Any]:
+def _facts(run: RunFolder) -> State:
     try:
         facts = json.loads(run.facts.read_bytes())
         if isinstance(facts["threads"], int) and isinstance(facts["task"], str):
@@ -369,7 +375,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
 
 def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
     """Forget everything recorded after the checkpoint (None: everything)."""
-    nothing: dict[str, Any] = {"metrics_size": 0, "phase": "warmup", "evaluated_before": False}
+    nothing: State = {"metrics_size": 0, "phase": "warmup", "evaluated_before": False}
     state = checkpoint.state if checkpoint else nothing
     run.rewind(state["metrics_size"], state["step"] if state["phase"] == "train" else 0)
     if not state["evaluated_before"]:
@@ -414,7 +420,7 @@ def assemble(
     resolved: ResolvedRun,
     run: RunFolder,
     policy: Policy,
-    reward: object,
+    reward: RewardFunction,
     engine: MakeEngine | None = None,
     placement: RunPlacement | None = None,
 ) -> Session:
@@ -449,8 +455,7 @@ def assemble(
         phase="train",
         placement=placement,
     )
-    if is_asynchronous(config):
-        context.sample_source = AsyncSource(context, policy)
+    context.sample_source = AsyncSource(context, policy) if is_asynchronous(config) else Synchronous(context)
     return session
 
 
@@ -460,7 +465,7 @@ def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, 
     facts = replace(facts, actions=other, adapters=config.model.lora is not None)
     if method.update is not None or other or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of this rate go, or a part sets them itself
-    reach = reach_of_rollout(policy, config, facts.updates_per_rollout)
+    reach = reach_of_rollout(policy, config.model.lora, facts.updates_per_rollout)
     return replace(facts, reach=reach, fast=fastest_of(policy))
 
 
@@ -475,7 +480,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
         waits=method.update.start if isinstance(method.update, LateStart) else 0,
         clips="old_bt" in method.objective.needs(),
-        kl_weight=weights[0] if weights else None,
+        kl_weight=cast("float | None", weights[0]) if weights else None,
         refill=method.refill is not None,
         refill_max_rounds=getattr(method.refill, "max_rounds", 0),
         filters=tuple(p.name for p in method.filter),

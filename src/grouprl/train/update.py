@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
 from grouprl.protocols import Policy, PolicyInputs, PolicyOutput, SpreadPolicy
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
+    from grouprl.algorithms.updates.learn import UpdateSteps
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
@@ -49,7 +53,7 @@ class Learner:
     epochs: int = 1
     seed: int = 0
     grad_clip: float = 1.0
-    context: Any = None
+    context: RunContext | None = None
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
@@ -111,7 +115,7 @@ def update(
     epochs: int = 1,
     seed: int = 0,
     grad_clip: float = 1.0,
-    context: object = None,
+    context: RunContext | None = None,
 ) -> dict[str, float]:
     """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
@@ -124,7 +128,9 @@ def update(
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     plain = (learner.take(step) for step in learner.steps(prepared))
-    for number, record in enumerate(plain if method.update is None else method.update(learner, prepared)):
+    for number, record in enumerate(
+        plain if method.update is None else method.update(cast("UpdateSteps", learner), prepared)
+    ):
         for name, value in record.items():
             if name in GAPS and number:  # later steps have moved away from the sampler on purpose
                 continue
@@ -229,10 +235,11 @@ def _beside(out: PolicyOutput, batch: Batch) -> PolicyOutput:
 
 
 @spanned("loss")
-def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+def _losses(method: Method, out: PolicyOutput, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     loss = method.loss(out.logp_bt, batch, out.entropy_bt, out.cross_bt)
     total, metrics = loss.value, dict(loss.metrics)
     if method.critic is not None:
+        assert out.value_bt is not None
         value_loss = method.value_loss(out.value_bt, batch)
         total, metrics = total + value_loss.value, metrics | dict(value_loss.metrics)
     return total, metrics

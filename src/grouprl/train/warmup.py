@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -30,13 +30,14 @@ from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 EPOCH = 1_000_003
 """How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
 
 
 def demonstration_batch(
-    policy: Any,
+    policy: TokenPolicy,
     task: Task,
     numbered_examples: Sequence[tuple[int, Example]],
     seed: int,
@@ -95,7 +96,7 @@ def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, object, str]]) -> Non
 
 
 def _episode_batch(
-    policy: Any,
+    policy: TokenPolicy,
     task: Task,
     numbered_examples: Sequence[tuple[int, Example]],
     seed: int,
@@ -111,8 +112,17 @@ def _episode_batch(
         Start(q, sample_seed("demonstrate", seed, n, int(k)))
         for (n, q), k in zip(numbered_examples, times, strict=True)
     ]
-    limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
-    episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
+    episodes = demonstrate(
+        policy,
+        task.environment,
+        starts,
+        max_turns=task.max_turns,
+        max_new_tokens=task.max_new_tokens,
+        positions=policy.max_positions,
+        agents=task.agents,
+        history=history,
+        stage=stage,
+    )
     names = [example.id for _, example in numbered_examples]
     _count(errors, list(zip(names, episodes.outcomes, episodes.transcripts, strict=True)))
     good = [row for row, e in enumerate(episodes.episode_b) if not isinstance(episodes.outcomes[e], Failure)]
@@ -133,7 +143,7 @@ def _episode_batch(
 
 
 def _with_lessons(
-    policy: CausalPolicy,
+    policy: TokenPolicy,
     shown: Batch,
     tokens: Tokens,
     episodes: Episodes,
@@ -144,12 +154,13 @@ def _with_lessons(
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
+    learned = cast("CausalPolicy", policy)  # lessons are of texts
     found = [
         (ordinals[i], lesson)
         for i in range(half)
         if alone[i] and alone[i + half]
         for part in teachers
-        for lesson in part.lessons(_shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), policy)
+        for lesson in part.lessons(_shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), learned)
     ]
     if not found:
         return shown

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.storage.run_folder import replacing
 from grouprl.view.runfiles import RunData, read_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LINES = (
     ("eval/greedy", "greedy, held out", "#1f6feb"),
@@ -37,7 +40,7 @@ def save_curve_png(run_folder: Path, path: Path) -> Path:
     return path
 
 
-def _draw(axes: Any, run: RunData) -> None:
+def _draw(axes: Axes, run: RunData) -> None:
     train = [r for r in run.of_phase("train") if r.get("reward_mean") is not None]
     axes.plot(
         [r["step"] for r in train], [r["reward_mean"] for r in train], color="#8b949e", lw=1, label="reward, training"

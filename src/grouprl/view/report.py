@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from grouprl.core.errors import InputError
-from grouprl.storage.run_folder import write_text
+from grouprl.storage.run_folder import runs_meant, write_text
 from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.sections import SECTIONS, missing, without_folders
 
@@ -21,7 +21,7 @@ def write_report(run_folder: Path) -> Path:
     """
     folder = Path(run_folder)
     if not folder.is_dir():
-        raise InputError(f"there is no run folder {folder}", "a report is made from a run folder", "Check the path")
+        raise InputError(f"there is no run folder {folder}", "a report is made from a run folder", runs_meant(folder))
     if not any((folder / name).is_file() for name in ("config.yaml", "metrics.jsonl", "summary.json")):
         raise InputError(f"{folder} holds no run", "a report is made from a run folder", "Check the path")
     path = folder / "report.html"

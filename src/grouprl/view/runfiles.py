@@ -11,6 +11,7 @@ from typing import TypeVar
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.units import worded
+from grouprl.storage.run_folder import runs_meant
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -66,7 +67,7 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[Json
     """
     files = {int(path.stem.partition("-")[2]): path for path in sorted(folder.glob("rollouts/step-*.parquet"))}
     if not folder.is_dir():
-        raise InputError(f"there is no run folder {folder}", "rollouts lie in a run folder", "Check the path")
+        raise InputError(f"there is no run folder {folder}", "rollouts lie in a run folder", runs_meant(folder))
     if not files:
         raise InputError(
             f"no rollouts are stored in {folder}", "run.rollouts_every says which steps are stored", "Check the path"

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.json_types import JsonObject
 from grouprl.view.charts import number
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 GROUPS, COMPLETIONS, TOKENS = 3, 4, 240
 """Groups of the page, completions of a group and tokens of a completion: enough to look at, in a small page."""
@@ -52,7 +55,7 @@ def token_texts(folder: Path) -> Pieces:
     return pieces
 
 
-def _tokenizer(path: Path) -> object:
+def _tokenizer(path: Path) -> Tokenizer | None:
     """Load the tokenizer of the run if it lies there in the fast format."""
     if not path.is_file():
         return None
@@ -64,7 +67,7 @@ def _tokenizer(path: Path) -> object:
         return None
 
 
-def _piece(tokenizer: Any, ids: Sequence[int], i: int) -> str:
+def _piece(tokenizer: Tokenizer, ids: Sequence[int], i: int) -> str:
     before = ids[max(0, i - CONTEXT) : i]
     known = tokenizer.decode(before, skip_special_tokens=False)
     both = tokenizer.decode([*before, ids[i]], skip_special_tokens=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from grouprl.algorithms.exploration.resampling import again
@@ -47,7 +45,7 @@ def led(samples: ScoredSamples, row: int, turns: int, *, skip: int = 0, **change
     known = turns_of(samples, row)
     if not 0 <= turns <= len(known):
         raise InputError(f"{turns} turns of an episode of {len(known)} are to be acted out again")
-    requested: dict[str, Any] = {
+    requested: dict[str, object] = {
         "prefix_turns": tuple(ids for _, ids in known[:turns]),
         "prefix_observations": tuple(turn.seen for turn, _ in known[:turns]),
         "luck": int(samples.extras["keys.luck"][row]),

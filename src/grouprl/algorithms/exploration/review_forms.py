@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
@@ -95,7 +95,7 @@ class JsonReview:
         """Read the object from the first brace to the last; it says "perfect", or names a step that there was."""
         found = re.search(r"\{.*\}", text, re.DOTALL)
         try:
-            said: Any = json.loads(found[0]) if found else None
+            said: object = json.loads(found[0]) if found else None
         except (ValueError, RecursionError):
             return None
         if not isinstance(said, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +15,9 @@ from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from torch import nn
+
+    from grouprl.records.tokens import Tokens
 
 
 @part("pretrain")
@@ -45,7 +47,7 @@ class ValuePretraining(Pretraining):
         batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
-        state_md, head = torch.cat(context.policy.hidden(batch.inputs)).double(), _head(context.policy)
+        state_md, head = torch.cat(context.policy.hidden(cast("Tokens", batch.inputs))).double(), _head(context.policy)
         with torch.no_grad():
             metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
         self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
@@ -85,9 +87,10 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: CausalPolicy) -> Any:
-    if policy.value_head is None:
+def _head(policy: object) -> nn.Linear:
+    head = getattr(policy, "value_head", None)
+    if head is None:
         raise InputError(
             "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"
         )
-    return policy.value_head
+    return head

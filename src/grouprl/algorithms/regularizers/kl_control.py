@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
@@ -106,7 +106,7 @@ class AdaptiveKLInReward(KLInReward, Controlled):
     target: Annotated[float, Field(gt=0)] = 0.1
     horizon: Annotated[int, Field(ge=1)] = 10_000
 
-    def weight(self, batch: Batch) -> Any:
+    def weight(self, batch: Batch) -> Tensor:
         """[B,1] β of this step."""
         return batch.need("past.kl_coef", self.name)[:, None]
 

@@ -5,7 +5,7 @@ Importance multipliers do not touch them.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -42,7 +42,7 @@ class Regularizer(Part):
         own = getattr(self, "aggregate", None)
         if own is None:
             return batch
-        built: Aggregate = build_part("aggregate", own, {})
+        built = cast("Aggregate", build_part("aggregate", own, {}))
         return batch.replace(stats={**batch.stats, f"weight.{own}": built(batch)})
 
     def weights(self, batch: Batch) -> Tensor:

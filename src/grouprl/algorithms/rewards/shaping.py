@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
@@ -52,7 +53,7 @@ class KLInReward(RewardTransform):
         before_bt = batch.token_reward_bt
         return batch.replace(token_reward_bt=penalty_bt if before_bt is None else before_bt + penalty_bt)
 
-    def weight(self, batch: Batch) -> Any:
+    def weight(self, batch: Batch) -> Tensor | float:
         """β, a number or [B,1]."""
         return self.coef
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -13,8 +13,26 @@ from typing_extensions import override
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
 
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
+
 PHASE = "phase"
 """Mark of the tokens of the phase at work."""
+
+
+class JudgingMethod(Protocol):
+    """What an update reads of its method; `grouprl.Method` is one."""
+
+    @property
+    def objective(self) -> Part:
+        """The objective: (logp_bt, batch) -> token losses [B,T]."""
+
+    @property
+    def critic(self) -> object | None:
+        """What judges values; None without a critic."""
+
+    def compute_loss_weights(self, batch: Batch, /) -> Batch:
+        """Return the rows of one optimiser step with their weights in it."""
 
 
 class UpdateSteps(Protocol):
@@ -29,11 +47,11 @@ class UpdateSteps(Protocol):
         """The optimiser of all trainable parameters."""
 
     @property
-    def method(self) -> Any:
+    def method(self) -> JudgingMethod:
         """The method that judged the rollout."""
 
     @property
-    def context(self) -> Any:
+    def context(self) -> RunContext:
         """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): what samples between two steps,
         and remembers."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,7 +80,7 @@ class Fisher:
         return self.policy.logp(self.tokens).logp_bt
 
 
-def clear(policy: Any) -> None:
+def clear(policy: Policy) -> None:
     """Forget all gradients."""
     for _, parameter in policy.named_parameters():
         parameter.grad = None

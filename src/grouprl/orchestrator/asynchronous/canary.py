@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from grouprl.policy.logprobs import log_softmax_of
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.canary import HALF_ROUNDING, ROUNDING, canary_tokens
 from grouprl.rollout.decoding import make_decoder
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class CanaryReport:
 
 
 @torch.no_grad()
-def forced_logp(policy: Any, tokens: Tokens) -> Tensor:
+def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
     """[B,T] log-probs of responses of equal length, token by token through the decoder that completions are sampled
     with."""
     decoder, response_bt = make_decoder(policy), torch.tensor(tokens.response_ids, device=policy.device)
@@ -47,7 +50,7 @@ def forced_logp(policy: Any, tokens: Tokens) -> Tensor:
 class Canary:
     """The trainer's side: what the sampler must report of each version."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: CausalPolicy) -> None:
         self.policy, self.tokens = policy, canary_tokens(policy)
         exact = getattr(policy, "precision", "float32") != "mixed"
         self.limit = ROUNDING.get(policy.dtype, HALF_ROUNDING) if exact else HALF_ROUNDING

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.asynchronous import process_main as child
@@ -25,6 +25,8 @@ SPEAK_SECONDS = 60.0
 """After so many seconds of waiting the run says what it waits for, and again each time they have doubled."""
 SHOWN_OUTPUT = 2000
 """Bytes of a dead sampler's last output that are shown."""
+Told: TypeAlias = tuple[str, Any]
+"""A message of the sampler: its kind, which says what the content is, and the content."""
 REMEDY = "What is on disk is intact: continue with --resume"
 
 
@@ -57,7 +59,7 @@ class SamplerProcess:
         """Request the completions of a unit of prompts."""
         self._send((number, list(requests)))
 
-    def receive(self, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
+    def receive(self, waiting_for: str, say: Callable[[str], None]) -> Told:
         """Return the next message (kind, content); blocks, and says from time to time what for.
 
         Raises:

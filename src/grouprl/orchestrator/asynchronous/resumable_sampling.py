@@ -17,13 +17,13 @@ from grouprl.rollout.canary import canary_tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 if TYPE_CHECKING:
-    from grouprl.protocols import Policy
+    from grouprl.policy.causal_lm import CausalPolicy
 
 
 class Follower:
     """A policy that takes the newest weights from shared memory; `report` hears of each exchange."""
 
-    def __init__(self, policy: Policy, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
+    def __init__(self, policy: CausalPolicy, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
         self.policy, self.weights, self._report = policy, weights, report
         self.version, self._canary = NONE, canary_tokens(policy)
 

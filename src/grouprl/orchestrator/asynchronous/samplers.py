@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from grouprl.orchestrator.asynchronous.process import SamplerProcess
+from grouprl.orchestrator.asynchronous.process import SamplerProcess, Told
 from grouprl.records.requests import RolloutRequest
 
 
@@ -30,7 +29,7 @@ class Samplers:
         self._holder[number] = min(range(len(self._each)), key=lambda index: busy[index])
         self._each[self._holder[number]].request(number, requests)
 
-    def receive(self, number: int, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
+    def receive(self, number: int, waiting_for: str, say: Callable[[str], None]) -> Told:
         """Return the next message of the process that samples unit `number`; see `SamplerProcess.receive`."""
         return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
 
@@ -44,7 +43,7 @@ class Samplers:
             each.close()
         self._each.clear()
 
-    def _noted(self, message: tuple[str, Any]) -> tuple[str, Any]:
+    def _noted(self, message: Told) -> Told:
         kind, content = message
         if kind == "sampled":
             del self._holder[content[0]]

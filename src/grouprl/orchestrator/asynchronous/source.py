@@ -9,7 +9,7 @@ the bound on staleness, while keeping them would make every checkpoint as large 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from grouprl.config.run import Config
+from grouprl.core.json_types import State
 from grouprl.core.stopwatch import Stopwatch
-from grouprl.orchestrator.accounting import NO_ROWS
+from grouprl.orchestrator.accounting import NO_ROWS, Round, StepRollout
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
 from grouprl.orchestrator.asynchronous.samplers import Samplers
@@ -27,8 +28,7 @@ from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, stalene
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
 from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.context import SessionContext
-from grouprl.orchestrator.step import StepRollout
-from grouprl.orchestrator.synchronous import Round, choose
+from grouprl.orchestrator.synchronous import choose
 from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join
@@ -147,16 +147,16 @@ class AsyncSource:
             "canary_gap": self._gap,
         }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """What is under way, for a checkpoint: the prompts, not their completions."""
         requests = [request for _, unit in self._units for request in unit] or self._lost
         return {
             "in_flight": {"requests": [pack_request(request) for request in requests], "lost": self.starvation.state()}
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go on where `state` was taken, at the next `begin`."""
-        own = state.get("in_flight", state.get("ahead"))
+        own = state["in_flight" if "in_flight" in state else "ahead"]
         self._lost = [unpack_request(plain, self.context.task) for plain in own.get("requests", own.get("asks"))]
         self.starvation.restore(own["lost"])
 

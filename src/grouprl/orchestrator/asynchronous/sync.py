@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.protocols import Policy
 from grouprl.rollout.sampler import later
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 
 class SharedMemorySync:
@@ -20,7 +23,10 @@ class SharedMemorySync:
 
     def __init__(self, policy: Policy, remembered: int) -> None:
         self.remembered = remembered
-        self._weights, self._canary = SharedWeights.create(policy.trainable_state()), Canary(policy)
+        self._weights, self._canary = (
+            SharedWeights.create(policy.trainable_state()),
+            Canary(cast("CausalPolicy", policy)),
+        )
 
     @property
     def version(self) -> int:
@@ -32,7 +38,7 @@ class SharedMemorySync:
         """The descriptor of the memory, which sampling processes inherit."""
         return self._weights.fd
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> dict[str, object]:
         """What a sampling process must know to read the memory."""
         return {"places": self._weights.places}
 

@@ -9,20 +9,21 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.json_types import State
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.placed.placement import open_placement
 from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.reward import open_reward
-from grouprl.protocols import Sampler
+from grouprl.protocols import RunSampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
@@ -30,11 +31,20 @@ from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.flow import EpisodeFlow
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from grouprl.orchestrator.asynchronous.canary import CanaryReport
+    from grouprl.policy.causal_lm import CausalPolicy
+
+Unit: TypeAlias = tuple[int, list[RolloutRequest]]
+"""Its number, and what is to be sampled for it."""
 LOOK_SECONDS = 0.05
 """How often new requests are looked for while environments keep everything waiting."""
 
 
-def serve(wire: object, hello: dict[str, object]) -> None:
+def serve(wire: Connection, hello: State) -> None:
     """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
     inbox, outbox = _threads(wire)
     try:
@@ -60,13 +70,13 @@ def serve(wire: object, hello: dict[str, object]) -> None:
 class WorkerSampler:
     """Everything that samples and scores: the policy, which follows the trainer's, the task and the reward."""
 
-    def __init__(self, hello: dict[str, Any], report: Any) -> None:
+    def __init__(self, hello: State, report: Callable[[CanaryReport], None]) -> None:
         torch.set_num_threads(hello["threads"])
         config = parse_config(hello["config"])
         torch.manual_seed(config.seed)
         run = resolve(config)
         self.greedy_baseline = run.method.greedy_baseline
-        policy = build_policy(run)
+        policy = cast("CausalPolicy", build_policy(run))  # nothing else is sampled ahead
         untested = config.reward.model_copy(update={"self_test": False})
         self.placement = open_placement(run, policy.device.type, sampling_here=True)
         placed = None if self.placement is None else self.placement.reward(run.reward)
@@ -75,7 +85,7 @@ class WorkerSampler:
         elsewhere = None if self.placement is None else self.placement.engine(policy)
         local = run.engine.name == LOCAL and elsewhere is None
         servers = hello["servers"]
-        sampler: Sampler[Any, int] = (
+        sampler: RunSampler = (
             InFlight(self.follower, partial=config.run.partial)
             if local
             else Following(self.follower, elsewhere or run.engine(policy))
@@ -88,7 +98,7 @@ class WorkerSampler:
         flows = self.collector.make is not None and run.task.spaces is None and not self.greedy_baseline and local
         self._flow = EpisodeFlow(self.collector, self._renewed, self._may_begin) if flows else None
 
-    def units(self, inbox: queue.Queue[Any]) -> Iterator[tuple[int, ScoredSamples, float]]:
+    def units(self, inbox: queue.Queue[Unit]) -> Iterator[tuple[int, ScoredSamples, float]]:
         """Yield the samples of units with the seconds in which there was nothing to do: in the order in which they
         came, or, of episodes, in the order in which they are done."""
         if self._flow is None:
@@ -132,7 +142,7 @@ class WorkerSampler:
         return sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
 
 
-def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[RolloutRequest], float]]:
+def _units(inbox: queue.Queue[Unit]) -> Iterator[tuple[int, list[RolloutRequest], float]]:
     """Yield the units in the order in which they came, each with the seconds waited for it."""
     while True:
         start = time.perf_counter()
@@ -140,10 +150,10 @@ def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[RolloutRequest],
         yield number, requests, time.perf_counter() - start
 
 
-def _threads(wire: Any) -> tuple[queue.Queue[object], queue.Queue[object]]:
+def _threads(wire: Connection) -> tuple[queue.Queue[Unit], queue.Queue[object]]:
     """Return an inbox and an outbox that never keep the sampling waiting; the process ends when the trainer has
     gone."""
-    inbox: queue.Queue[Any] = queue.Queue()
+    inbox: queue.Queue[Unit] = queue.Queue()
     outbox: queue.Queue[object] = queue.Queue()
 
     def listen() -> None:

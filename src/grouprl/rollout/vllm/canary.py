@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from grouprl.rollout.vllm.wire import Stale
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
 
 ROUNDING = 0.01
 """Nats by which two programs may differ that both compute in float32."""
@@ -26,7 +25,7 @@ REMEMBERED = 4
 class ServerCanary:
     """Compares servers with the policy; `limit` None takes the bound that fits the policy's type of weights."""
 
-    def __init__(self, policy: TokenPolicy, limit: float | None) -> None:
+    def __init__(self, policy: CausalPolicy, limit: float | None) -> None:
         tokens = canary_tokens(policy)
         self.rows = tuple((*a, *b) for a, b in zip(tokens.prompt_ids, tokens.response_ids, strict=True))
         self._tokens, self._cut = tokens, len(tokens.prompt_ids[0])
@@ -35,7 +34,7 @@ class ServerCanary:
         self._expected: deque[np.ndarray] = deque(maxlen=REMEMBERED)
 
     @torch.no_grad()
-    def expect(self, policy: Any) -> None:
+    def expect(self, policy: CausalPolicy) -> None:
         """Take note of what the policy says as it is now."""
         with _unheated(policy):
             self._expected.append(policy.logp(self._tokens).logp_bt.double().cpu().numpy())

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.ends import sequence_end, text_ends
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
-from grouprl.rollout.vllm.folder import RunFolder
+from grouprl.rollout.vllm.folder import ServerFolder
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
@@ -40,7 +40,7 @@ from grouprl.rollout.vllm.wire import Dropped, Gone, Late, Refused, ServerError,
 from grouprl.storage.run_folder import in_words
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.protocols import Policy
 
 GENERATE = "/inference/v1/generate"
 THREADS = 1024
@@ -86,7 +86,7 @@ class VllmEngine:
 
     exact = False
 
-    def __init__(self, policy: Any, vllm: Vllm = DEFAULT, *, attachment: Attachment | None = None) -> None:
+    def __init__(self, policy: object, vllm: Vllm = DEFAULT, *, attachment: Attachment | None = None) -> None:
         if not isinstance(policy, CausalPolicy):
             raise InputError(
                 f"the engine vllm with a policy that is {type(policy).__name__}",
@@ -105,15 +105,21 @@ class VllmEngine:
         self._label: str | None = None
         self._weights = threading.RLock()
         """Held while weights are written or brought to servers."""
-        self._folder = RunFolder()
+        self._folder = ServerFolder()
         self._ways: dict[Server, Way] = {}
         self._rank = 0 if vllm.adapters == "merged" else adapter_rank(policy)
         self._adapters = AdapterFolders(Path(vllm.folder or self._folder.path).absolute())
         self._round = 0
         addresses = attachment.addresses if attachment else vllm.addresses
         servers = [Server(Wire(address)) for address in addresses] if addresses else self._own_servers()
-        limits: dict[str, Any] = {"at_once": vllm.at_once, "patience": vllm.start_timeout, "tries": vllm.tries}
-        self.fleet = Fleet(servers, self._bring, restarts=vllm.restarts, **limits)
+        self.fleet = Fleet(
+            servers,
+            self._bring,
+            restarts=vllm.restarts,
+            at_once=vllm.at_once,
+            patience=vllm.start_timeout,
+            tries=vllm.tries,
+        )
         self._pool = ThreadPoolExecutor(min(THREADS, vllm.at_once * len(servers)), "grouprl-vllm")
         self._ended = weakref.finalize(
             self, _end, self.fleet, self._pool, self._memory.close, self._adapters.close, self._folder.remove
@@ -224,7 +230,7 @@ class VllmEngine:
             raise known_adapter(error, adapter) from None
 
     def _body(self, request: Request[Prompt]) -> dict[str, object]:
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "n": 1,
             "max_tokens": request.budget,
             "temperature": 0.0 if request.greedy else request.temperature,
@@ -295,7 +301,7 @@ class VllmEngine:
 
     # ------------------------------------------------------------------------------------------------ weights
 
-    def publish(self, version: int, policy: TokenPolicy) -> None:
+    def publish(self, version: int, policy: Policy) -> None:
         """Give every server the weights of `policy` as version `version`; see `grouprl.protocols.WeightSync`.
 
         Raises:
@@ -305,7 +311,7 @@ class VllmEngine:
             raise InputError(f"version {version} is published", "these servers get their weights from another process")
         if policy is not self.policy:
             raise InputError("another policy's weights are published", "this engine samples from its own policy")
-        self._publish(later(self.version, version), policy)
+        self._publish(later(self.version, version), self.policy)
 
     def metrics(self) -> dict[str, float]:
         """Return the canary's gap, and the seconds that the last exchange of weights took."""
@@ -315,7 +321,7 @@ class VllmEngine:
         """Leave the servers, and end those of the run's own."""
         self._ended()
 
-    def _publish(self, version: int, policy: object) -> None:
+    def _publish(self, version: int, policy: CausalPolicy) -> None:
         begun = time.perf_counter()
         servers = self.fleet.up()  # not under the lock, which whoever comes up waits for
         with self._weights:
@@ -331,7 +337,7 @@ class VllmEngine:
         self.gap = max((gap for gap in gaps if gap is not None), default=self.gap)
         self.seconds = time.perf_counter() - begun
 
-    def _write(self, policy: Any, label: str, ways: set[Way]) -> None:
+    def _write(self, policy: CausalPolicy, label: str, ways: set[Way]) -> None:
         """Put new weights where servers find them, on every way that one of them takes.
 
         Raises:

@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,13 +18,15 @@ from grouprl.core.json_types import JsonObject
 from grouprl.policy.lora import is_adapted, is_linear, linear_weight
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from grouprl.policy.causal_lm import CausalPolicy
 
 ALIGNED = 64
 """Tensors begin at multiples of so many bytes."""
 
 
-def checkpoint_tensors(policy: Any) -> Iterator[tuple[str, Tensor]]:
+def checkpoint_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights of a language model under the names of its checkpoint, adapters merged into them.
 
     Raises:
@@ -61,7 +63,7 @@ def base_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
             yield name.replace(".base_layer.", "."), tensor
 
 
-def _own(model: Any) -> Iterator[tuple[str, Tensor]]:
+def _own(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield parameters and buffers once each: what is tied to another one has no entry of its own in a checkpoint."""
     seen: set[tuple[int, torch.Size]] = set()
     for name, tensor in model.state_dict().items():
@@ -98,7 +100,7 @@ class WeightMemory:
         self.written: WrittenWeights | None = None
         """What it holds; None before the first version."""
 
-    def write(self, policy: object) -> WrittenWeights:
+    def write(self, policy: CausalPolicy) -> WrittenWeights:
         """Write the weights of a policy in the place of those before."""
         with torch.no_grad():
             tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]

@@ -11,10 +11,13 @@ import ssl
 import threading
 import time
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from grouprl.core.errors import GrouprlError, InputError, shortened
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 QUICK = 10.0
 """Seconds for what a server that works answers at once."""
@@ -71,7 +74,7 @@ class Wire:
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
 
-    def get(self, path: str, seconds: float = QUICK) -> Any:
+    def get(self, path: str, seconds: float = QUICK) -> object:
         """Return what the server has at `path`; see `post`."""
         return self._once("GET", path, None, seconds, self._made())
 
@@ -161,7 +164,7 @@ class Wire:
             raise Garbled(f"{self.address}{path} answers with more than {LARGEST} bytes")
         return answer.status, content
 
-    def _read(self, path: str, status: int, content: bytes) -> Any:
+    def _read(self, path: str, status: int, content: bytes) -> object:
         if status >= 500:
             raise Gone(f"{self.address}{path} answers with status {status}: {_words(content)}")
         if status != 200:
@@ -187,7 +190,7 @@ class _Until(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -199,9 +202,11 @@ class _Until(io.RawIOBase):
         super().close()
 
 
-def _response(until: float, sock: socket.socket, *args: Any, **more: Any) -> http.client.HTTPResponse:
+def _response(
+    until: float, sock: socket.socket, debuglevel: int = 0, method: str | None = None
+) -> http.client.HTTPResponse:
     """Return an answer that is read up to a moment."""
-    answer = http.client.HTTPResponse(sock, *args, **more)
+    answer = http.client.HTTPResponse(sock, debuglevel, method)
     answer.fp.close()
     answer.fp = io.BufferedReader(_Until(sock, until))
     return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.resampling import groups, sampled_rows
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Share
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.serialize import pack, unpack
@@ -56,7 +57,7 @@ class GroupReplay(Replay):
         """How many prompts of this step are stored ones."""
         raise NotImplementedError
 
-    def sample(self, count: int, context: RunContext) -> list[dict[str, Any]]:
+    def sample(self, count: int, context: RunContext) -> list[State]:
         """Choose `count` groups: {'step': number of their step, 'rows': packed rows}."""
         raise NotImplementedError
 
@@ -71,7 +72,7 @@ class GroupReplay(Replay):
             return None
         return joined(samples, [self.reread(e, context) for e in chosen], [int(e["step"]) for e in chosen], context)
 
-    def reread(self, entry: dict[str, Any], context: RunContext) -> ScoredSamples:
+    def reread(self, entry: State, context: RunContext) -> ScoredSamples:
         """Return the rows of a stored group."""
         return unpack(entry["rows"], context.task)
 
@@ -87,7 +88,7 @@ class GroupReplay(Replay):
         """Whether a group is stored at all."""
         return True
 
-    def remember(self, entries: list[dict[str, Any]], context: RunContext) -> None:
+    def remember(self, entries: list[State], context: RunContext) -> None:
         """Store the groups of a finished step."""
         raise NotImplementedError
 
@@ -114,7 +115,7 @@ class RolloutReplay(GroupReplay):
             return 0
         return min(int((1 - self.fresh_share) * context.prompts), len(self._entries(context)))
 
-    def sample(self, count: int, context: RunContext) -> list[dict[str, Any]]:
+    def sample(self, count: int, context: RunContext) -> list[State]:
         """Choose uniformly, each group once."""
         entries = self._entries(context)
         return (
@@ -125,7 +126,7 @@ class RolloutReplay(GroupReplay):
         """Groups with right and wrong completions."""
         return not self.mixed_only or len(set(group.scores.correct_b.tolist())) == 2
 
-    def remember(self, entries: list[dict[str, Any]], context: RunContext) -> None:
+    def remember(self, entries: list[State], context: RunContext) -> None:
         """The latest group of each prompt, the latest `capacity` of them."""
         latest = {_index(entry): entry for entry in entries}
         before = [entry for entry in self._entries(context) if _index(entry) not in latest]
@@ -153,7 +154,7 @@ class RolloutReplay(GroupReplay):
         return []
 
 
-def _index(entry: dict[str, Any]) -> int:
+def _index(entry: State) -> int:
     return int(entry["rows"]["index_b"][0])
 
 
@@ -183,7 +184,7 @@ class PolicyReplay(GroupReplay):
             context.state_of(self)["policies"] = []
         return super().fresh(context)
 
-    def sample(self, count: int, context: RunContext) -> list[dict[str, Any]]:
+    def sample(self, count: int, context: RunContext) -> list[State]:
         """Choose a policy uniformly, then one of its groups that was not chosen yet."""
         rng, left = context.rng(self), [list(entries) for entries in self._policies(context)]
         rng.binomial(context.prompts, self.probability)  # the sample of `stored`
@@ -194,12 +195,12 @@ class PolicyReplay(GroupReplay):
             chosen.append(entries.pop(rng.integers(len(entries))))
         return chosen
 
-    def reread(self, entry: dict[str, Any], context: RunContext) -> ScoredSamples:
+    def reread(self, entry: State, context: RunContext) -> ScoredSamples:
         """The rows with log-probs that the trainer computes anew beside the stored ones."""
         rows = super().reread(entry, context)
         return replace(rows, foreign_b=np.ones(len(rows), dtype=bool))
 
-    def remember(self, entries: list[dict[str, Any]], context: RunContext) -> None:
+    def remember(self, entries: list[State], context: RunContext) -> None:
         """The groups of the last `policies` steps."""
         if self.reincarnation is None or context.step < self.reincarnation:
             context.state_of(self)["policies"] = [*self._policies(context), entries][-self.policies :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Count
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.serialize import pack, unpack
@@ -156,10 +157,10 @@ class SelfImitation(Replay):
         good_b = (completion_advantage(prepared)[torch.from_numpy(where)] > 0).numpy()
         self._keep(subset(rows, good_b), context, store)
 
-    def _append(self, store: dict[str, Any], name: str, numbers: list[float]) -> None:
+    def _append(self, store: State, name: str, numbers: list[float]) -> None:
         store[name] = torch.cat([store.get(name, torch.zeros(0)), torch.tensor(numbers)])[-self.baselines :]
 
-    def _keep(self, new: ScoredSamples, context: RunContext, store: dict[str, Any]) -> None:
+    def _keep(self, new: ScoredSamples, context: RunContext, store: State) -> None:
         parts = [new.with_extras(past__advantage=np.zeros(len(new)))] if len(new) else []
         steps = np.full(len(new), context.step)
         if "rows" in store:

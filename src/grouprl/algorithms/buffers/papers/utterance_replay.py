@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.papers.stored_turns import Turns, add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Positive, Share, Whole
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
@@ -84,7 +85,7 @@ class UtteranceReplay(Replay):
         zero_b = np.zeros(len(samples))
         return samples.with_extras(past__q=zero_b, past__v=zero_b)
 
-    def _build(self, store: dict[str, Any], held: dict[str, object], context: RunContext, seed: int) -> None:
+    def _build(self, store: State, held: State, context: RunContext, seed: int) -> None:
         """Build critic, target and optimiser, as they were stored where they were."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -110,7 +111,7 @@ class UtteranceReplay(Replay):
         """How many times over the pool is read, the last time in part."""
         return -(-self.critic_steps * self.critic_batch // pool)
 
-    def _update(self, held: dict[str, Any], turns: Turns, fresh: list[tuple[int, ...]], context: RunContext) -> None:
+    def _update(self, held: State, turns: Turns, fresh: list[tuple[int, ...]], context: RunContext) -> None:
         critic, target, device = held["critic"], held["target"], context.policy.device
         reward_n, over_n = turns.reward_n.to(device), turns.over_n.to(device)
         q_loss, v_loss = td_losses(

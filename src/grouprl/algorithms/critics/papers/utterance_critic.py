@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from grouprl.algorithms.critics.papers.text_encoders import Ids
+from grouprl.algorithms.critics.papers.text_encoders import Ids, TextEncoder
 
 HEADS = 2
 """Each quantity is estimated twice; the lower one is used."""
@@ -33,7 +33,7 @@ class UtteranceCritic(nn.Module):
     Zhou et al. 2024, ArCHer (arXiv:2402.19446), and the authors' critic.py.
     """
 
-    def __init__(self, encoder: Any) -> None:
+    def __init__(self, encoder: TextEncoder) -> None:
         super().__init__()
         self.encoder, width = encoder, encoder.width
         self.q_heads = nn.ModuleList(_head(2 * width, width) for _ in range(HEADS))
@@ -85,7 +85,9 @@ def td_losses(
 
 
 @torch.no_grad()
-def prepared(critic: UtteranceValues, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
+def prepared(
+    critic: UtteranceValues, seen: Sequence[Sequence[int]], done: Sequence[Sequence[int]]
+) -> tuple[Tensor, Tensor]:
     """Return min(Q1, Q2) of actions and min(V1, V2) of their observations, each [N]; A is their difference."""
     q_2n, v_2n = critic(seen, done)
     return q_2n.amin(0), v_2n.amin(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from grouprl.algorithms.data_part import Augmentation, DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Whole
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
@@ -125,7 +126,7 @@ class CoachAfterPlayer(DataPart, Update):
                  if ok and agent == self.player]  # fmt: skip
         return len(set(right)) / (count * max(1, self.completions))
 
-    def _guard(self, learner: UpdateSteps, store: dict[str, Any], *, fell: bool) -> None:
+    def _guard(self, learner: UpdateSteps, store: State, *, fell: bool) -> None:
         """Remember the best weights of the player, and go back to them after too many falls."""
         if self.falls == 0:
             return

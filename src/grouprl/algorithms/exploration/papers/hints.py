@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -90,12 +90,12 @@ class GroupHints(OnDeadGroup):
     def _request(
         self, context: RunContext, samples: ScoredSamples, rows: np.ndarray, hint: str, level: int
     ) -> RolloutRequest:
-        shown: dict[str, Any] = {}
+        shown: dict[str, object] = {}
         if self.place == "prompt":
             shown["prompt"] = context.task.with_hint(samples.examples[rows[0]], hint)
         else:
-            shown["prefix"] = context.encode(hint)
-            shown["max_new_tokens"] = max(1, context.max_new_tokens - len(shown["prefix"]))
+            prefix = context.encode(hint)
+            shown |= {"prefix": prefix, "max_new_tokens": max(1, context.max_new_tokens - len(prefix))}
         return again(samples, rows[0], level * len(rows), completions=len(rows), source=GUIDED, **shown)
 
     def _placed(

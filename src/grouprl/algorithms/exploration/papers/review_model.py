@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import nn
 
 from grouprl.algorithms.critics.papers.text_encoders import Ids, build_encoder
 from grouprl.algorithms.data_part import RunContext
+from grouprl.core.json_types import State
 
 GRAD_CLIP = 1.0
 
@@ -20,9 +19,7 @@ class ReviewModel:
     Weights, optimiser and all reviews that were tried lie in `store`, which a checkpoint holds.
     """
 
-    def __init__(
-        self, store: dict[str, Any], context: RunContext, encoder: str, width: int, lr: float, seed: int
-    ) -> None:
+    def __init__(self, store: State, context: RunContext, encoder: str, width: int, lr: float, seed: int) -> None:
         """Build it, with what `store` holds already.
 
         Args:

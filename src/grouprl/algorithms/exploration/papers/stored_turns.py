@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.turn_level import turn_rewards, turns_of, with_the_rest
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
 from grouprl.records.samples import ScoredSamples
 
 Ids = list[list[int]]
@@ -71,12 +71,12 @@ def add_turns(store: dict[str, object], rows: ScoredSamples, batch: Batch, capac
     _forget(store, capacity)
 
 
-def turns_stored(store: Mapping[str, Any]) -> int:
+def turns_stored(store: State) -> int:
     """Return how many turns there are."""
     return len(store["reward"]) if "reward" in store else 0
 
 
-def read_turns(store: Mapping[str, Any], index: Sequence[int] | np.ndarray) -> Turns:
+def read_turns(store: State, index: Sequence[int] | np.ndarray) -> Turns:
     """Return the turns `index` [N]."""
     where = torch.as_tensor(np.asarray(index))
     first_n, start_n, end_n, later_n, prompt_n = (store[name][where].tolist() for name in COLUMNS)
@@ -110,7 +110,7 @@ def _spans(turn_t: Tensor, there_s: Tensor, offset: int) -> list[tuple[int, int,
     return spans
 
 
-def _append(store: dict[str, Any], ids: list[int], found: list[tuple[int, ...]], rewards: list[float]) -> None:
+def _append(store: State, ids: list[int], found: list[tuple[int, ...]], rewards: list[float]) -> None:
     before = len(store["ids"]) if "ids" in store else 0
     table_mc = torch.tensor(found, dtype=torch.int64).view(-1, len(COLUMNS))
     table_mc[:, :4] = torch.where(table_mc[:, :4] < 0, -1, table_mc[:, :4] + before)
@@ -120,7 +120,7 @@ def _append(store: dict[str, Any], ids: list[int], found: list[tuple[int, ...]],
         store[name] = torch.cat([store[name], values]) if name in store else values
 
 
-def _forget(store: dict[str, Any], capacity: int) -> None:
+def _forget(store: State, capacity: int) -> None:
     """Leave out the oldest rows until at most `capacity` turns are left; the newest row stays whatever it holds."""
     over = len(store["reward"]) - capacity
     if over <= 0:

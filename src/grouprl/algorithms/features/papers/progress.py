@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,9 +15,13 @@ from grouprl.algorithms.pretraining.papers.second_model import whole
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Positive
 from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 
 @part("pretrain")
@@ -57,7 +61,7 @@ class ProgressModel(Pretraining):
             del store["gram"], store["moment"]
         return metrics
 
-    def _fit(self, store: dict[str, Any], sum_bd: Tensor, outcome_b: Tensor) -> None:
+    def _fit(self, store: State, sum_bd: Tensor, outcome_b: Tensor) -> None:
         """Add observations and set the head to the best for all so far; the last dimension counts turns."""
         store["gram"] = sum_bd.T @ sum_bd + store.get("gram", 0.0)
         store["moment"] = sum_bd.T @ outcome_b + store.get("moment", 0.0)
@@ -83,7 +87,7 @@ class ProgressModel(Pretraining):
         """Return how many positions are read where the turn that ends at `place` is judged."""
         return place + 1 if self.at == "turn" else completed(mask_t, place)
 
-    def _model(self, context: RunContext) -> Any:
+    def _model(self, context: RunContext) -> CausalPolicy:
         """Return the policy as it was before training."""
         held = context.cache_of(self)
         if "model" not in held:

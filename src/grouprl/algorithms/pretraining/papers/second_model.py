@@ -6,7 +6,7 @@ Each begins as a copy of the initial policy and learns from pairs of a right and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from grouprl.core.numbers import Count, Positive, Share
 from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from grouprl.policy.causal_lm import CausalPolicy
 
 PairSource = Annotated[Literal["completions", "solutions"], old_values(answers="completions")]
 GRAD_CLIP = 1.0
@@ -44,11 +47,13 @@ class SecondModel(Pretraining):
     epochs: int
     chosen: PairSource
 
-    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
         raise NotImplementedError
 
-    def learn(self, model: object, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
+    def learn(
+        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
+    ) -> dict[str, float]:
         """Add the gradient of N pairs to the model's parameters; returns metrics.
 
         Rows are the N correct completions, then the N wrong ones.
@@ -78,7 +83,7 @@ class SecondModel(Pretraining):
         return metrics
 
     def _update(
-        self, model: Any, optimizer: torch.optim.Optimizer, pairs: ScoredSamples, context: RunContext
+        self, model: CausalPolicy, optimizer: torch.optim.Optimizer, pairs: ScoredSamples, context: RunContext
     ) -> dict[str, float]:
         """Take `epochs` optimiser steps on the same pairs; returns the metrics of the first."""
         targets, found = self.targets(model, pairs, context), []
@@ -107,7 +112,7 @@ class SecondModel(Pretraining):
             first = context.rows_of_texts([again(rows, row) for row in right], solutions)
         return join([first, subset(rows, np.array(wrong))])
 
-    def model(self, context: RunContext) -> Any:
+    def model(self, context: RunContext) -> CausalPolicy:
         """Return the model as far as it is trained."""
         held = context.cache_of(self)
         if "model" not in held:
@@ -116,7 +121,7 @@ class SecondModel(Pretraining):
                 held["model"].load_trainable_state(context.state_of(self)["weights"])
         return held["model"]
 
-    def _optimizer(self, model: Any, context: RunContext) -> torch.optim.Optimizer:
+    def _optimizer(self, model: CausalPolicy, context: RunContext) -> torch.optim.Optimizer:
         held, store = context.cache_of(self), context.state_of(self)
         if "optimizer" not in held:
             held["optimizer"] = torch.optim.AdamW(model.parameters(), lr=self.lr, weight_decay=0.0)
@@ -162,18 +167,20 @@ class GlobalValue(SecondModel):
     equation = "½(V - G)²,  G = A_GAE({lam:g}) + V,  r = ±1 at the end"
     fills = ("value_bt", "stats.value_after")
 
-    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B,T+1] TD(λ) returns of ±1 at the end."""
         tokens, outcome_b = whole(pairs.tokens, context.policy), labels(pairs)
-        value_bt = model.logp(tokens, values=True).value_bt.cpu()
+        value_bt = _values(model, tokens)
         group_b = torch.from_numpy(pairs.group_b)
         batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
         return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
 
-    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
+    def learn(
+        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
+    ) -> dict[str, float]:
         """Gradient of the mean of ½(V - G)² over states."""
         tokens = whole(pairs.tokens, context.policy)
-        mask_bt, value_bt = tokens.present_bt(), model.logp(tokens, values=True).value_bt.cpu()
+        mask_bt, value_bt = tokens.present_bt(), _values(model, tokens)
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
         model.backward(tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
         outcome_bt = labels(pairs)[:, None].expand_as(value_bt)
@@ -183,7 +190,7 @@ class GlobalValue(SecondModel):
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `value_bt` and `stats.value_after`."""
         tokens = whole(samples.tokens, context.policy)
-        value_bt = self.model(context).logp(tokens, values=True).value_bt.cpu().to(batch.dtype)
+        value_bt = _values(self.model(context), tokens).to(batch.dtype)
         before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
         if self.whiten:
             value_m = before_bt[batch.mask_bt]
@@ -197,7 +204,14 @@ class GlobalValue(SecondModel):
         return f"train a value model of its own on {self._where()}; then it is frozen and gives every value{whiten}"
 
 
-def whole(tokens: Tokens, policy: Any) -> Tokens:
+def _values(model: CausalPolicy, tokens: Tokens) -> Tensor:
+    """[B,T] the model's values, on the CPU."""
+    value_bt = model.logp(tokens, values=True).value_bt
+    assert value_bt is not None
+    return value_bt.cpu()
+
+
+def whole(tokens: Tokens, policy: CausalPolicy) -> Tokens:
     """Return rows with one more token, whose state is that of the whole completion."""
     end = policy.eos_ids[0]
     return replace(tokens, response_ids=tuple((*ids, end) for ids in tokens.response_ids))
@@ -225,11 +239,13 @@ class PreferenceModel(SecondModel):
     equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
     fills = ("stats.expert",)
 
-    def targets(self, model: object, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
         return context.policy.logp(pairs.tokens).logp_bt.sum(1)
 
-    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
+    def learn(
+        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
+    ) -> dict[str, float]:
         """Gradient of the mean of -log σ over pairs."""
         half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens).logp_bt
         implied_b = self.beta * (logp_bt.sum(1) - targets)

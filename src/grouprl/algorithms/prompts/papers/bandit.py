@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from grouprl.algorithms.prompts.papers.curriculum import (
     pool_size,
     unknown_column,
 )
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Share
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class BanditOverSources(Chooser):
         members = [np.flatnonzero(source_n == number) for number in range(len(names))]
         return [i for m, k in zip(members, counts.tolist(), strict=True) for i in at_random(m, k, rng, chosen)]
 
-    def probabilities(self, store: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def probabilities(self, store: State, names: Sequence[str]) -> np.ndarray:
         """Chance of each source, [len(names)]."""
         windows, requested = store.get("windows", {}), store.get("asked", {})
         total = sum(requested.values())

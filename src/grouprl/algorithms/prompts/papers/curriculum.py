@@ -13,6 +13,7 @@ from typing_extensions import override
 from grouprl.algorithms.data_part import Curriculum, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Share
 from grouprl.records.requests import RolloutRequest
 
@@ -117,7 +118,7 @@ class HistoryResampling(Chooser):
         context.note("prompts_open", len(store["open"]) / pool_size(context), "most")
         return picked
 
-    def _begin_epoch(self, store: dict[str, Any], rng: np.random.Generator, context: RunContext) -> None:
+    def _begin_epoch(self, store: State, rng: np.random.Generator, context: RunContext) -> None:
         epoch = store.get("epoch", -1) + 1
         back = epoch == 0 or (self.readmit_every > 0 and epoch % self.readmit_every == 0)
         candidates = list(range(pool_size(context))) if back else store["open"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from grouprl.algorithms.exploration.papers.probe import probe_prompts, right_sha
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.papers.curriculum import Chooser, best, pool_size
 from grouprl.core.batch import SOURCES
+from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
@@ -85,7 +86,7 @@ class VarianceSampling(Chooser):
         fresh_n = (score_n - score_n.min()) / (score_n.max() - score_n.min() + 1e-8)
         memory["weight"] = self.momentum * memory["weight"] + (1 - self.momentum) * fresh_n
 
-    def _memory(self, context: RunContext) -> dict[str, Any]:
+    def _memory(self, context: RunContext) -> State:
         memory = context.state_of(self)
         if "weight" not in memory:
             ones_n = torch.ones(pool_size(context), dtype=torch.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -16,6 +16,7 @@ from grouprl.core.errors import RunError
 from grouprl.core.numbers import Count
 
 Which = Literal["hard", "medium", "easy"]
+Kept = TypeVar("Kept")
 
 
 @part("curriculum")
@@ -77,7 +78,7 @@ class RewardSelection(Chooser):
         return []
 
 
-def selected(order: Sequence[object], keep: int, which: Which) -> list[Any]:
+def selected(order: Sequence[Kept], keep: int, which: Which) -> list[Kept]:
     """Return `keep` of prompts that are ordered by rising reward: the first, the last, or those in the middle."""
     left = max(0, len(order) - keep)
     start = {"hard": 0, "medium": left // 2, "easy": left}[which]

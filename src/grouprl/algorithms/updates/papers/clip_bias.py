@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -13,7 +13,7 @@ from grouprl.algorithms.filters.selection import unmasked
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip, turn_log_ratio
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.ratio import log_ratio
-from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
@@ -75,7 +75,7 @@ class ClipBias(Update):
         return ["clip_bias has no effect: with one update per rollout nothing is clipped"]
 
 
-def clipped_terms(objective: Any, logp_bt: Tensor, batch: Batch) -> Tensor | None:
+def clipped_terms(objective: Part, logp_bt: Tensor, batch: Batch) -> Tensor | None:
     """1/B Σ_i 1/|y_i| Σ ρ_t·A_t over the tokens that `objective` clips, differentiable; None where it clips none.
 
     Raises InputError on an objective other than `clipped` and `turn_clip`.

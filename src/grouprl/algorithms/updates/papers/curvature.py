@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -14,6 +14,10 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.policy.engine import Head, Readout
+    from grouprl.records.tokens import Tokens
 
 Threshold = Annotated[float, Field(ge=0)]
 Direction = Callable[[Tensor, Tensor], Tensor]
@@ -68,7 +72,7 @@ class CurvatureMask(Update):
         """m_H and m_F of each token, [B,T], under the policy as it is now."""
         a_bt = step.need("advantage_bt", self.name)
         a_bt = a_bt if step.multiplier_bt is None else a_bt * step.multiplier_bt
-        inputs: Any = step.inputs
+        inputs = cast("Tokens", step.inputs)
         length_b, found_bt = inputs.response_lengths, torch.zeros(2, *a_bt.shape, dtype=a_bt.dtype)
         for rows, readout in learner.policy.readouts(inputs):
             a_m = torch.cat([a_bt[row, : length_b[row]] for row in rows])
@@ -77,7 +81,7 @@ class CurvatureMask(Update):
                 found_bt[:, row, : length_b[row]] = piece
         return found_bt[0], found_bt[1]
 
-    def _foresee_pass(self, learner: UpdateSteps, readout: Any, a_m: Tensor) -> Tensor:
+    def _foresee_pass(self, learner: UpdateSteps, readout: Readout, a_m: Tensor) -> Tensor:
         """[2,M] m_H and m_F of the tokens of one pass through the model."""
         weight_vh, group = trained_head(readout.head, learner.optimizer)
         direction = adam(learner.optimizer, group, weight_vh) if self.model == "adam" else plain
@@ -162,7 +166,7 @@ def adam(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], weight_vh: 
     return direction
 
 
-def trained_head(head: Any, optimizer: torch.optim.Optimizer) -> tuple[Tensor, Mapping[str, Any]]:
+def trained_head(head: Head | None, optimizer: torch.optim.Optimizer) -> tuple[Tensor, Mapping[str, Any]]:
     """The weight [V,H] of the output layer and its group in the optimiser.
 
     Raises InputError where logits are not a linear layer's, or that layer is not trained as it is.

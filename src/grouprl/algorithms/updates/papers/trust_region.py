@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import torch
 from pydantic import Field
@@ -16,9 +16,10 @@ from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.algorithms.updates.trust_region import Fisher, clear, flat, gradient, write
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
+from grouprl.protocols import Policy
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.tokens import Tokens
 
 HEAD = "value_head."
 """How the names of a critic's own parameters begin."""
@@ -162,7 +163,7 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
 def thinned(step: Batch, every: int) -> Batch:
     """Every `every`-th row, cut to the columns those rows use."""
     rows = step.rows(torch.arange(0, step.size[0], every))
-    inputs: Any = rows.inputs
+    inputs = cast("Tokens", rows.inputs)
     return rows.trim(inputs.max_response)
 
 
@@ -172,6 +173,6 @@ def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
     return float((torch.expm1(log) - log).mean())
 
 
-def own_parameters(policy: CausalPolicy) -> list[Tensor]:
+def own_parameters(policy: Policy) -> list[Tensor]:
     """The trainable parameters that log-probs depend on: all but a critic's own."""
     return [parameter for name, parameter in policy.named_parameters() if not name.startswith(HEAD)]
