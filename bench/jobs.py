@@ -18,15 +18,26 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Job:
+class Groups:
+    """Prompts with equally many completions each; `words` say what is measured on them."""
+
+    words: str
+    prompts: int
+    group: int
+
+    @property
+    def rows(self) -> int:
+        """Completions."""
+        return self.prompts * self.group
+
+
+@dataclass(frozen=True)
+class Job(Groups):
     """One job. Lengths are in tokens; `full_length` makes the warm-up teach completions that never end by
     themselves."""
 
     name: str
-    words: str
     digits: int
-    prompts: int
-    group: int
     max_new_tokens: int
     hidden: int
     layers: int
@@ -37,11 +48,6 @@ class Job:
     warm_steps: int = 200
     goal: float = 1.0
     """TRL's seconds per step over ours that is aimed at."""
-
-    @property
-    def rows(self) -> int:
-        """Completions per step."""
-        return self.prompts * self.group
 
     def task(self) -> Task:
         """The addition task with demonstrations that work the sum out and slip now and then."""

@@ -16,10 +16,11 @@ import torch
 import transformers
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from gate import Gate
 from rewards import even_digits
+from theirs_settings import settings
 from theirs_turns import Turns, measure
 
 LEARNING_RATE, SEED = 1e-8, 0
@@ -37,32 +38,16 @@ def main(model: str, folder: str, steps: int, dtype: str, rows: int, job: Mappin
 
 
 def build(model: str, folder: str, steps: int, dtype: str, rows: int, job: Mapping[str, Any]) -> GRPOTrainer:
-    """The trainer with the job's settings; what could cost time beside training is off."""
-    settings = GRPOConfig(
+    """The trainer with the settings of the job."""
+    arguments = settings(
         output_dir=folder,
         use_cpu=job.get("device", "cpu") == "cpu",
-        bf16=False,
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=job["rows"] // rows,
         num_generations=job["group"],
         max_completion_length=job["max_new_tokens"],
         max_steps=steps + 1,
         learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
-        temperature=1.0,
-        beta=0.0,
-        num_iterations=1,
-        loss_type="dapo",
-        scale_rewards="group",
-        adam_beta2=0.95,
-        max_grad_norm=1.0,
-        gradient_checkpointing=False,
-        shuffle_dataset=False,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
         seed=SEED,
     )
 
@@ -72,7 +57,7 @@ def build(model: str, folder: str, steps: int, dtype: str, rows: int, job: Mappi
     return GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)),
         reward_funcs=reward,
-        args=settings,
+        args=arguments,
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in job["prompts"]]),
         processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
     )

@@ -24,7 +24,8 @@ import report
 import vocabulary
 from floor import Floor, Work, floor_of
 from grouprl.policy import load_policy
-from grouprl.records.histories import histories, read_rows
+from grouprl.records.histories import histories
+from grouprl.records.tokens import read_rows
 from grouprl.rollout.sampler import generate
 from grouprl.storage.run_folder import write_json, write_text
 from jobs import JOBS, Job, smaller

@@ -14,6 +14,7 @@ from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.arithmetic import Matrices, rate
 from grouprl.rollout import generate
 from grouprl.train.profile import Work
+from jobs import Groups
 from race import spread
 from timing import alternate, cpu, ratios
 
@@ -22,12 +23,9 @@ HEAD = ["case", "rows × tokens", "generate, s", "grouprl, s", "CPU", "quartiles
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Groups):
     """One comparison. Lengths in tokens; `skewed` samples lengths between 1 and `tokens`, most of them short."""
 
-    words: str
-    prompts: int
-    group: int
     prompt: int
     tokens: int
     goal: float
@@ -35,11 +33,6 @@ class Case:
     engine: str = "lean"
     hidden: int = 128
     layers: int = 4
-
-    @property
-    def rows(self) -> int:
-        """Completions."""
-        return self.prompts * self.group
 
 
 CASES = (

@@ -12,12 +12,13 @@ import torch
 import transformers
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 import rewards
 from gate import Gate
 from jobs import JOBS as ALL_JOBS
 from jobs import LEARNING_RATE, SEED, Job, smaller
+from theirs_settings import settings
 from theirs_turns import Turns, measure
 
 
@@ -34,35 +35,19 @@ def main(name: str, model: str, folder: str, steps: int, quick: bool) -> None:
 
 
 def build(job: Job, model: str, folder: str, steps: int) -> GRPOTrainer:
-    """The trainer with the job's settings; what could cost time beside training is off."""
+    """The trainer with the settings of the job."""
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
     examples = job.examples(job.prompts * (steps + 1))
     rows = [{"prompt": f"{tokenizer.bos_token}{q.prompt}", "answer": q.columns["answer"]} for q in examples]
-    settings = GRPOConfig(
+    arguments = settings(
         output_dir=folder,
         use_cpu=True,
-        bf16=False,
         per_device_train_batch_size=job.rows,
         gradient_accumulation_steps=1,
         num_generations=job.group,
         max_completion_length=job.max_new_tokens,
         max_steps=steps + 1,
         learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
-        temperature=1.0,
-        beta=0.0,
-        num_iterations=1,
-        loss_type="dapo",
-        scale_rewards="group",
-        adam_beta2=0.95,
-        max_grad_norm=1.0,
-        gradient_checkpointing=False,
-        shuffle_dataset=False,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
         seed=SEED,
     )
 
@@ -74,7 +59,7 @@ def build(job: Job, model: str, folder: str, steps: int) -> GRPOTrainer:
     return GRPOTrainer(
         model=network,
         reward_funcs=reward,
-        args=settings,
+        args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
     )

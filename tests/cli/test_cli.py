@@ -1,3 +1,5 @@
+"""The commands: help that teaches, listings, plans, exit codes."""
+
 import json
 import os
 import subprocess

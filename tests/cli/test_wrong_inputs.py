@@ -202,9 +202,9 @@ def test_a_run_that_ends_by_an_own_part_has_failed_and_is_kept(work: Path, wrong
 def test_a_schedule_of_any_length_is_planned() -> None:
     """The rates of a run are summed: of a billion steps, those of some."""
     config = parse_config({"task": "reverse", "steps": 1_000_000_000, "optim": {"lr": 1e-9}})
-    assert list(rate_warnings(config, 64, 2, 1)) == []
+    assert list(rate_warnings(config.model, config.optim, config.steps, 64, 2, 1)) == []
     config = parse_config({"task": "reverse", "steps": 9_000, "optim": {"lr": 1e-9}})
-    assert "stand still" in " ".join(rate_warnings(config, 64, 2, 1))
+    assert "stand still" in " ".join(rate_warnings(config.model, config.optim, config.steps, 64, 2, 1))
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""Configurations: what is refused and in which words, recipes, changes on the command line."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""pass@k, intervals around accuracies, and the evaluation that counts completions."""
+
 import itertools
 import math
 

@@ -91,7 +91,7 @@ def test_it_gets_its_page(installed: dict[str, str]) -> None:
 
 def test_the_tests_of_the_catalogue_take_it_in(installed: dict[str, str]) -> None:
     """Those that name every method, and those of its own card; none of them has a list to be brought up to date."""
-    files = ["methods/test_catalogue.py", "methods/test_papers.py", "view/test_render.py"]
+    files = ["methods/test_catalogue.py", "papers/test_papers.py", "methods/test_render.py"]
     chosen = "newcomer or names_every_entry or every_entry_of"
     where = [str(TESTS / name) for name in files]
     out = said(installed, "-m", "pytest", "-n", "0", "-o", "addopts=", "-k", chosen, *where)

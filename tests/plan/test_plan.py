@@ -1,3 +1,5 @@
+"""What a plan says of a run: arithmetic by hand, sizes of models, settings and their sources, refusals."""
+
 import json
 import math
 import re

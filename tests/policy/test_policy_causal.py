@@ -1,3 +1,5 @@
+"""Log-probs and gradients of a language model against plain autograd, row by row."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""Log-probs, entropies and cross-entropies chunk by chunk, against the dense computation."""
+
 import math
 
 import pytest

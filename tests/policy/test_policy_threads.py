@@ -1,3 +1,5 @@
+"""How many threads a run computes with."""
+
 import pytest
 import torch
 

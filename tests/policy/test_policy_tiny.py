@@ -1,3 +1,5 @@
+"""The tiny model: its size, its characters, its first weights, and what is saved of it."""
+
 import pytest
 import torch
 

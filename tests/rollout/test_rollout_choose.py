@@ -1,3 +1,5 @@
+"""How a token is chosen: uniform numbers by counter, inversion of the distribution, top-k and top-p."""
+
 import math
 
 import numpy as np

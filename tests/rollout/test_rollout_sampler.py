@@ -1,3 +1,5 @@
+"""The local sampler against the model's own generation and forward: seeds, endings, filters, distributions."""
+
 import pytest
 import torch
 from transformers import GPT2Config, MambaConfig, MistralConfig

@@ -32,8 +32,9 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.folder import RunFolder, remove_abandoned
+from grouprl.rollout.vllm.folder import ServerFolder, remove_abandoned
 from grouprl.train.loop import train
+from marked_processes import marked
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
 
@@ -357,19 +358,6 @@ def test_adapters_that_cannot_be_loaded_are_refused(policy: Tiny, adapted: Tiny)
 # ------------------------------------------------------------------------------------------------ own servers
 
 
-def marked(mark: str) -> set[int]:
-    """Processes whose environment holds `mark`, but this one."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            held, stat = path.read_bytes(), (path.parent / "stat").read_text()
-        except OSError:
-            continue
-        if mark.encode() in held and stat.rpartition(")")[2].split()[0] != "Z":
-            found.add(int(path.parent.name))
-    return found - {os.getpid()}
-
-
 def test_a_hung_server_of_the_runs_own_is_replaced(policy: Tiny, tmp_path: Path) -> None:
     env = {"GRL_DIED": str(tmp_path / "died")}
     command = (sys.executable, str(LIGHT))
@@ -433,7 +421,7 @@ def test_no_server_outlives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             while marked(mark + number.name) and time.monotonic() < until:
                 time.sleep(0.1)
             assert not marked(mark + number.name), number
-    living = RunFolder()
+    living = ServerFolder()
     assert sorted(tmp_path.glob("grouprl-vllm-*")) == [living.path], "what was killed left its folder, and it is gone"
     remove_abandoned()
     assert (living.path / "lock").exists(), "the folder of a living run stays"

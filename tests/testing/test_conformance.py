@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import grouprl.protocols
+import grouprl.testing
 from denoising import Chain, Denoising
 from grouprl.core.errors import InputError
 from grouprl.envs import Step
@@ -235,3 +238,13 @@ def test_settings_of_text_are_refused_by_the_sampler_of_vectors(setting: Any) ->
     sampler = local_engine(Mlp(Build(POLE), hidden=[8]))
     with pytest.raises(InputError, match=next(iter(setting))):
         sampler.sample([Request(np.zeros(4, dtype=np.float32), 1, **setting)])
+
+
+def test_every_check_is_on_a_page_with_its_protocol() -> None:
+    lines = (Path(__file__).parents[2] / "docs/policies.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("|")[1:3] for line in lines if line.startswith("| `") and "check_" in line.split("|")[2]]
+    named = [name for _, tests in rows for name in re.findall(r"`(check_\w+)`", tests)]
+    assert sorted(named) == sorted(grouprl.testing.__all__)
+    for first, _ in rows:
+        for name in re.findall(r"`(\w+)`", first):
+            assert hasattr(grouprl.protocols, name), name

@@ -31,6 +31,7 @@ from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout import decoding
+from grouprl.rollout.flow import EpisodeFlow
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
@@ -395,6 +396,26 @@ def test_a_server_samples_nothing_past_its_sampler(rows_sampled: list[int]) -> N
 
 def started(folder: Path, engine: Any, **changes: Any) -> Session:
     return start(small("addition", warmup={"steps": 0}, **changes), folder, engine)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_episodes_in_flow_are_exact_where_the_samples_of_their_turns_are(exact: bool, tmp_path: Path) -> None:
+    """Each `Samples` says it itself; what is known of the sampler beforehand is the opposite here."""
+
+    def said(samples: Samples[Any]) -> Samples[Any]:
+        return replace(samples, exact=exact)
+
+    config = small("guess", warmup={"steps": 0})
+    session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=said, exact=not exact))
+    flow = EpisodeFlow(session.collector, lambda busy: False, lambda busy: True)
+    for number in range(2):
+        flow.request(number, session.source.requests(1, 3))
+    done = {}
+    while flow.busy:
+        done |= dict(flow.advance(1.0))
+    assert [done[number].rollout.exact for number in range(2)] == [exact, exact]
+    session.close()
+    session.leave()
 
 
 @pytest.mark.parametrize("task", ["addition", "guess"])

@@ -38,6 +38,7 @@ from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
 from grouprl.testing import check_sampler, check_sync
 from grouprl.train.loop import train
+from marked_processes import marked
 
 PROGRAM = os.environ.get("GRL_VLLM", "")
 RUNNING = os.environ.get("GRL_VLLM_ADDRESS", "")
@@ -332,19 +333,6 @@ def test_an_asynchronous_run(in_flight: str, model: Path, address: str, tmp_path
 
 
 # -------------------------------------------------------------------------------------------------- own servers
-
-
-def marked(mark: str) -> set[int]:
-    """Processes whose environment holds `mark`, but this one."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            held, stat = path.read_bytes(), (path.parent / "stat").read_text()
-        except OSError:
-            continue
-        if mark.encode() in held and stat.rpartition(")")[2].split()[0] != "Z":
-            found.add(int(path.parent.name))
-    return found - {os.getpid()}
 
 
 def test_one_of_two_own_servers_is_killed(model: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grouprl.records.requests import RolloutRequest
     from grouprl.records.rollout import Rollout
     from grouprl.records.samples import ScoredSamples
+    from grouprl.records.token_policy import TokenPolicy
     from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]
@@ -153,7 +154,7 @@ class DataPart(Part):
         """Return the characters beside the task's that the policy reads and writes because of this part."""
         return ""
 
-    def lessons(self, one: Shown, other: Shown, policy: CausalPolicy) -> list[Lesson]:
+    def lessons(self, one: Shown, other: Shown, policy: TokenPolicy) -> list[Lesson]:
         """Return what a warm-up shows besides two episodes of one prompt that the environment acted in itself."""
         return []
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pydantic
 from pydantic import Field
@@ -17,9 +17,6 @@ from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.part import Part
 
 MOST_COMPLETIONS = 64
 MOST_TOKENS = 2**20
@@ -200,7 +197,7 @@ def _text(message: JsonMapping) -> str:
     raise Refusal("The content of a message is a text, or a list of parts of type 'text'", "messages")
 
 
-def _is_text(part: Part) -> bool:
+def _is_text(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 

@@ -14,14 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from grouprl.config.sections import Optim
+from grouprl.config.sections import Lora, Model, Optim
 
 if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-    from grouprl.config.run import Config
-    from grouprl.config.sections import Lora, Model
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
@@ -100,13 +98,13 @@ def fastest(hidden: int) -> float:
     return FAST_TINY if hidden <= SMALL else FAST
 
 
-def reach_of_rollout(policy: Policy, config: Config, updates_per_rollout: int) -> float:
+def reach_of_rollout(policy: Policy, lora: Lora | None, updates_per_rollout: int) -> float:
     """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
 
     For a team, that of its first model.
     """
     sizes = _sizes(policy)
-    return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, config.model.lora)
+    return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, lora)
 
 
 def fastest_of(policy: Policy) -> float:
@@ -119,28 +117,30 @@ def _sizes(policy: Policy) -> PretrainedConfig:
     return cast("CausalPolicy", first).model.config.get_text_config()
 
 
-def rate_warnings(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
-    """Say whether a run will stand still or move too fast at its learning rate, as far as it can be foretold."""
-    if config.steps == 0:
+def rate_warnings(
+    model: Model, optim: Optim, steps: int, hidden: int, layers: int, updates_per_rollout: int
+) -> Iterator[str]:
+    """Say whether a run of `steps` will stand still or move too fast at its learning rate, as far as it can be
+    foretold."""
+    if steps == 0:
         return
-    lora = config.model.lora
-    stride = 1 + config.steps // LOOKED_AT
-    rates = [learning_rate(config.optim, step, config.steps) for step in range(0, config.steps, stride)]
-    whole = reach_of_step(sum(rates) * stride, hidden, layers, lora) * updates_per_rollout
-    most = reach_of_step(max(rates), hidden, layers, lora)
-    usual = default_rate(config.model)
+    stride = 1 + steps // LOOKED_AT
+    rates = [learning_rate(optim, step, steps) for step in range(0, steps, stride)]
+    whole = reach_of_step(sum(rates) * stride, hidden, layers, model.lora) * updates_per_rollout
+    most = reach_of_step(max(rates), hidden, layers, model.lora)
+    usual = default_rate(model)
     said = f" ({usual.lr:g} is usual for this kind of model)"
     if whole < STILL:
-        more = config.optim.lr * STILL / whole
+        more = optim.lr * STILL / whole
         yield (
             f"the policy will stand still: {len(rates) * updates_per_rollout:,} optimiser steps at optim.lr "
-            f"{config.optim.lr:g} can move a log-prob of this model by about {whole:.1g} nats. Raise optim.lr above "
+            f"{optim.lr:g} can move a log-prob of this model by about {whole:.1g} nats. Raise optim.lr above "
             f"{more:.1g}{said if usual.lr >= more else ''}, or train longer"
         )
     elif most > (fast := fastest(hidden)):
-        less = config.optim.lr * fast / most
+        less = optim.lr * fast / most
         yield (
-            f"the policy may move too fast: one optimiser step at optim.lr {config.optim.lr:g} can move a log-prob of "
+            f"the policy may move too fast: one optimiser step at optim.lr {optim.lr:g} can move a log-prob of "
             f"this model by about {most:.1g} nats. Lower optim.lr below {less:.1g}{said if usual.lr <= less else ''}"
         )
 

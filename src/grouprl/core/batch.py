@@ -139,7 +139,7 @@ class Batch:
     """[B] int64: how many rows the optimiser step has."""
 
     def __post_init__(self) -> None:
-        check(self, [f.name for f in dataclasses.fields(self)])
+        check(self, self.__dataclass_fields__)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -208,7 +208,7 @@ class Batch:
     def replace(self, **changes: object) -> Batch:
         """Return a copy with some fields changed; only these are checked. TypeError on an unknown field."""
         copied = self._with(changes)
-        check(copied, list(changes))
+        check(copied, self.__dataclass_fields__ if "mask_bt" in changes else changes)
         return copied
 
     def _with(self, changes: Mapping[str, object]) -> Batch:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
-
-if TYPE_CHECKING:
-    from grouprl.core.batch import Batch
 
 BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
@@ -34,17 +30,43 @@ FLOAT_MAPPINGS = ("stats",)
 BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
 
 
-def check(batch: Batch, names: Collection[str]) -> None:
-    """Check the fields `names`; all of them where the mask is new."""
+class Checked(Protocol):
+    """What the rules read of a `Batch` beside the fields that they check, which they read by name."""
+
+    @property
+    def mask_bt(self) -> Tensor:
+        """[B,T] bool: positions that the policy itself wrote."""
+
+    @property
+    def group_b(self) -> Tensor:
+        """[B] int64: which prompt a sequence completes."""
+
+    @property
+    def reward_b(self) -> Tensor:
+        """[B] float: the scalar reward of each sequence."""
+
+    @property
+    def token_bt(self) -> Tensor | None:
+        """[B,T] int64: id of each token."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(B, T)."""
+
+    def need(self, name: str, reader: str) -> Any:
+        """Return a field, or raise InputError naming `reader`."""
+
+
+def check(batch: Checked, names: Collection[str]) -> None:
+    """Check the fields `names`; where the mask is among them, all others must be, too."""
     if "mask_bt" in names:
-        names = [f.name for f in dataclasses.fields(batch)]
         _check_mask(batch.mask_bt)
     _check_shapes(batch, names)
     _check_types(batch, names)
     _check_values(batch, names)
 
 
-def check_whole(batch: Batch, couples: str, name: str) -> None:
+def check_whole(batch: Checked, couples: str, name: str) -> None:
     """Check that all rows of a step that a loss couples are here, each once.
 
     Raises:
@@ -116,7 +138,7 @@ def _check_mask(mask_bt: Tensor) -> None:
         )
 
 
-def _check_shapes(batch: Batch, names: Collection[str]) -> None:
+def _check_shapes(batch: Checked, names: Collection[str]) -> None:
     b, t = batch.size
     for name in names:
         value = getattr(batch, name)
@@ -131,7 +153,7 @@ def _check_shapes(batch: Batch, names: Collection[str]) -> None:
             raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
 
 
-def _check_types(batch: Batch, names: Collection[str]) -> None:
+def _check_types(batch: Checked, names: Collection[str]) -> None:
     group_b, reward_b = batch.group_b, batch.reward_b
     if "group_b" in names and group_b.dtype != torch.int64:
         raise InputError(f"group_b has type {group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
@@ -154,7 +176,7 @@ def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
         raise InputError(f"{name} has shape {list(value.shape)}", rule)
 
 
-def _check_values(batch: Batch, names: Collection[str]) -> None:
+def _check_values(batch: Checked, names: Collection[str]) -> None:
     given = {name: getattr(batch, name) for name in FLOATS if name in names}
     for name in (n for n in FLOAT_MAPPINGS if n in names):
         given |= {f"{name}['{key}']": value for key, value in getattr(batch, name).items()}

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from grouprl.policy.ranks import Ranks
 
-LEADING: list[Ranks] = []
+class Led(Protocol):
+    """Processes that work as one; `grouprl.policy.ranks.Ranks` are."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+
+LEADING: list[Led] = []
 """The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
 
 
-def current_ranks() -> Ranks | None:
+def current_ranks() -> Led | None:
     """Return the ranks that this process leads (`grouprl.policy.ranks.Ranks`); None where it is alone."""
     return LEADING[-1] if LEADING else None
 

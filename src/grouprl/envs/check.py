@@ -138,7 +138,7 @@ class _Examiner:
         again = CheckedEpisode(episode.example, episode.seed, "", self._reset(environment, example, episode.seed))
         other_ended = other is None
         for action in episode.actions:
-            if not other_ended:
+            if other is not None and not other_ended:
                 beside = self.call("step", other.step, episode.actions[-1])
                 other_ended = beside.terminated or beside.truncated
             self._step(environment, again, action)

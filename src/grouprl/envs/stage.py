@@ -31,6 +31,21 @@ LONGEST_TEXT = 1_000_000
 """Characters of an observation; an environment that says more has failed."""
 
 
+class PlayedTask(Protocol):
+    """A task with environments."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether its environments may run code that never returns."""
+
+    def environment(self) -> Any:
+        """Return a fresh environment; None where the task has none."""
+
+
 class Stage(Protocol):
     """Holds one environment per episode. Calls are sent to many at once, and each is answered when it is ready."""
 

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from grouprl.core.json_types import JsonObject
-    from grouprl.envs.stage import Environments
-    from grouprl.tasks.task import Task
+    from grouprl.envs.stage import Environments, PlayedTask
 
 _Call = tuple[int, str, int, tuple[object, ...]]
 """Its number, the method, the episode, and what the method is called with."""
@@ -63,7 +62,7 @@ def serve(parcel: JsonObject, calls: Iterator[_Call], replies: int, seconds: flo
     from grouprl.envs.stage import Environments
     from grouprl.rewards.transport import unpack
 
-    task = cast("Task", unpack(parcel))
+    task = cast("PlayedTask", unpack(parcel))
     example = task.environment()
     together = is_async(example) or isinstance(example, Patient)
     own, lock = os.getpid(), threading.Lock()

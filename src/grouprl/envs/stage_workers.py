@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
@@ -23,14 +23,11 @@ from grouprl.envs import stage_worker
 from grouprl.envs.awaiting import close
 from grouprl.envs.fork_server import ForkServer, supported
 from grouprl.envs.plain import from_plain
-from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, Stage
+from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
 from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import CannotSend, pack
-
-if TYPE_CHECKING:
-    from grouprl.tasks.task import Task
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""
@@ -64,7 +61,7 @@ class WorkerStage(AnsweringStage):
 
     def __init__(
         self,
-        task: Any,
+        task: PlayedTask,
         count: int,
         *,
         timeout: float,
@@ -451,7 +448,7 @@ class WorkerStage(AnsweringStage):
 
 
 def open_stage(
-    task: Task,
+    task: PlayedTask,
     workers: int | Literal["auto"] = 0,
     *,
     timeout: float = 60.0,
@@ -487,7 +484,7 @@ def open_stage(
         return HereStage(task.environment), said
 
 
-def harmless(task: Task) -> bool:
+def harmless(task: PlayedTask) -> bool:
     """Whether a task and its environment are this package's own and run no code of others: they always return."""
     if task.needs_clock:
         return False

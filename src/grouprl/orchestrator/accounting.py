@@ -23,6 +23,9 @@ Fates = NDArray[np.str_]
 
 NO_ROWS: Fates = np.zeros(0, dtype="<U14")
 
+Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
+"""Rows of one round; rows that exploration took away, sampled but not trained on, and why each of these is not."""
+
 Key = tuple[int, int, int]
 """Name of a row: see `ScoredSamples.row_keys`."""
 
@@ -60,6 +63,19 @@ SHOWN = 10
 
 NOT_COMPLETED = "not_completed"
 """Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
+
+
+@dataclass(frozen=True)
+class StepRollout:
+    """What a step collected: everything sampled (also what exploration replaced), and the rows to train on.
+
+    `fate_b` [B] says of each sampled row why it was dropped (see `REASONS`).
+    """
+
+    sampled: ScoredSamples
+    wanted: ScoredSamples
+    rounds: int
+    fate_b: Fates
 
 
 @dataclass

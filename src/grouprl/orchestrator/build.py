@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -24,6 +24,9 @@ from grouprl.policy.passes import PassSettings
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Policy
 
+if TYPE_CHECKING:
+    from grouprl.policy.ranks import Ranks
+
 
 def build_policy(run: ResolvedRun) -> Policy:
     """Load or build the policy that the configuration asks for; one for each agent where they have their own.
@@ -36,7 +39,7 @@ def build_policy(run: ResolvedRun) -> Policy:
     if policy_kind(config.model.name) is not None:
         return build_kind(run)
     if (ranks := current_ranks()) is not None:
-        return sharded_policy(run, ranks, load_options(run, config.model.name, config.seed))
+        return sharded_policy(run, cast("Ranks", ranks), load_options(run, config.model.name, config.seed))
     check_alone(config.model)
     names = model_names(config, run.task)
     if len(names) == 1:

@@ -19,8 +19,7 @@ from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
-from grouprl.orchestrator.accounting import SampledCounts
-from grouprl.orchestrator.synchronous import Round, Synchronous
+from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.protocols import SampleSource, StoredRows
 from grouprl.records.examples import Prompt
 from grouprl.records.prompt_history import PromptHistory
@@ -33,7 +32,6 @@ from grouprl.rollout.set_aside import OFFERS
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.orchestrator.step import StepRollout
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
@@ -72,8 +70,8 @@ class SessionContext:
         self.memory: dict[str, State] = {}
         self._caches: dict[str, State] = {}
         self.last_entropy: float | None = None
-        self.sample_source: SampleSource[Round, StepRollout] = Synchronous(self)
-        """Where the rows of a step come from."""
+        self.sample_source: SampleSource[Round, StepRollout]
+        """Where the rows of a step come from; set by what puts the run together."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         self._counts = SampledCounts()

@@ -6,30 +6,15 @@ What is requested and sampled comes from the run's source (`grouprl.protocols.Sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from grouprl.algorithms.stages import call
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.orchestrator.accounting import Fates, dropped
+from grouprl.orchestrator.accounting import Fates, StepRollout, dropped
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.synchronous import among
 from grouprl.records.prompt_history import Visit
 from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
-
-
-@dataclass(frozen=True)
-class StepRollout:
-    """What a step collected: everything sampled (also what exploration replaced), and the rows to train on.
-
-    `fate_b` [B] says of each sampled row why it was dropped (see `account`).
-    """
-
-    sampled: ScoredSamples
-    wanted: ScoredSamples
-    rounds: int
-    fate_b: Fates
 
 
 def collect_rollout(context: SessionContext) -> StepRollout | None:

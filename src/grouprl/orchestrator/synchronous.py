@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +14,11 @@ from numpy.typing import NDArray
 from grouprl.algorithms.stages import all_of, one_of
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import State
-from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
+from grouprl.orchestrator.accounting import NO_ROWS, Round, dropped
+from grouprl.orchestrator.context import SessionContext
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.rollout.collector import reward_of_groups
-
-if TYPE_CHECKING:
-    from grouprl.orchestrator.context import SessionContext
-
-Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
-"""Rows of one round; rows that exploration took away, sampled but not trained on, and why each of these is not."""
 
 
 class Synchronous:

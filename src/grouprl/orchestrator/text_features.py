@@ -16,8 +16,8 @@ from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
     from grouprl.protocols import Policy
+    from grouprl.records.token_policy import TokenPolicy
 
 
 def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Policy) -> Batch:

@@ -304,7 +304,8 @@ def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
             "are read: ratios to the old policy differ from 1 before any step, by chance"
         )
     if model is not None and method.update is None:
-        yield from rate_warnings(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
+        updates = config.updates_per_rollout * method.phases
+        yield from rate_warnings(config.model, config.optim, config.steps, model.hidden, model.layers, updates)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
             "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "

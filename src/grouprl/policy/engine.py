@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -123,6 +123,28 @@ class ModelEngine(Protocol):
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows of `tokens` in one pass."""
         ...
+
+
+class ChangedHead:
+    """An engine whose output layer is put into another form before log-probs are computed with it."""
+
+    def __init__(
+        self, engine: ModelEngine, change: Callable[[Head], Head], *, dtype: torch.dtype | None = None
+    ) -> None:
+        """Wrap `engine`; `dtype` is that of the hidden states which the changed layer takes (None: their own)."""
+        self._engine, self._change, self._dtype, self.name = engine, change, dtype, engine.name
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Cut `rows` into passes, as the engine does."""
+        return self._engine.split(tokens, rows, budget)
+
+    def read(self, tokens: Tokens) -> Readout:
+        """Run the rows of `tokens` in one pass."""
+        read = self._engine.read(tokens)
+        if read.head is None:
+            return read
+        hidden_nd = read.hidden_nd if self._dtype is None else read.hidden_nd.to(self._dtype)
+        return replace(read, hidden_nd=hidden_nd, head=self._change(read.head))
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 from grouprl.policy.lora import is_adapted
+from grouprl.policy.readable import ReadablePolicy
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
-
-if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
 
 
 class FrozenPolicy:
@@ -20,21 +16,9 @@ class FrozenPolicy:
     With LoRA it is the model with its adapters switched off and costs no memory; otherwise a copy of the weights.
     """
 
-    def __init__(self, policy: CausalPolicy) -> None:
+    def __init__(self, policy: ReadablePolicy) -> None:
         self._adapted = is_adapted(policy.model)
-        self._policy = policy if self._adapted else self._copy(policy)
-
-    @staticmethod
-    def _copy(policy: CausalPolicy) -> CausalPolicy:
-        return type(policy)(
-            copy.deepcopy(policy.model).requires_grad_(False),
-            policy.tokenizer,
-            temperature=policy.temperature,
-            engine=policy.engine,
-            passes=policy.pass_settings,
-            token_budget=policy.token_budget,
-            precision=policy.precision,
-        )
+        self._policy = policy if self._adapted else policy.copied(trainable=False)
 
     def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
         """Score the responses of `tokens`, without a graph."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.lean import base_model
+from grouprl.policy.readable import ReadablePolicy
 from grouprl.records.tokens import Tokens
-
-if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
 
 BLOCKS = ("embedding", "head", "trainable")
 
 
-def gradient_norms(policy: CausalPolicy, tokens: Tokens, block: str = "embedding") -> Tensor:
+def gradient_norms(policy: ReadablePolicy, tokens: Tokens, block: str = "embedding") -> Tensor:
     """Return ‖∇_block Σ_t log π(o_t)‖₂ of each completion by itself, [B] (CPU); 0 for a completion without tokens.
 
     The difficulty measure of GVM ("Optimizing Chain-of-Thought Reasoners via Gradient Variance Minimization"), taken
@@ -37,7 +33,7 @@ def gradient_norms(policy: CausalPolicy, tokens: Tokens, block: str = "embedding
     return torch.tensor(norms, dtype=policy.score_dtype)
 
 
-def _norm(policy: CausalPolicy, completion: Tokens, parameters: list[Tensor]) -> float:
+def _norm(policy: ReadablePolicy, completion: Tokens, parameters: list[Tensor]) -> float:
     if not completion.max_response:
         return 0.0
     with torch.enable_grad():
@@ -47,7 +43,7 @@ def _norm(policy: CausalPolicy, completion: Tokens, parameters: list[Tensor]) ->
     return float(torch.stack(squares).sum().sqrt())
 
 
-def _block(policy: CausalPolicy, block: str) -> list[Tensor]:
+def _block(policy: ReadablePolicy, block: str) -> list[Tensor]:
     if block not in BLOCKS:
         raise InputError(f"unknown block '{block}'", remedy=suggest(block, BLOCKS))
     if block == "trainable":

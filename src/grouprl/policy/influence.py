@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from grouprl.policy.engine import Readout
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.policy.microbatch import join_passes
+from grouprl.policy.readable import ReadablePolicy
 from grouprl.records.tokens import Tokens
-
-if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.engine import Readout
 
 
 @torch.no_grad()
 def influence(
-    policy: CausalPolicy, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None
+    policy: ReadablePolicy, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None
 ) -> Tensor:
     """Return s_k' = Σ_{i correct in the group} Σ_k <g_ik, g_k'> <h_ik, h_k'> for each token k', [B,T] (CPU).
 
@@ -53,7 +50,7 @@ def influence(
     return join_passes(tokens, passes, scores).to(policy.score_dtype)
 
 
-def _matrix(policy: CausalPolicy, tokens: Tokens, rows: list[int], ids_u: Tensor, written_bt: Tensor) -> Tensor:
+def _matrix(policy: ReadablePolicy, tokens: Tokens, rows: list[int], ids_u: Tensor, written_bt: Tensor) -> Tensor:
     """Return M = Σ g hᵀ over the written tokens of `rows`, [V*,H]."""
     size = policy.model.config.get_text_config().hidden_size
     matrix_ud = torch.zeros(len(ids_u), size, dtype=policy.score_dtype, device=policy.device)
@@ -65,7 +62,7 @@ def _matrix(policy: CausalPolicy, tokens: Tokens, rows: list[int], ids_u: Tensor
     return matrix_ud
 
 
-def _errors(policy: CausalPolicy, readout: Readout, ids_u: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def _errors(policy: ReadablePolicy, readout: Readout, ids_u: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield (positions, g [C,V*], h [C,H]) chunk by chunk."""
     at_m = torch.searchsorted(ids_u, readout.target_m)
     for part, logits_cv in readout.chunks():

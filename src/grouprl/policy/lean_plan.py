@@ -21,8 +21,8 @@ from itertools import chain
 import numpy as np
 import torch
 
-from grouprl.records.histories import Histories, Ids, read_rows
-from grouprl.records.tokens import Tokens
+from grouprl.records.histories import Histories, Ids
+from grouprl.records.tokens import Tokens, read_rows
 
 WORTH_LEAVING = 0.2
 """Share of the tokens that predict nothing from which they are left out of what follows the last attention."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -13,8 +13,6 @@ from grouprl.core.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from grouprl.config.sections import Optim
 
 UNFIT = {
     "lbfgs": "it evaluates the loss several times per step, and a step here is taken on one gradient",
@@ -28,13 +26,37 @@ OWN = ("params", "lr")
 """What the run gives an optimiser itself: `optim.lr` and its schedule."""
 
 
+class OptimizerSettings(Protocol):
+    """Which optimiser a run has: the section `optim` of its configuration. Made without arguments, it has defaults."""
+
+    @property
+    def name(self) -> str:
+        """Any optimiser of torch, in small letters."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Further arguments of that optimiser."""
+
+    @property
+    def lr(self) -> float:
+        """The learning rate."""
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """Of optimisers that have betas."""
+
+    @property
+    def weight_decay(self) -> float:
+        """Of optimisers that have it."""
+
+
 def optimizer_names() -> list[str]:
     """Return the names that `optim.name` can have."""
     return sorted(set(_classes()) - set(UNFIT))
 
 
 def build_optimizer(
-    optim: Optim, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
+    optim: OptimizerSettings, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """Return the optimiser that `optim` names over `parameters`, with a learning rate and weight decay of the phase.
 
@@ -56,7 +78,7 @@ def build_optimizer(
         raise InputError(f"optim.name = {optim.name} with {{{said}}}", str(error), "See torch.optim") from error
 
 
-def optimizer_class(optim: Optim) -> Callable[..., torch.optim.Optimizer]:
+def optimizer_class(optim: OptimizerSettings) -> Callable[..., torch.optim.Optimizer]:
     """Return the class that `optim` names, its settings' names checked; raises InputError as `build_optimizer` does."""
     classes = _classes()
     if optim.name not in classes:
@@ -77,7 +99,7 @@ def optimizer_class(optim: Optim) -> Callable[..., torch.optim.Optimizer]:
     return kind
 
 
-def check_optimizer(optim: Optim) -> None:
+def check_optimizer(optim: OptimizerSettings) -> None:
     """Fail now, not after the model is loaded, if the optimiser cannot be made. Raises as `build_optimizer` does."""
     probe = nn.Parameter(torch.zeros(2, 2))
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)

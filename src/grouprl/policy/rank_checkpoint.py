@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,28 +11,29 @@ from torch.distributed.tensor import DTensor
 
 from grouprl.policy.piece_optimizer import OPTIMIZER, PieceOptimizer, StateKey
 from grouprl.policy.rank_work import POLICY
-from grouprl.policy.ranks import Station
+from grouprl.policy.ranks import Ranks, Station
 from grouprl.policy.trainable import check_state
 from grouprl.storage.shards import MEMORY, WEIGHTS, names_and_shapes, read_parts, write_parts
 
-if TYPE_CHECKING:
-    from grouprl.policy.sharded import ShardedPolicy
 
-
-def save_parts(policy: ShardedPolicy, folder: Path) -> None:
+def save_parts(ranks: Ranks, folder: Path) -> None:
     """Write weights and optimiser state from all ranks into `folder`; raises OSError where one could not."""
-    failed = next((found for found in policy.ranks.each(_save, folder) if found is not None), None)
+    failed = next((found for found in ranks.each(_save, folder) if found is not None), None)
     if failed is not None:
         raise OSError(*failed)
 
 
-def load_parts(policy: ShardedPolicy, folder: Path) -> None:
-    """Read weights and optimiser state on all ranks; raises RunError or InputError where they do not fit."""
+def load_parts(ranks: Ranks, parameters: Mapping[str, Tensor], folder: Path) -> None:
+    """Read weights and optimiser state on all ranks.
+
+    Raises:
+        RunError: they cannot be read.
+        InputError: they do not fit `parameters`.
+    """
     shapes = {name: shape for name, (shape, _) in names_and_shapes(folder).items() if name.startswith(WEIGHTS)}
     stored = {name.removeprefix(WEIGHTS): torch.empty(shape, device="meta") for name, shape in shapes.items()}
-    check_state(dict(policy.named_parameters()), stored)
-    policy.ranks.each(_load, folder)
-    policy.changed()
+    check_state(parameters, stored)
+    ranks.each(_load, folder)
 
 
 def _save(station: Station, folder: Path) -> tuple[int, str] | None:

@@ -19,10 +19,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.engine import ModelEngine, Readout
+from grouprl.policy.engine import ChangedHead, Head
 from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.policy.precision import Precision
-from grouprl.policy.tensor_parallel import GatheredHead, cut_matrices
+from grouprl.policy.tensor_parallel import cut_matrices, gathered
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class RankPolicy(CausalPolicy):
         self.mesh, self.mixed, self.offload = mesh, mixed, offload
         if mesh.ndim == 2:
             cut_matrices(model, mesh["tensor"])
-            self._engine = GatheredHead(self._engine)
+            self._engine = ChangedHead(self._engine, gathered)
         if mixed:
-            self._engine = _WideHead(self._engine)
+            self._engine = ChangedHead(self._engine, _wide, dtype=torch.float32)
         self._trunk = _Trunk(self)
         self._shard()
 
@@ -129,19 +129,7 @@ class _Trunk(nn.Module):
         return self._own[0].run_whole(tokens, entropy, values, cross)
 
 
-class _WideHead:
-    """An engine whose output layer adds up in float32: a logit of 20 rounded to bfloat16 would be off by 0.06."""
-
-    def __init__(self, engine: ModelEngine) -> None:
-        self._engine, self.name = engine, engine.name
-
-    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        return self._engine.split(tokens, rows, budget)
-
-    def read(self, tokens: Tokens) -> Readout:
-        read = self._engine.read(tokens)
-        if read.head is None:
-            return read
-        bias_v = None if read.head.bias_v is None else read.head.bias_v.float()
-        head = replace(read.head, weight_vd=read.head.weight_vd.float(), bias_v=bias_v, precision="mixed")
-        return replace(read, hidden_nd=read.hidden_nd.float(), head=head)
+def _wide(head: Head) -> Head:
+    """Return an output layer that adds up in float32: a logit of 20 rounded to bfloat16 would be off by 0.06."""
+    bias_v = None if head.bias_v is None else head.bias_v.float()
+    return replace(head, weight_vd=head.weight_vd.float(), bias_v=bias_v, precision="mixed")

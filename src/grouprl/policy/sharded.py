@@ -17,6 +17,7 @@ from grouprl.policy.lora import is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.precision import Precision
+from grouprl.policy.rank_checkpoint import load_parts, save_parts
 from grouprl.policy.rank_policy import RankPolicy
 from grouprl.policy.rank_split import split_over_ranks
 from grouprl.policy.rank_work import Builders, Passes, Pull, Scoring, Wanted
@@ -276,15 +277,12 @@ class ShardedPolicy(TextPolicy):
 
     def save_parts(self, folder: Path) -> None:
         """Write weights and optimiser state from all ranks; raises OSError where one of them could not."""
-        from grouprl.policy.rank_checkpoint import save_parts
-
-        save_parts(self, folder)
+        save_parts(self.ranks, folder)
 
     def load_parts(self, folder: Path) -> None:
         """Go on with what `save_parts` wrote, on whatever number of ranks; RunError or InputError if it cannot be."""
-        from grouprl.policy.rank_checkpoint import load_parts
-
-        load_parts(self, folder)
+        load_parts(self.ranks, dict(self.named_parameters()), folder)
+        self.changed()
 
     def changed(self) -> None:
         """Say that weights have changed: the whole copies are no longer what the policy is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +14,8 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.policy.influence import influence
 from grouprl.policy.logprobs import entropy_of, log_softmax_of
 from grouprl.policy.microbatch import join_passes
+from grouprl.policy.readable import ReadablePolicy
 from grouprl.records.tokens import Tokens
-
-if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
 
 Reading = Callable[[Tensor, Tensor], Tensor]
 """(logp_cv, target_c) -> [C]: a number for each position, of its whole distribution and the sampled token."""
@@ -54,7 +51,7 @@ NAMES = (*READINGS, "influence", "logp@1.2")
 
 @torch.no_grad()
 def statistics(
-    policy: CausalPolicy,
+    policy: ReadablePolicy,
     tokens: Tokens,
     names: Sequence[str],
     *,
@@ -102,7 +99,7 @@ def _reading(name: str) -> tuple[float, Reading]:
     return factor, sampled
 
 
-def _read(policy: CausalPolicy, tokens: Tokens, wanted: dict[str, tuple[float, Reading]]) -> dict[str, Tensor]:
+def _read(policy: ReadablePolicy, tokens: Tokens, wanted: dict[str, tuple[float, Reading]]) -> dict[str, Tensor]:
     if not wanted:
         return {}
     factors = dict.fromkeys(factor for factor, _ in wanted.values())
@@ -121,7 +118,7 @@ def _read(policy: CausalPolicy, tokens: Tokens, wanted: dict[str, tuple[float, R
 
 
 @torch.no_grad()
-def hidden(policy: CausalPolicy, tokens: Tokens) -> list[Tensor]:
+def hidden(policy: ReadablePolicy, tokens: Tokens) -> list[Tensor]:
     """Return for each row the last hidden states, after the final norm, that predicted its tokens, [T_b,H] (CPU)."""
     found: dict[int, Tensor] = {}
     for rows, readout in policy.readouts(tokens):
@@ -132,7 +129,7 @@ def hidden(policy: CausalPolicy, tokens: Tokens) -> list[Tensor]:
 
 
 @torch.no_grad()
-def top(policy: CausalPolicy, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
+def top(policy: ReadablePolicy, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
     """Return the `k` likeliest tokens at each position and their log-probs, [B,T,k] each, likeliest first (CPU).
 
     Both are 0 beyond a row's length. Raises InputError where `k` is not between 1 and the size of the vocabulary.
@@ -150,7 +147,7 @@ def top(policy: CausalPolicy, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
     return join_passes(tokens, passes, ids), join_passes(tokens, passes, logps)
 
 
-def add_statistics(policy: CausalPolicy, batch: Batch, names: Sequence[str]) -> Batch:
+def add_statistics(policy: ReadablePolicy, batch: Batch, names: Sequence[str]) -> Batch:
     """Return the batch with the statistics that `names` (a method's needs) calls "stats.NAME", padded to its width.
 
     Other names and what the batch holds already are skipped, and so is "stats.cross", which the loss receives.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,9 +14,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from grouprl.core.errors import InputError
-from grouprl.policy.engine import ModelEngine, Readout
+from grouprl.policy.engine import Head
 from grouprl.policy.lora import is_adapted
-from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -84,23 +83,10 @@ def _wild(name: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
 
 
-class GatheredHead:
-    """An engine whose output layer is brought together from the ranks that cut it: log-probs need every logit."""
-
-    def __init__(self, engine: ModelEngine) -> None:
-        self._engine, self.name = engine, engine.name
-
-    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        """Cut `rows` into passes, as the engine does."""
-        return self._engine.split(tokens, rows, budget)
-
-    def read(self, tokens: Tokens) -> Readout:
-        """Run the rows of `tokens` in one pass."""
-        read = self._engine.read(tokens)
-        if read.head is None:
-            return read
-        bias_v = None if read.head.bias_v is None else _together(read.head.bias_v)
-        return replace(read, head=replace(read.head, weight_vd=_together(read.head.weight_vd), bias_v=bias_v))
+def gathered(head: Head) -> Head:
+    """Return an output layer brought together from the ranks that cut it: log-probs need every logit."""
+    bias_v = None if head.bias_v is None else _together(head.bias_v)
+    return replace(head, weight_vd=_together(head.weight_vd), bias_v=bias_v)
 
 
 def _together(tensor: Tensor) -> Tensor:

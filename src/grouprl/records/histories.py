@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from grouprl.records.tokens import Tokens
 
 Ids = tuple[int, ...]
 
@@ -53,11 +49,6 @@ class Histories:
         begin_r = np.cumsum(own_r) - own_r - self.common_r
         owner_rl = np.maximum.accumulate(np.where(at_l >= self.common_r[:, None], row_r[:, None], 0), axis=0)
         return begin_r[owner_rl] + at_l
-
-
-def read_rows(tokens: Tokens) -> list[Ids]:
-    """Return what a model reads of each row: the prompt and the response but for its last token."""
-    return [p + r[:-1] for p, r in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
 
 
 def histories(rows: Sequence[Ids]) -> Histories:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,20 +12,31 @@ from torch import Tensor
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.records.examples import Example, Prompt
+from grouprl.records.examples import Example, Prompt, Split
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Problem, Scores
 from grouprl.records.turns import Record, Turn
-
-if TYPE_CHECKING:
-    from grouprl.tasks.task import Task
 
 Packed = JsonObject
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
 OLD_ARRAYS = {"valid_b": "kept_b"}
 """What arrays are called in checkpoints of the version before."""
 _ARRAYS = ("group_b", "index_b", "sample_b", "valid_b", "source_b", "foreign_b")
+
+
+class VariedTask(Protocol):
+    """A task whose prompts are found again: by number, and their variants."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    def example(self, split: Split, index: int, /) -> Example:
+        """Return prompt number `index` of a split."""
+
+    def variants(self, example: Example, /) -> Sequence[Example]:
+        """Return other forms of a prompt."""
 
 
 def pack(samples: ScoredSamples) -> Packed:
@@ -57,7 +68,7 @@ def pack(samples: ScoredSamples) -> Packed:
     }
 
 
-def unpack(packed: JsonMapping, task: Task) -> ScoredSamples:
+def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
     """Return the rows that `pack` was given; InputError where `task` no longer has a prompt of theirs."""
     examples = tuple(
         _example(task, index, name)
@@ -119,7 +130,7 @@ def _prompt(plain: Any) -> Prompt:
     return plain if isinstance(plain, str) else tuple(plain)
 
 
-def _example(task: Task, index: int, name: str) -> Example:
+def _example(task: VariedTask, index: int, name: str) -> Example:
     """Example `index` of the training split, or its variant called `name`."""
     example = task.example("train", index)
     if example.id == name:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.records.histories import Histories, histories, read_rows
+from grouprl.records.histories import Histories, Ids, histories
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,11 @@ class Tokens:
         """All response tokens, row after row, [M] with M the sum of `response_lengths`."""
         flat = np.fromiter(chain.from_iterable(self.response_ids), dtype=np.int64)
         return torch.from_numpy(flat)
+
+
+def read_rows(tokens: Tokens) -> list[Ids]:
+    """Return what a model reads of each row: the prompt and the response but for its last token."""
+    return [p + r[:-1] for p, r in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
 
 
 def _ints(ids: Sequence[int]) -> tuple[int, ...]:

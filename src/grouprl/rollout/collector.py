@@ -50,7 +50,7 @@ from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
     from grouprl.rewards.contract import Reward
 
 GREEDY_TOKENS = "past.greedy_tokens"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from grouprl.rollout.turn_cache import Past
+from grouprl.rollout.turn_cache import Past, RowStore
 
 READ_TOKENS = 8192
 """Most tokens of prompts read in one pass."""
@@ -39,15 +38,8 @@ class Decoder(Protocol):
         ...
 
 
-class Giving(Decoder, Protocol):
+class Giving(Decoder, RowStore, Protocol):
     """A decoder that can hand over the keys and values of rows."""
-
-    width: int
-    """Slots of the longest prompt; all prompts end there."""
-
-    def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return a copy of the keys and values of the rows `index_n`, [..., N, kv_heads, slots, d] each."""
-        ...
 
 
 class KeepingDecoder(Giving, Protocol):

@@ -25,7 +25,7 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 SLOW = 0.001
 """Environments whose calls take so many seconds are worth a word."""

@@ -25,6 +25,8 @@ class _Unit:
     rows: Rows
     episodes: list[Episode] = field(default_factory=list)
     settled: int = 0
+    exact: bool = True
+    """Whether every turn so far was sampled with exact log-probs."""
 
 
 class EpisodeFlow:
@@ -92,12 +94,15 @@ class EpisodeFlow:
         for number, episode in enumerate(unit.episodes):
             episode.number = number
         policy = self.collector.policy
-        exact = self.collector.sampler.exact
-        episodes = laid_out(list(policy.eos_ids[:1]), score_type(policy), unit.episodes, exact=exact)
+        episodes = laid_out(list(policy.eos_ids[:1]), score_type(policy), unit.episodes, exact=unit.exact)
         return self.collector.played(unit.rows, episodes, self.collector.foreign(unit.rows), count_failures=False)
 
     def _sample(self, episodes: Sequence[Episode], budget: int) -> Rollout:
-        return self._turns(episodes, budget)
+        sampled = self._turns(episodes, budget)
+        for episode in episodes:
+            unit = self._unit_of[episode.number]
+            unit.exact = unit.exact and sampled.exact
+        return sampled
 
     def _opened(self) -> TurnSampling:
         return TurnSampling(self.collector.sampler, self.collector.turn_settings(), self._session)

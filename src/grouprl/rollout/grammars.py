@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
     from transformers import PreTrainedTokenizerBase
 
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 MOST_KEPT = 64
 """Grammars whose compiled form is kept for each tokenizer."""

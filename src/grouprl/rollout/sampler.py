@@ -19,7 +19,7 @@ from grouprl.rollout.turn_cache import TurnCache
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""

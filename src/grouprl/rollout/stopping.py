@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 _TABLES: WeakKeyDictionary[object, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()
 

@@ -19,8 +19,8 @@ from grouprl.records.scores import Scores
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
     from grouprl.records.examples import Example, Prompt
+    from grouprl.records.token_policy import TokenPolicy
 
 
 def stored(

@@ -14,7 +14,7 @@ from grouprl.rollout.episode import Context, Episode
 from grouprl.rollout.turn_text import History, Onward, TurnText
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 _Beginning = tuple[Episode, str | tuple[Message, ...], Context | None]
 """An episode, the prompt of the row that it begins, and the row that this one continues."""

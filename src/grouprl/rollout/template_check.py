@@ -20,7 +20,7 @@ from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 EFFECTS = {
     "refuse": "such an episode counts as failed",

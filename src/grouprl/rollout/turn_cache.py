@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
-
-from grouprl.rollout.decoder import Giving
 
 GIB = 2**30
 KV: TypeAlias = tuple[torch.Tensor, ...]
 """Keys and values of rows, [..., N, kv_heads, slots, d] each, in whatever way a decoder divides them."""
+
+
+class RowStore(Protocol):
+    """What holds the keys and values of rows, and can hand them over."""
+
+    width: int
+    """Slots of the longest prompt; all prompts end there."""
+
+    def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return a copy of the keys and values of the rows `index_n`, [..., N, kv_heads, slots, d] each."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ class Leaving:
     begin: tuple[int, ...]
 
 
-def leave(decoder: Giving, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
+def leave(decoder: RowStore, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
     """Return what the rows `index_n` of `decoder` leave behind; `rows` are their numbers among all rows."""
     begin = tuple(decoder.width - length for length in prompt_lengths)
     return Leaving(tuple(rows), decoder.written(index_n), begin)

@@ -27,7 +27,7 @@ from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 History = Literal["refuse", "append", "split"]
 """Where a template rewrites history: refuse the episode, keep what was written all the same, or continue in a new

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from grouprl.sandbox.level import LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome
-
-if TYPE_CHECKING:
-    from grouprl.sandbox.baits import Baits
 
 ESCAPED = "ESCAPED"
 TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)
 ROOMY = TIGHT.model_copy(update={"seconds": 60})
 HEAD = "import json, os, sys\ntargets = json.load(sys.stdin)\n"
 
-Check = Callable[[ProgramOutcome, "Baits"], bool]
+
+class Marks(Protocol):
+    """What a successful attempt leaves its mark on; see `grouprl.sandbox.baits.Baits`."""
+
+    def marked(self, mark: str) -> bool:
+        """Whether an attack has left its mark on a bait."""
+
+
+Check = Callable[[ProgramOutcome, Marks], bool]
 
 
 @dataclass(frozen=True)
@@ -39,22 +44,22 @@ class Escape:
         return HEAD + self.code
 
 
-def says_so(outcome: ProgramOutcome, baits: Baits) -> bool:
+def says_so(outcome: ProgramOutcome, baits: Marks) -> bool:
     """Whether the program printed that it got through."""
     return ESCAPED in outcome.stdout
 
 
-def printed(outcome: ProgramOutcome, baits: Baits) -> bool:
+def printed(outcome: ProgramOutcome, baits: Marks) -> bool:
     """Whether the program printed more than it may."""
     return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
 
 
-def marked(outcome: ProgramOutcome, baits: Baits, mark: str) -> bool:
+def marked(outcome: ProgramOutcome, baits: Marks, mark: str) -> bool:
     """Whether the program left a mark on a bait."""
     return baits.marked(mark)
 
 
-def ended(outcome: ProgramOutcome, baits: Baits) -> bool:
+def ended(outcome: ProgramOutcome, baits: Marks) -> bool:
     """Whether the program came to its own end."""
     return outcome.why == "ok"
 

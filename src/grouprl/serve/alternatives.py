@@ -15,7 +15,7 @@ from grouprl.rollout.grammars import Constraints
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 Alternatives = list[list[tuple[int, float]]]
 """[T] for each token the likeliest ones in its place with their log-probs, the likeliest first."""

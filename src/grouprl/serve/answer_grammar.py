@@ -12,7 +12,7 @@ from grouprl.chat.request import ChatRequest, not_held
 from grouprl.rollout.grammars import can_constrain, grammar_error, single_tokens
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 ABSENT = "without the package llguidance (pip install 'grouprl[grammar]')"
 

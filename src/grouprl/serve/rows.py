@@ -25,7 +25,7 @@ from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import ServedTurn
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 NOBODY = Example("served", "")
 Messages = Sequence[JsonMapping]

@@ -20,7 +20,7 @@ from grouprl.protocols import Grammar, Request, RunSampler
 from grouprl.rollout.engines import local_engine
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 STRETCH = 32
 """Tokens sampled before requests may join, streams are told, and stop texts are looked for."""

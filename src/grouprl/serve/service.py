@@ -33,8 +33,8 @@ from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.slots import Slots
 
 if TYPE_CHECKING:
-    from grouprl.policy.token_policy import TokenPolicy
     from grouprl.protocols import RunSampler
+    from grouprl.records.token_policy import TokenPolicy
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16

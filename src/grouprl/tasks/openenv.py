@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
@@ -11,9 +9,6 @@ from grouprl.envs.openenv import OpenEnvEnvironment, OpenEnvWording, action_fiel
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.options import BoundedTurns, KnownCharacters
 from grouprl.tasks.registry import register_task
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 
 @register_task("openenv", argument="url")
@@ -40,7 +35,7 @@ class OpenEnv(BoundedTurns, KnownCharacters, SeededTask):
 
     _wording: OpenEnvWording = PrivateAttr()
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Ask the server for the fields of its actions.
 
         Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -13,9 +12,6 @@ from grouprl.protocols import StoredRow
 from grouprl.records.examples import Example
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 
 def preferred(completion: str, *, chosen: object, **columns: object) -> float:
@@ -38,7 +34,7 @@ class Pairs(Jsonl):
         "grouprl.tasks.pairs:preferred", alias="reward", description="not used: a pair states its winner"
     )
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Read the file and check every pair.
 
         Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -13,9 +12,6 @@ from grouprl.rewards import Reward
 from grouprl.rewards.quality import quality
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 FLAWS = "bnj"
 """Blur, noise, blocks."""
@@ -40,7 +36,7 @@ class Inspect(GeneratedTask):
     most: int = Field(3, ge=1, le=8, description="flaws of a picture, at most")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Refuse more flaws than letters."""
         if self.most > self.letters:
             raise ValueError(f"most = {self.most} flaws in {self.letters} letters: give larger pictures")

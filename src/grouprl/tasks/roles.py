@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -17,9 +16,6 @@ from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 
 def held_out(problem: str) -> bool:
@@ -45,7 +41,7 @@ class ProposeTask(EnvironmentTask):
     invalid: float = Field(-1.0, le=0, description="what an invalid problem earns the proposer")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstrated answer is one off")
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Refuse numbers for which there is no problem."""
         if self.largest >= self.below:
             raise ValueError(f"largest = {self.largest} is not below = {self.below}: problems come to it or hold it")
@@ -126,7 +122,7 @@ class HostTask(EnvironmentTask):
     spare: int = Field(3, ge=0, description="turns beyond those that are needed")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Refuse jobs of more roles than there are."""
         if self.length > self.roles:
             raise ValueError(f"length = {self.length} roles of {self.roles}: give more roles, or shorter jobs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
@@ -17,9 +16,6 @@ from grouprl.rewards import Reward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 COLUMNS = (
     *("step", "group", "prompt_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),
@@ -48,7 +44,7 @@ class Rollouts(OptionTask):
     _groups: dict[Split, list[list[JsonObject]]] = PrivateAttr()
     _content: str = PrivateAttr()
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Read the files.
 
         Raises:

@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pydantic import Field, PrivateAttr
 
@@ -20,9 +20,6 @@ from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import check_request, with_system
-
-if TYPE_CHECKING:
-    from grouprl.algorithms.data_part import RunContext
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
@@ -80,7 +77,7 @@ class RowTask(OptionTask):
     def read(self) -> tuple[Table, Table | None]:
         """Return the table to train on and, if there is one, the table to evaluate on."""
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Read the rows, check every one, and hold some out."""
         self._reward = load_reward(self.reward_spec)
         train, held_out = self.read()

@@ -16,8 +16,6 @@ from grouprl.tasks.registry import register_task
 if TYPE_CHECKING:
     import textarena
 
-    from grouprl.algorithms.data_part import RunContext
-
 MOST_PLAYERS = 6
 
 
@@ -44,7 +42,7 @@ class TextArena(BoundedTurns, SeededTask):
 
     _players: int = PrivateAttr()
 
-    def model_post_init(self, context: RunContext) -> None:
+    def model_post_init(self, context: object) -> None:
         """Begin a game once, to see how many play.
 
         Raises:

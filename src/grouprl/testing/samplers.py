@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.protocols import NO_VERSION, Request, Sampler, Samples, SampleSource, WeightSync
+from grouprl.protocols import NO_VERSION, Policy, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.testing.holding import hold, refuses
-
-if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
 
 ROUNDING = 1e-3
 """Nats by which a log-prob of an exact sampler may differ from the policy's: rounding in single precision."""
@@ -89,7 +86,7 @@ def check_samples(samples: Samples[object], requests: Sequence[Request[object]])
         _rule(not back.any(), "versions within a sample never go back", "they do")
 
 
-def check_sync(sync: WeightSync, policy: CausalPolicy, *, sample: Callable[[], Samples[object]] | None = None) -> None:
+def check_sync(sync: WeightSync, policy: Policy, *, sample: Callable[[], Samples[object]] | None = None) -> None:
     """Hold an exchange of weights to `grouprl.protocols.WeightSync`; it ends with two versions more than it had.
 
     `sample` samples after a version is published: its actions must carry it. Raises AssertionError, saying what does

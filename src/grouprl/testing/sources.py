@@ -34,7 +34,7 @@ def check_environment(
 
     Args:
         make: returns a fresh environment.
-        prompt: the prompt of the episode.
+        example: the prompt of the episode.
         actions: the actions, one after the other; the episode may end before them.
         spaces: spaces of observations and actions where these are not text.
         seed: of the episode.

@@ -7,7 +7,7 @@ import select
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import cast, get_args
 
 from grouprl.chat.said import Status
 from grouprl.core.errors import RunError
@@ -15,9 +15,6 @@ from grouprl.core.json_types import JsonObject
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import pack
 from grouprl.tools.definition import Tool
-
-if TYPE_CHECKING:
-    from grouprl.tools.toolbox import Toolbox
 
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 120.0
@@ -31,15 +28,13 @@ TURN = 0.1
 class ToolProcess:
     """One worker for all tools of a toolbox; calls take turns."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
-        """Prepare the worker's first message; it starts at the first call.
+    def __init__(self, served: object, names: str) -> None:
+        """Prepare the worker's first message, `served`; it starts at the first call. `names` says in messages of whom.
 
         Raises:
             CannotSend: if a tool cannot be found by another process.
         """
-        names = ", ".join(name for name, each in toolbox.tools.items() if each.seconds is not None)
-        parcel = pack((toolbox, toolbox.traces, toolbox.longest), f"tool {names}")
-        self._hello = hello_frame(parcel, MEMORY, [])
+        self._hello = hello_frame(pack(served, f"tool {names}"), MEMORY, [])
         self._number = 0
         self._held: list[WorkerProcess] = []
         self._end = weakref.finalize(self, _end, self._held)

@@ -136,7 +136,8 @@ class Toolbox:
             if self._worker is None:
                 from grouprl.tools.process import ToolProcess
 
-                self._worker = ToolProcess(self)
+                names = ", ".join(name for name, each in self.tools.items() if each.seconds is not None)
+                self._worker = ToolProcess((self, self.traces, self.longest), names)
             status, text = self._worker.call(found, arguments)
         return Result(found.name, text, status)
 

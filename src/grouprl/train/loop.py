@@ -33,9 +33,9 @@ from grouprl.methods.registry import method as catalogue_method
 from grouprl.monitor.display import Display, Sample
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
-from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, account, account_before
+from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account, account_before
 from grouprl.orchestrator.resolve import resolve
-from grouprl.orchestrator.step import StepRollout, collect_rollout, entropy_of, remember
+from grouprl.orchestrator.step import collect_rollout, entropy_of, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.protocols import SpreadOptimizer
@@ -54,7 +54,7 @@ from grouprl.train.warmup import demonstration_batch, warmup_rate
 
 if TYPE_CHECKING:
     from grouprl.algorithms.method import Method
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 SHOWN = 4
 """Sample completions handed to the display per step."""

@@ -34,8 +34,8 @@ from grouprl.policy.arithmetic import (
 )
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.protocols import Policy, Request
-from grouprl.records.histories import histories, read_rows
-from grouprl.records.tokens import Tokens
+from grouprl.records.histories import histories
+from grouprl.records.tokens import Tokens, read_rows
 from grouprl.rollout.decoding import Written
 
 STEP = "step"

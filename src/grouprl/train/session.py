@@ -34,6 +34,7 @@ from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.placed.placement import RunPlacement, close_placement, engine_of, open_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
+from grouprl.orchestrator.synchronous import Synchronous
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Policy, RunEngine, Scorer, SpreadPolicy
@@ -454,8 +455,7 @@ def assemble(
         phase="train",
         placement=placement,
     )
-    if is_asynchronous(config):
-        context.sample_source = AsyncSource(context, policy)
+    context.sample_source = AsyncSource(context, policy) if is_asynchronous(config) else Synchronous(context)
     return session
 
 
@@ -465,7 +465,7 @@ def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, 
     facts = replace(facts, actions=other, adapters=config.model.lora is not None)
     if method.update is not None or other or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of this rate go, or a part sets them itself
-    reach = reach_of_rollout(policy, config, facts.updates_per_rollout)
+    reach = reach_of_rollout(policy, config.model.lora, facts.updates_per_rollout)
     return replace(facts, reach=reach, fast=fastest_of(policy))
 
 

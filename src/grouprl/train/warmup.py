@@ -30,7 +30,7 @@ from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 EPOCH = 1_000_003
 """How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""

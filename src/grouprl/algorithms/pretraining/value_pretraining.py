@@ -17,7 +17,6 @@ from grouprl.core.numbers import Count, Positive, Share
 if TYPE_CHECKING:
     from torch import nn
 
-    from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.records.tokens import Tokens
 
 
@@ -88,9 +87,10 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: CausalPolicy) -> nn.Linear:
-    if policy.value_head is None:
+def _head(policy: object) -> nn.Linear:
+    head = getattr(policy, "value_head", None)
+    if head is None:
         raise InputError(
             "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"
         )
-    return policy.value_head
+    return head

@@ -15,10 +15,24 @@ from grouprl.core.batch import Batch
 
 if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
-    from grouprl.algorithms.method import Method
 
 PHASE = "phase"
 """Mark of the tokens of the phase at work."""
+
+
+class JudgingMethod(Protocol):
+    """What an update reads of its method; `grouprl.Method` is one."""
+
+    @property
+    def objective(self) -> Part:
+        """The objective: (logp_bt, batch) -> token losses [B,T]."""
+
+    @property
+    def critic(self) -> object | None:
+        """What judges values; None without a critic."""
+
+    def compute_loss_weights(self, batch: Batch, /) -> Batch:
+        """Return the rows of one optimiser step with their weights in it."""
 
 
 class UpdateSteps(Protocol):
@@ -33,7 +47,7 @@ class UpdateSteps(Protocol):
         """The optimiser of all trainable parameters."""
 
     @property
-    def method(self) -> Method:
+    def method(self) -> JudgingMethod:
         """The method that judged the rollout."""
 
     @property

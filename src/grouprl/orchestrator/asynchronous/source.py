@@ -20,7 +20,7 @@ import torch
 from grouprl.config.run import Config
 from grouprl.core.json_types import State
 from grouprl.core.stopwatch import Stopwatch
-from grouprl.orchestrator.accounting import NO_ROWS
+from grouprl.orchestrator.accounting import NO_ROWS, Round, StepRollout
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
 from grouprl.orchestrator.asynchronous.samplers import Samplers
@@ -28,8 +28,7 @@ from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, stalene
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
 from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.context import SessionContext
-from grouprl.orchestrator.step import StepRollout
-from grouprl.orchestrator.synchronous import Round, choose
+from grouprl.orchestrator.synchronous import choose
 from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join

@@ -32,7 +32,7 @@ from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.ends import sequence_end, text_ends
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
-from grouprl.rollout.vllm.folder import RunFolder
+from grouprl.rollout.vllm.folder import ServerFolder
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.weights import WeightMemory
@@ -105,7 +105,7 @@ class VllmEngine:
         self._label: str | None = None
         self._weights = threading.RLock()
         """Held while weights are written or brought to servers."""
-        self._folder = RunFolder()
+        self._folder = ServerFolder()
         self._ways: dict[Server, Way] = {}
         self._rank = 0 if vllm.adapters == "merged" else adapter_rank(policy)
         self._adapters = AdapterFolders(Path(vllm.folder or self._folder.path).absolute())

@@ -12,7 +12,7 @@ from pathlib import Path
 PREFIX, LOCK, NEW = "grouprl-vllm-", "lock", "lock.new"
 
 
-class RunFolder:
+class ServerFolder:
     """A folder of this process, which holds a lock on it for as long as the folder is in use."""
 
     def __init__(self) -> None:

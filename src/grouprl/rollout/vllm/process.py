@@ -24,7 +24,7 @@ from grouprl.rollout.vllm.adapters import SWITCH, lora_words
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TokenPolicy
 
 INSIDE = Path(__file__).parent / "inside"
 """The folder with what a server imports to take weights from memory."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from grouprl.policy.causal_lm import CausalPolicy
 
 Ids = Sequence[Sequence[int]]
@@ -37,11 +39,11 @@ class GRUEncoder(nn.Module):
 
 
 class TrunkEncoder(nn.Module):
-    """A copy of the policy without its output layer, adapters merged; the hidden state of the last token."""
+    """A copy of the policy's model without its output layer, adapters merged; the hidden state of the last token."""
 
-    def __init__(self, policy: CausalPolicy) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        model = copy.deepcopy(policy.model)
+        model = copy.deepcopy(model)
         model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
         self.trunk = model.base_model.requires_grad_(True)
         self.width = int(model.config.get_text_config().hidden_size)
@@ -55,13 +57,16 @@ class TrunkEncoder(nn.Module):
 
 
 class NamedEncoder(nn.Module):
-    """An encoder of transformers with a tokenizer of its own, by name or folder: its pooled state, or the first's."""
+    """An encoder of transformers with a tokenizer of its own, by name or folder: its pooled state, or the first's.
 
-    def __init__(self, name: str, policy: CausalPolicy) -> None:
+    `decode` turns the policy's token ids into texts.
+    """
+
+    def __init__(self, name: str, decode: Callable[[Ids], list[str]]) -> None:
         super().__init__()
         from transformers import AutoModel, AutoTokenizer
 
-        self.policy_decode = policy.decode_all
+        self.policy_decode = decode
         self.tokenizer = AutoTokenizer.from_pretrained(name, truncation_side="left")
         self.encoder = AutoModel.from_pretrained(name).eval()
         self.limit = min(LIMIT, self.tokenizer.model_max_length)
@@ -85,7 +90,7 @@ def build_encoder(name: str, policy: CausalPolicy, width: int) -> TextEncoder:
     """Return the encoder `name` for the policy's token ids: "gru" of `width`, "policy", or a model of transformers."""
     if name == "gru":
         return GRUEncoder(policy.model.config.get_text_config().vocab_size, width)
-    return TrunkEncoder(policy) if name == "policy" else NamedEncoder(name, policy)
+    return TrunkEncoder(policy.model) if name == "policy" else NamedEncoder(name, policy.decode_all)
 
 
 def padded(rows: Ids, device: torch.device) -> tuple[Tensor, Tensor]:

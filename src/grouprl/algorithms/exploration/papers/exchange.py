@@ -13,10 +13,10 @@ import hashlib
 import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,13 +27,12 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
 from grouprl.core.numbers import Count
+from grouprl.protocols import Policy
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
     from grouprl.core.batch import Batch
-    from grouprl.policy.causal_lm import CausalPolicy
-    from grouprl.policy.team import TeamPolicy
 
 Seconds = Annotated[float, Field(gt=0)]
 Found = TypeVar("Found")
@@ -108,7 +107,18 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
     return found
 
 
-def team(policy: object, name: str) -> TeamPolicy:
+class Members(Protocol):
+    """Policies of several agents; `grouprl.policy.TeamPolicy` are some."""
+
+    @property
+    def members(self) -> Mapping[str, Policy]:
+        """The policies, by name."""
+
+    def member(self, number: int, /) -> Policy:
+        """Return the policy of an agent by its number."""
+
+
+def team(policy: object, name: str) -> Members:
     """Return the policies of the agents. Raises InputError where all share one."""
     if not hasattr(policy, "members"):
         raise InputError(
@@ -116,7 +126,7 @@ def team(policy: object, name: str) -> TeamPolicy:
             "the agents of this run share theirs",
             "Set model.agents: separate",
         )
-    return cast("TeamPolicy", policy)
+    return cast("Members", policy)
 
 
 @part("augment")
@@ -178,7 +188,7 @@ class SendCalled(Augmentation):
             )
         return exchange
 
-    def _load(self, exchange: Exchange, member: CausalPolicy, context: RunContext) -> None:
+    def _load(self, exchange: Exchange, member: Policy, context: RunContext) -> None:
         """Load the newest weights of a called agent; wait where they are too old."""
         least = context.step + 1 - self.lag
 

@@ -22,7 +22,7 @@ from grouprl.records.examples import Prompt
 from grouprl.records.samples import ScoredSamples, subset
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.records.token_policy import TokenPolicy
     from grouprl.records.turns import Turn
 
 ALONE = 2**61
@@ -102,7 +102,7 @@ class Reviewing(Augmentation):
         context.note("reviews_content", float(found.content_n.mean()), "mean")
         return found
 
-    def lessons(self, one: Shown, other: Shown, policy: CausalPolicy) -> list[Lesson]:
+    def lessons(self, one: Shown, other: Shown, policy: TokenPolicy) -> list[Lesson]:
         """Reviews in hindsight: where two episodes part, the better one shows what could have been done there."""
         form = review_form(self.form, policy)
         bad, good = sorted((one, other), key=lambda shown: shown.reward)
@@ -218,6 +218,6 @@ def _fitting(prompts: Mapping[int, Prompt], budget: int, context: RunContext) ->
     return [int(i) for i, ids in zip(prompts, encoded, strict=True) if room is None or len(ids) + budget <= room]
 
 
-def _lesson(form: ReviewForm, shown: Shown, text: str, policy: CausalPolicy) -> Lesson:
+def _lesson(form: ReviewForm, shown: Shown, text: str, policy: TokenPolicy) -> Lesson:
     ids = (*policy.encode_all([text])[0], *policy.eos_ids[:1])
     return Lesson(form.prompt(shown.row.prompt, shown.turns, shown.reward), ids, (True,) * len(ids))

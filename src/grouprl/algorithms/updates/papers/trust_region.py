@@ -16,9 +16,9 @@ from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.algorithms.updates.trust_region import Fisher, clear, flat, gradient, write
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
+from grouprl.protocols import Policy
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.records.tokens import Tokens
 
 HEAD = "value_head."
@@ -173,6 +173,6 @@ def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
     return float((torch.expm1(log) - log).mean())
 
 
-def own_parameters(policy: CausalPolicy) -> list[Tensor]:
+def own_parameters(policy: Policy) -> list[Tensor]:
     """The trainable parameters that log-probs depend on: all but a critic's own."""
     return [parameter for name, parameter in policy.named_parameters() if not name.startswith(HEAD)]

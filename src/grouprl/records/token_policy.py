@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from grouprl.policy.text import Message
+    from grouprl.core.json_types import JsonMapping
     from grouprl.protocols import PolicyOutput
     from grouprl.records.tokens import Tokens
 
@@ -65,11 +65,11 @@ class TokenPolicy(Protocol):
         """Return the tokens of many texts."""
         ...
 
-    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode_prompt(self, prompt: str | Sequence[JsonMapping]) -> list[int]:
         """Return the tokens of a prompt."""
         ...
 
-    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+    def encode_prompts(self, prompts: Sequence[str | Sequence[JsonMapping]]) -> list[list[int]]:
         """Return the tokens of many prompts."""
         ...
 
