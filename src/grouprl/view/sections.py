@@ -115,8 +115,8 @@ def _findings(run: RunData) -> str:
         return '<p class="fine">✓ Nothing was found that needs attention.</p>'
     if not run.findings:  # that nothing was found does not make a run healthy which is not known to learn
         return _none(
-            "Nothing was found, but no gain is shown either: most findings need 5 to 20 training steps. What to look at: "
-            "docs/not_learning.md."
+            "Nothing was found, but no gain is shown either: most findings need 5 to 20 training steps. What to look "
+            "at: docs/not_learning.md."
         )
     return f'<ul class="findings">{"".join(_finding(row) for row in run.findings)}</ul>'
 
