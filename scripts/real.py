@@ -20,7 +20,6 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -45,11 +44,10 @@ AGENTS = ("lookups", "terminal")
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
-KINDS = ("greedy", "greedy_low", "greedy_high", "pass@1", "pass@1_low", "pass@1_high", "reward", "prompts")
+MEASURES = ("greedy", "pass@1", "reward")
+KINDS = (*(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")), "prompts")
 CALLS = ("#tool_calls", "#used_results", "#malformed_calls", "#failed_calls")
 """Counts of a sampled episode with tools, on average."""
-LAST = 5
-"""Rollouts that the last reward is averaged over."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def _evaluated(line: Record) -> Record:
 
 def table(records: Sequence[Record], seeds: int = 3) -> str:
     """Return a row per run, and what has not been run."""
-    head = "| recipe | trained | seed | greedy | right, sampled | reward | precision | CPU minutes |\n"
+    head = "| recipe | trained | seed | greedy | right, sampled | reward, sampled | precision | CPU minutes |\n"
     rows = "".join(map(_row, sorted(records, key=lambda r: (r["recipe"], r["mode"], r["seed"]))))
     done = {(r["recipe"], r["mode"], r["seed"]) for r in records}
     missing = [f"`{t.name}`" for t in trials(seeds) if (t.recipe, t.mode, t.seed) not in done]
@@ -193,14 +191,14 @@ def _counts(record: Record) -> Iterator[str]:
 def _row(record: Record) -> str:
     before, after = record["before"], record["after"]
     cells = [f"`{record['recipe']}`", record["mode"], record["seed"]]
-    cells += [f"{_interval(before, kind)} → {_interval(after, kind)}" for kind in ("greedy", "pass@1")]
-    first, last = record["reward"][0], fmean(record["reward"][-LAST:])
-    cells += [f"{first:.2f} → {last:.2f}", record["precision"], f"{record['seconds'] / 60:.0f}"]
+    cells += [f"{_interval(before, kind)} → {_interval(after, kind)}" for kind in MEASURES]
+    cells += [record["precision"], f"{record['seconds'] / 60:.0f}"]
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _interval(found: Record, kind: str) -> str:
-    return f"{found[kind]:.3f} [{found[f'{kind}_low']:.3f}, {found[f'{kind}_high']:.3f}]"
+    between = f" [{found[f'{kind}_low']:.3f}, {found[f'{kind}_high']:.3f}]" if f"{kind}_low" in found else ""
+    return f"{found[kind]:.3f}{between}"
 
 
 def publish(records: Sequence[Record], docs: Path = DOCS) -> None:
