@@ -102,7 +102,7 @@ def test_failing_rewards_drop_their_groups_and_are_counted(tmp_path: Path, rewar
 @pytest.mark.parametrize("name", ["always_fails", "not_a_number"])
 def test_a_reward_that_always_fails_stops_the_run_naming_a_sample(tmp_path: Path, rewards: Path, name: str) -> None:
     with pytest.raises(RunError, match=r"sample addition/"):
-        launch(tmp_path / "run", reward={"function": f"{rewards}:{name}"})
+        launch(tmp_path / "run", reward={"function": f"{rewards}:{name}", "self_test": False})
 
 
 def test_dead_groups_only_move_nothing(tmp_path: Path, rewards: Path) -> None:

@@ -449,3 +449,17 @@ def test_the_curve_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[plot\]"):
         save_curve_png(tmp_path, tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(("after", "fine"), [(0.9, True), (0.05, False)])
+def test_a_run_without_findings_is_called_fine_only_where_it_learned(tmp_path, after, fine):
+    def evaluated(step, value):
+        ends = {f"eval/pass@1{end}": value + by for end, by in (("", 0.0), ("_low", -0.05), ("_high", 0.05))}
+        return {"phase": "eval", "step": step, **ends}
+
+    records = [evaluated(0, 0.05), {"phase": "train", "step": 1, "reward_mean": 0.1}, evaluated(1, after)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    (tmp_path / "health.json").write_text("[]", "utf-8")
+    page = write_report(tmp_path).read_text("utf-8")
+    assert ("Nothing was found that needs attention" in page) is fine
+    assert ("Nothing was found, but no gain is shown either" in page) is not fine

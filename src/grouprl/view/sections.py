@@ -111,8 +111,13 @@ def health(run: RunData) -> str:
 def _findings(run: RunData) -> str:
     if run.findings is None:
         return _none("No health report in this folder.")
-    if not run.findings:
+    if not run.findings and verdict(*evaluations(run)).kind == "learned":
         return '<p class="fine">✓ Nothing was found that needs attention.</p>'
+    if not run.findings:  # that nothing was found does not make a run healthy which is not known to learn
+        return _none(
+            "Nothing was found, but no gain is shown either: most findings need 5 to 20 training steps. What to look "
+            "at: docs/not_learning.md."
+        )
     return f'<ul class="findings">{"".join(_finding(row) for row in run.findings)}</ul>'
 
 
