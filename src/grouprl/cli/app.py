@@ -32,8 +32,8 @@ NO_MEMORY = (
 EPILOG = (
     "Exit codes: [bold]0[/] fine, [bold]1[/] a check found problems, [bold]2[/] bad input (nothing was touched), "
     "[bold]3[/] the run failed, "
-    "[bold]130[/] interrupted (training leaves a checkpoint to resume from), "
-    "[bold]143[/] ended by SIGTERM."
+    "[bold]130[/] interrupted (training, by Ctrl-C or SIGTERM alike, after its step and a checkpoint), "
+    "[bold]143[/] ended by SIGTERM in the middle of its work."
 )
 
 
