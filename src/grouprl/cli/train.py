@@ -72,8 +72,9 @@ def train_command(
     what share of a step is useful arithmetic. It changes no result.
 
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
-    code 130). So does SIGTERM, which waits five seconds for it (143). A run folder that exists is never overwritten. Paths in a YAML
-    file are relative to that file, those of --set to the current folder.
+    code 130). So does SIGTERM, which waits five seconds for it (else 143). A
+    run folder that exists is never overwritten. Paths in a YAML file are
+    relative to that file, those of --set to the current folder.
 
     A resumed run continues exactly as it began: changes of settings, data or your
     code are refused with the difference (--accept-changes takes new code and
