@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from chat_families import CHAT_FAMILIES, family_tokenizer
-from grouprl.chat.said import Call, Malformed, Said, Spoken, split_thinking, thinking_span, told_apart
 from grouprl.chat.syntaxes import FORMS, SYNTAXES, form_named
 from grouprl.chat.tool_calls import protocol_calls, split_calls, typed
+from grouprl.chat.turn_content import Call, Malformed, Said, Spoken, split_thinking, thinking_span, told_apart
 from grouprl.core.errors import InputError
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.chat_template import template_of

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.chat.said import THOUGHTS, Call, Malformed, Said
 from grouprl.chat.syntaxes import SIGNS, SYNTAXES
 from grouprl.chat.tool_calls import MOST_CALLS, split_calls, typed
+from grouprl.chat.turn_content import THOUGHTS, Call, Malformed, Said
 from grouprl.core.errors import InputError
 
 TAGS = sorted(

@@ -375,7 +375,7 @@ def test_a_run_that_needs_more_memory_than_is_free_is_refused(monkeypatch):
     assert objections.too_large(costs, 7 * 2**30, "cpu") == []
     (said,) = objections.too_large(costs, 4 * 2**30, "cpu")
     assert all(words in said for words in ("6 GiB", "4 GiB", "rollout cache", "batch.group_size"))
-    monkeypatch.setattr("grouprl.plan.sizes.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("grouprl.plan.length_estimates.free_bytes", lambda device: 1000)
     assert any(
         "free on cpu" in refusal
         for refusal in plan(parse_config({**SMALL, "model": {**TINY, "device": "cpu"}})).refusals

@@ -14,7 +14,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.importing import import_object
 from grouprl.core.plugins import load_file
-from grouprl.plan import sizes
+from grouprl.plan import length_estimates
 from grouprl.plan.plan import Plan as RunPlan
 from grouprl.plan.plan import plan
 from grouprl.rewards.contract import missing_column
@@ -116,7 +116,7 @@ def test_a_disk_that_is_full_is_not(work: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_refusal_for_memory_can_be_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(length_estimates, "free_bytes", lambda device: 1000)
     refused = plan(parse_config({"task": "reverse"}))
     assert any("free on" in said and "run.memory_check: false" in said for said in refused.refusals)
     tried = plan(parse_config({"task": "reverse", "run": {"memory_check": False}}))

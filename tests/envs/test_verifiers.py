@@ -10,7 +10,7 @@ import pytest
 
 from chat_policies import chatting
 from grouprl.core.errors import InputError
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.async_methods import awaited
 from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Start, play

@@ -29,7 +29,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.rewards import load_reward
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.validation import verdicts_of
-from grouprl.rollout.shares import SharesHere, deal_requests
+from grouprl.rollout.request_shards import SharesHere, deal_requests
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_sync
 from placed_runs import Held, HostHere, at_random

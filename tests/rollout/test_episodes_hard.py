@@ -15,7 +15,7 @@ import toy_envs
 from episode_runs import launch, records
 from grouprl import InputError
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.plain import from_plain, to_plain
+from grouprl.envs.json_values import from_plain, to_plain
 from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.policy.causal_lm import CausalPolicy

@@ -9,7 +9,7 @@ import torch
 
 from chat_families import CHAT_FAMILIES, family_policy
 from chat_policies import chatting
-from grouprl.chat.said import Call
+from grouprl.chat.turn_content import Call
 from grouprl.envs.environment import Observation, Step
 from grouprl.policy import Tokens
 from grouprl.policy.call_syntax import call_syntax

@@ -22,8 +22,8 @@ from grouprl.chat.lark import lark_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, assistant_message
 from grouprl.chat.request import read_request
-from grouprl.chat.said import Spoken
 from grouprl.chat.syntaxes import FORMS, SYNTAXES
+from grouprl.chat.turn_content import Spoken
 from grouprl.policy import Tokens
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Grammar, Request

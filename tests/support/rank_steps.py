@@ -13,7 +13,7 @@ import torch
 from grouprl import method
 from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.config.sections import Optim
-from grouprl.core.leading import own_rank
+from grouprl.core.leader import own_rank
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.ranks import Ranks, follow, leading

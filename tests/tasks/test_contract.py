@@ -25,7 +25,7 @@ import pytest
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import MissingExtra
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import worth
 from grouprl.plan.plan import plan
 from grouprl.records.examples import Example, Split

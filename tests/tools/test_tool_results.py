@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from grouprl.chat.said import Call
+from grouprl.chat.turn_content import Call
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import exact_match
 from grouprl.tasks import Example, load_task
@@ -107,7 +107,7 @@ def test_a_turn_holds_so_many_calls_and_no_more(form: str) -> None:
 def test_a_tool_of_the_main_script_is_named_as_a_tool(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from grouprl.chat.said import Call\nfrom grouprl.tools import Toolbox\n\n\n"
+        "from grouprl.chat.turn_content import Call\nfrom grouprl.tools import Toolbox\n\n\n"
         'def mine(x: int) -> int:\n    """Do it."""\n    return x\n\n\n'
         "try:\n    Toolbox([mine]).call(Call('mine', {'x': 1}))\nexcept Exception as error:\n    print(error)\n"
     )

@@ -7,7 +7,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from grouprl.chat.said import (
+from grouprl.chat.scanning import Found, after_space, closed, joined, scanned, unclosed, value_at
+from grouprl.chat.turn_content import (
     THOUGHTS,
     Call,
     Malformed,
@@ -19,7 +20,6 @@ from grouprl.chat.said import (
     thinking_leads,
     thinking_span,
 )
-from grouprl.chat.scanning import Found, after_space, closed, joined, scanned, unclosed, value_at
 from grouprl.core.json_types import JsonMapping, JsonObject
 
 __all__ = [

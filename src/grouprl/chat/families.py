@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from grouprl.chat.calls import Form, call_of, calls_of, named
 from grouprl.chat.literals import bare_object, bare_text, python_call, python_calls
-from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.scanning import Found, after_space, closed, joined, objects, scanned, unclosed, value_at
+from grouprl.chat.turn_content import Call, Malformed, Said
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
 

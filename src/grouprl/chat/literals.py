@@ -11,9 +11,9 @@ import tokenize
 import warnings
 from collections.abc import Mapping, Sequence
 
-from grouprl.chat.plain import refuse_constant
-from grouprl.chat.said import Call, Malformed
+from grouprl.chat.safe_json import refuse_constant
 from grouprl.chat.scanning import sound
+from grouprl.chat.turn_content import Call, Malformed
 from grouprl.core.errors import InputError, shortened
 
 LONGEST = 20_000

@@ -13,8 +13,8 @@ import pydantic
 from pydantic import Field
 
 from grouprl.chat.answer_form import ToolChoice, read_choice, read_format
-from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
+from grouprl.chat.safe_json import check_plain, read_json
 from grouprl.core.errors import shortened, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 

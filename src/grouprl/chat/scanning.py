@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from grouprl.chat.plain import check_plain, refuse_constant
 from grouprl.chat.refusal import Refusal
-from grouprl.chat.said import Call, Malformed
+from grouprl.chat.safe_json import check_plain, refuse_constant
+from grouprl.chat.turn_content import Call, Malformed
 
 LONGEST_WHAT = 200
 SPACE = re.compile(r"\s*")

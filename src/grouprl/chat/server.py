@@ -23,7 +23,7 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion
 from grouprl.chat.request import ChatRequest
 from grouprl.chat.responses_api import ResponsesApi
-from grouprl.chat.said import told_apart
+from grouprl.chat.turn_content import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
 from grouprl.core.json_types import JsonObject
 

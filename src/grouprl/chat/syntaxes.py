@@ -19,7 +19,7 @@ from grouprl.chat.families import (
     PythonicForm,
     XmlForm,
 )
-from grouprl.chat.said import Call, Malformed, Said
+from grouprl.chat.turn_content import Call, Malformed, Said
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
 

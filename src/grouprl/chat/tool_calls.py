@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from grouprl.chat.said import Call, Malformed, Said
 from grouprl.chat.scanning import after_space, value_at
 from grouprl.chat.syntaxes import JSON
+from grouprl.chat.turn_content import Call, Malformed, Said
 from grouprl.core.json_types import JsonMapping, JsonObject
 
 MOST_CALLS = 64

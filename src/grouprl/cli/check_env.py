@@ -116,8 +116,8 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
     from grouprl.orchestrator.resolve import resolve
     from grouprl.plan.checks import PromptEncoder
     from grouprl.plan.memory import read_model
+    from grouprl.rollout.episode_table import UNSHOWN
     from grouprl.rollout.episodes import Start, demonstrate
-    from grouprl.rollout.table import UNSHOWN
     from grouprl.rollout.template_check import check_template
 
     run = resolve(load_config(path))

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from grouprl.core.errors import InputError
-from grouprl.core.leading import own_rank, ranks_requested
+from grouprl.core.leader import own_rank, ranks_requested
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:

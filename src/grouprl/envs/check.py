@@ -13,7 +13,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary

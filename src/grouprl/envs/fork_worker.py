@@ -23,7 +23,13 @@ READY = b"r"
 NUMBER = struct.Struct(">q")
 """A process that was begun, the exit code of one that has ended, or minus the error that kept one from beginning."""
 FILES = 5
-MODULES = ("asyncio", "grouprl.envs.awaiting", "grouprl.envs.environment", "grouprl.envs.plain", "grouprl.envs.stage")
+MODULES = (
+    "asyncio",
+    "grouprl.envs.async_methods",
+    "grouprl.envs.environment",
+    "grouprl.envs.json_values",
+    "grouprl.envs.stage",
+)
 
 
 def main(control: int, lifeline: int) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from grouprl.envs.awaiting import awaited, close
+from grouprl.envs.async_methods import awaited, close
 from grouprl.envs.environment import Demonstrator, Environment, Step, worth
 
 if TYPE_CHECKING:

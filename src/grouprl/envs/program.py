@@ -27,7 +27,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.conversation import Conversations
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.launch import LONGEST_COMPLAINT, MODEL, Crashed, Finished, Launch
+from grouprl.envs.program_launch import LONGEST_COMPLAINT, MODEL, Crashed, Finished, Launch
 
 if TYPE_CHECKING:
     import random

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from grouprl.core.hashing import generator
 from grouprl.core.spans import span
-from grouprl.envs.awaiting import BackgroundLoop
+from grouprl.envs.async_methods import BackgroundLoop
 from grouprl.envs.call_times import CallTimes
 from grouprl.envs.environment import Patient, unwritable
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure

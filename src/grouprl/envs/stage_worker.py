@@ -56,9 +56,9 @@ def serve(parcel: JsonObject, calls: Iterator[_Call], replies: int, seconds: flo
 
     Of the latter each call has `seconds` seconds. The others are watched by the parent, which can end this process.
     """
-    from grouprl.envs.awaiting import is_async
+    from grouprl.envs.async_methods import is_async
     from grouprl.envs.environment import Patient
-    from grouprl.envs.plain import to_plain
+    from grouprl.envs.json_values import to_plain
     from grouprl.envs.stage import Environments
     from grouprl.rewards.transport import unpack
 
@@ -88,7 +88,7 @@ def serve(parcel: JsonObject, calls: Iterator[_Call], replies: int, seconds: flo
 
 def one_by_one(held: Environments, calls: Iterator[_Call], answer: Callable[..., None]) -> None:
     """Answer each call before the next is looked at."""
-    from grouprl.envs.awaiting import awaited
+    from grouprl.envs.async_methods import awaited
 
     for number, method, episode, arguments in calls:
         begun, busy = time.perf_counter(), time.process_time()

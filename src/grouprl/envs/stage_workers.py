@@ -20,9 +20,9 @@ from typing import Any, Literal
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
 from grouprl.envs import stage_worker
-from grouprl.envs.awaiting import close
+from grouprl.envs.async_methods import close
 from grouprl.envs.fork_server import ForkServer, supported
-from grouprl.envs.plain import from_plain
+from grouprl.envs.json_values import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
 from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
 from grouprl.rewards.contract import Failure

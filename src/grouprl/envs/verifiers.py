@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from grouprl.core.errors import InputError, raised
 from grouprl.envs.conversation import Conversations
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.launch import LONGEST_COMPLAINT
 from grouprl.envs.program import Event, PendingRequest, ProcessEndpoint, ProgramSession, over
+from grouprl.envs.program_launch import LONGEST_COMPLAINT
 
 if TYPE_CHECKING:
     import random

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.envs.launch import MODEL
+from grouprl.envs.program_launch import MODEL
 from grouprl.envs.verifiers import Played
 from grouprl.rewards.contract import Failure
 

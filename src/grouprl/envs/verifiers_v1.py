@@ -14,7 +14,7 @@ from typing import Any
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.envs.launch import MODEL
+from grouprl.envs.program_launch import MODEL
 from grouprl.envs.verifiers import Played
 from grouprl.envs.verifiers_classic import COUNT, PASS, RESERVED
 

@@ -9,7 +9,7 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.config.sections import Model
-from grouprl.core.leading import current_ranks
+from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.rank_build import check_alone, sharded_policy
 from grouprl.orchestrator.resolve import ResolvedRun

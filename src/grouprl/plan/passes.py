@@ -9,7 +9,7 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
-from grouprl.core.leading import current_ranks
+from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.build import pass_settings
 from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
 from grouprl.policy.choose_engine import engine_name, other_engine

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from grouprl.core.errors import GrouprlError
-from grouprl.core.leading import current_ranks, ranks_requested
+from grouprl.core.leader import current_ranks, ranks_requested
+from grouprl.orchestrator.placed.cluster_info import ClusterFacts, look
 from grouprl.orchestrator.placed.host import Kind
-from grouprl.orchestrator.placed.looking import ClusterFacts, look
 from grouprl.orchestrator.placed.placement import placed_counts
 from grouprl.orchestrator.placed.ray_host import bundle_of, words
 from grouprl.orchestrator.placed.reward import reward_hello

@@ -17,7 +17,7 @@ from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.core.leading import current_ranks
+from grouprl.core.leader import current_ranks
 from grouprl.core.units import worded
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.check import fault_of_own_parts
@@ -30,8 +30,9 @@ from grouprl.plan.checks import (
     refusals,
     without_effect,
 )
-from grouprl.plan.golds import gold_refusals
-from grouprl.plan.judging import judge_idle, judge_notes, judge_refusals
+from grouprl.plan.gold_answers import gold_refusals
+from grouprl.plan.judge_notes import judge_idle, judge_notes, judge_refusals
+from grouprl.plan.length_estimates import LOOKED_AT, first_examples, lengths_of, needed_by
 from grouprl.plan.memory import (
     Arithmetic,
     Cost,
@@ -50,7 +51,6 @@ from grouprl.plan.passes import (
 from grouprl.plan.placing import placing_plan
 from grouprl.plan.servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
-from grouprl.plan.sizes import LOOKED_AT, first_examples, lengths_of, needed_by
 from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind

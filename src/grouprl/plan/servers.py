@@ -14,8 +14,8 @@ from grouprl.policy.load import resolve_device
 from grouprl.rollout.engines import VLLM
 from grouprl.rollout.vllm.adapters import check_loads_adapters
 from grouprl.rollout.vllm.exchange import Way, way_of
+from grouprl.rollout.vllm.http_client import Refused, ServerError, Wire
 from grouprl.rollout.vllm.process import port_taken, program
-from grouprl.rollout.vllm.wire import Refused, ServerError, Wire
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with."""

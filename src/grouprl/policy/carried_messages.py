@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grouprl.chat.calls import Form
-from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON
+from grouprl.chat.turn_content import Call
 from grouprl.core.json_types import JsonMapping, JsonObject
 
 Messages = Sequence[JsonMapping]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from grouprl.chat.calls import Form
-from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
+from grouprl.chat.turn_content import Call
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.carried_messages import Messages, TemplateFacts, Use, carried, roles

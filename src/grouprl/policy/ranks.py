@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
-from grouprl.core.leading import LEADING
+from grouprl.core.leader import LEADING
 
 IDLE = timedelta(days=365)
 """How long a rank waits for its next work: while a reward is computed there is none."""

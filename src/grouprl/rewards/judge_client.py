@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import TypeVar, cast
 
-from grouprl.chat.plain import read_json
 from grouprl.chat.refusal import Refusal
+from grouprl.chat.safe_json import read_json
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
 

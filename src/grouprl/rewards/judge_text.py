@@ -17,9 +17,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grouprl.chat.plain import read_json
 from grouprl.chat.refusal import Refusal
-from grouprl.chat.said import split_thinking
+from grouprl.chat.safe_json import read_json
+from grouprl.chat.turn_content import split_thinking
 from grouprl.core.json_types import JsonMapping
 from grouprl.rewards.judge_client import NoAnswer
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from grouprl.config.sections import Sampling
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
-from grouprl.core.leading import current_ranks
+from grouprl.core.leader import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.protocols import Policy, RunEngine, RunSampler
 from grouprl.rollout.array_sampler import ArraySampler

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeGuard, TypeVar
 
-from grouprl.chat.said import THOUGHTS
+from grouprl.chat.turn_content import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
 from grouprl.records.examples import Example, Message

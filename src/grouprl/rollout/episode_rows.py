@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.awaiting import close
+from grouprl.envs.async_methods import close
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.stage import Stage
 from grouprl.records.examples import Example
@@ -17,9 +17,9 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
+from grouprl.rollout.episode_table import UNSHOWN
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
-from grouprl.rollout.table import UNSHOWN
 from grouprl.rollout.template_check import check_template
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task

@@ -23,10 +23,10 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
+from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
+from grouprl.rollout.lockstep import LockstepRounds
 from grouprl.rollout.player import Player, Settling, written
-from grouprl.rollout.rounds import LockstepRounds
 from grouprl.rollout.sampler import CACHE_GB, LocalSampler, as_rollout
-from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.turn_text import History
 
 if TYPE_CHECKING:

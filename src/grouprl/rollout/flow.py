@@ -12,9 +12,9 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import Collector, Rows
 from grouprl.rollout.episode import Episode
+from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.episodes import TurnSampling, laid_out, score_type
 from grouprl.rollout.player import Player
-from grouprl.rollout.table import EpisodeLimits, EpisodeTable
 
 
 @dataclass

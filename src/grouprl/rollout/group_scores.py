@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.async_methods import awaited
 from grouprl.protocols import GroupScored
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Episodes, Start

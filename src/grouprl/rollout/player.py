@@ -1,7 +1,7 @@
 """Episodes that advance on their own: whoever has an observation acts in the next batch, and nobody waits for others.
 
 Which episodes are decoded together depends on who was quick, and with it the last bits of log-probs. Where a run has
-to be repeated to the bit, `grouprl.rollout.rounds` plays instead.
+to be repeated to the bit, `grouprl.rollout.lockstep` plays instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from grouprl.envs.stage import Stage
 from grouprl.records.rollout import Rollout
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
-from grouprl.rollout.table import EpisodeTable
+from grouprl.rollout.episode_table import EpisodeTable
 
 Decode = Callable[[Sequence[Episode], int], Rollout]
 """(episodes, tokens of a turn) -> their next turns."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
+from grouprl.rollout.request_shards import deal_requests, merge_samples
 from grouprl.rollout.sampler import LocalSampler, LocalSession, later
-from grouprl.rollout.shares import deal_requests, merge_samples
 
 if TYPE_CHECKING:
     from grouprl.policy.ranks import Station

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grouprl.chat.said import Call
 from grouprl.chat.syntaxes import AUTO
+from grouprl.chat.turn_content import Call
 from grouprl.core.errors import shortened
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation

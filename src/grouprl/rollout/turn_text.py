@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from grouprl.chat.calls import Form
-from grouprl.chat.said import Call, Said, Spoken
 from grouprl.chat.syntaxes import AUTO, JSON
 from grouprl.chat.tool_calls import protocol_calls
+from grouprl.chat.turn_content import Call, Said, Spoken
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
 from grouprl.chat.request import ChatRequest
-from grouprl.chat.said import THOUGHTS, Spoken
 from grouprl.chat.server import Pieces
 from grouprl.chat.syntaxes import AUTO
+from grouprl.chat.turn_content import THOUGHTS, Spoken
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.call_syntax import call_syntax

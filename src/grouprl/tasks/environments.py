@@ -17,7 +17,7 @@ from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonObject
 from grouprl.envs import Demonstrator, Environment, Observation, Step
-from grouprl.envs.awaiting import awaited, close
+from grouprl.envs.async_methods import awaited, close
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Split

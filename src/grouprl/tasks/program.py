@@ -13,8 +13,8 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonObject
-from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
+from grouprl.envs.program_launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless

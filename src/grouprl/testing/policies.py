@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from grouprl.protocols import Policy, PolicyInputs, PolicyOutput
-from grouprl.testing.holding import hold, refuses
+from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 """Largest difference, beside a part of it relative to the number, between two ways of computing the same."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from grouprl.runtimes.runtime import CommandOutcome, Runtime, folder_of
 from grouprl.sandbox.folder import Folder, FolderEntry
-from grouprl.testing.holding import hold, refuses
+from grouprl.testing.rules import hold, refuses
 
 OUTSIDE = ("/etc/hostname", "../x", "a/../../x", "", "a\0b")
 PROMPT = 30.0

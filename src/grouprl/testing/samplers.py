@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.protocols import NO_VERSION, Policy, Request, Sampler, Samples, SampleSource, WeightSync
-from grouprl.testing.holding import hold, refuses
+from grouprl.testing.rules import hold, refuses
 
 ROUNDING = 1e-3
 """Nats by which a log-prob of an exact sampler may differ from the policy's: rounding in single precision."""

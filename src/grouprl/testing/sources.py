@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grouprl.envs.awaiting import awaited
+from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import Observation, Step
 from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces, StoredRow, StoredRows
-from grouprl.testing.holding import hold, refuses
+from grouprl.testing.rules import hold, refuses
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example

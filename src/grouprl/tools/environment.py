@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from grouprl.chat.said import Call, Malformed, Result, Said
 from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.chat.tool_calls import MOST_CALLS
+from grouprl.chat.turn_content import Call, Malformed, Result, Said
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation, Step

@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 from typing import cast, get_args
 
-from grouprl.chat.said import Status
+from grouprl.chat.turn_content import Status
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import JsonObject
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame

@@ -12,8 +12,8 @@ from typing import Any
 
 import pydantic
 
-from grouprl.chat.said import Call, Malformed, Result, Status
 from grouprl.chat.tool_calls import typed
+from grouprl.chat.turn_content import Call, Malformed, Result, Status
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import unwritable

@@ -21,7 +21,7 @@ from grouprl.rewards.contract import Reward
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.episode_rows import environments
-from grouprl.rollout.shares import Prompt, SharesHere
+from grouprl.rollout.request_shards import Prompt, SharesHere
 
 RESTARTED, REDONE = "workers_restarted", "work_redone"
 """Metrics: workers of the cluster that were replaced, and pieces of work that were done again."""

@@ -16,8 +16,8 @@ from grouprl.orchestrator.placed.pool import PlacedJob, WorkerPool
 from grouprl.orchestrator.placed.weights import PublishedWeights, publish, take
 from grouprl.orchestrator.resolve import resolve
 from grouprl.protocols import Policy, Samples, SamplingSession
+from grouprl.rollout.request_shards import Prompt, Share, SharedSession, ShareSampler
 from grouprl.rollout.sampler import LocalSampler
-from grouprl.rollout.shares import Prompt, Share, SharedSession, ShareSampler
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,14 @@ from grouprl.rollout.vllm.adapters import (
     write_base,
 )
 from grouprl.rollout.vllm.canary import ServerCanary
-from grouprl.rollout.vllm.ends import sequence_end, text_ends
 from grouprl.rollout.vllm.exchange import Way, exchange, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.folder import ServerFolder
+from grouprl.rollout.vllm.http_client import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
 from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
+from grouprl.rollout.vllm.stop_sequences import sequence_end, text_ends
 from grouprl.rollout.vllm.weights import WeightMemory
-from grouprl.rollout.vllm.wire import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
 from grouprl.storage.run_folder import in_words
 
 if TYPE_CHECKING:

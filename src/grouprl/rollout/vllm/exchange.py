@@ -6,9 +6,9 @@ import re
 from typing import Literal
 
 from grouprl.core.errors import InputError
+from grouprl.rollout.vllm.http_client import Gone, Refused, Stale, Wire
 from grouprl.rollout.vllm.process import INSIDE, TRANSFER
 from grouprl.rollout.vllm.weights import WrittenWeights
-from grouprl.rollout.vllm.wire import Gone, Refused, Stale, Wire
 
 UNFINISHED = "unfinished"
 """Version of weights in the middle of an exchange; nothing is sampled with them."""

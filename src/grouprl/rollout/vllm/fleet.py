@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grouprl.core.errors import GrouprlError, RunError
+from grouprl.rollout.vllm.http_client import Garbled, Gone, Late, Refused, ServerError, Wire
 from grouprl.rollout.vllm.process import OwnServer
-from grouprl.rollout.vllm.wire import Garbled, Gone, Late, Refused, ServerError, Wire
 
 LOOK_SECONDS = 0.5
 """How often a server that is to come up is looked at."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from grouprl.core.errors import shortened
-from grouprl.rollout.vllm.wire import Dropped, Garbled
+from grouprl.rollout.vllm.http_client import Dropped, Garbled
 
 FLOOR = -9999.0
 """What vLLM writes for a log-prob that is no number, or minus infinity."""

@@ -11,7 +11,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.papers.second_model import SecondModel
 from grouprl.config.run import Config
-from grouprl.core.leading import current_ranks, ranks_here
+from grouprl.core.leader import current_ranks, ranks_here
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.resolve import ResolvedRun

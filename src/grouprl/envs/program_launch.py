@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from grouprl.core.errors import InputError, raised
-from grouprl.envs.overheard import PrintedText, overheard
+from grouprl.envs.captured_output import PrintedText, overheard
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
