@@ -202,7 +202,9 @@ def test_debug_shows_the_traceback_wherever_it_stands():
 def test_a_failed_run_is_exit_code_3(here):
     (here / "bad.py").write_text("def reward(completion):\n    raise ValueError('no answer key')\n")
     changes = sets(*SMALL, "reward.function=bad.py:reward", "eval.final_prompts=80")
-    message = call("train", "addition", *changes, code=3).stderr
+    message = call("train", "addition", *changes, code=2).stderr
+    assert "failed on all of" in message, "it is tried before the run, which is refused"
+    message = call("train", "addition", *changes, *sets("reward.self_test=false"), code=3).stderr
     assert message.startswith("error: The reward failed on")
     assert "sample addition/eval/0#0" in message
     assert "bad.py" in message  # the reward's own traceback: where to look
