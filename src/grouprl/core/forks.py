@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ending_forks(what: str) -> Iterator[None]:
-    """End a process that was forked within and comes back; `what` names what forked it, on standard error."""
+def ending_forks(what: str, call: str = "it") -> Iterator[None]:
+    """End a process that was forked within and comes back; `what` forked it, in `call`, says a line."""
     own = os.getpid()
     try:
         yield
     finally:
         if os.getpid() != own:
-            os.write(2, f"a process that {what} forked came back from it; it is ended\n".encode())
+            os.write(2, f"a process that {what} forked came back from {call}; it is ended\n".encode())
             os._exit(1)

@@ -280,7 +280,7 @@ class _Examiner:
     @contextmanager
     def _limit(self, name: str) -> Iterator[None]:
         """Stop a call that takes too long, where an alarm can be set, and end what a call forked and left running."""
-        with ending_forks(f"the environment, in {name},"), self._alarm(name):  # it would examine on, and fork again
+        with ending_forks("the environment", name), self._alarm(name):  # it would examine on, and fork again
             yield
 
     @contextmanager
