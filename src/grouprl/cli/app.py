@@ -92,9 +92,27 @@ class Commands(TyperGroup):
             stderr = Terminal(stderr=True, highlight=False, soft_wrap=True)
             stderr.print(f"[bold red]error:[/] {escape(said)}")
             raise typer.Exit(BAD_INPUT if bad_input else RUN_FAILED) from None
+        except Exception as error:
+            if hasattr(error, "possibilities"):  # of the parser, on an option that the command does not have
+                _name_setting(error)
+            raise
         except KeyboardInterrupt:
             Terminal(stderr=True).print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _name_setting(error: Any) -> None:
+    """Say how to give what was given as an option, where a setting of a run has this name and the command takes any."""
+    if not any("--set" in each.opts for each in error.ctx.command.params):
+        return
+    from grouprl.config.run import Config
+
+    name = error.option_name.lstrip("-").replace("-", "_")
+    sections = {key: getattr(field.annotation, "model_fields", {}) for key, field in Config.model_fields.items()}
+    found = [name] if name in sections else [f"{key}.{name}" for key, inner in sections.items() if name in inner]
+    if found:
+        error.message += f". It is a setting: {' or '.join(f'--set {each}=…' for each in found)}"
+        error.possibilities = None
 
 
 def print_error(kind: str, message: str, **parts: str) -> None:

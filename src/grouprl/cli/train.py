@@ -177,6 +177,8 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
 
         raise InputError(f"there is no run {source}", "--resume continues a run", runs_meant(Path(source)))
     config = load_config(source, changes)
+    if resume and folder is None and config.run.folder:
+        folder = Path(config.run.folder)  # the file says where its run is
     if resume and folder is None:
         folder = newest_run(config, source)
     elif resume and folder is not None and (folder / "config.yaml").is_file():

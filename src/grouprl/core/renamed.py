@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-
-import pydantic
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    import pydantic
 
 
 class RenamedWarning(FutureWarning):
@@ -48,4 +50,6 @@ def old_values(**old_to_new: str) -> pydantic.BeforeValidator:
         note_renamed(value, old_to_new[value])
         return old_to_new[value]
 
-    return pydantic.BeforeValidator(present)
+    from pydantic import BeforeValidator  # 0.1 s, which listings need not wait for
+
+    return BeforeValidator(present)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
+from grouprl.core.forks import ending_forks
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
@@ -281,15 +280,8 @@ class _Examiner:
     @contextmanager
     def _limit(self, name: str) -> Iterator[None]:
         """Stop a call that takes too long, where an alarm can be set, and end what a call forked and left running."""
-        own = os.getpid()
-        try:
-            with self._alarm(name):
-                yield
-        finally:
-            if os.getpid() != own:  # it would go on examining, and fork again at each call
-                sys.stderr.write(f"a process that the environment forked came back from {name}; it is ended\n")
-                sys.stderr.flush()
-                os._exit(1)
+        with ending_forks("the environment", name), self._alarm(name):  # it would examine on, and fork again
+            yield
 
     @contextmanager
     def _alarm(self, name: str) -> Iterator[None]:

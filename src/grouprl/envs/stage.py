@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from grouprl.core.forks import ending_forks
 from grouprl.core.hashing import generator
 from grouprl.core.spans import span
 from grouprl.envs.async_methods import BackgroundLoop
@@ -135,14 +136,16 @@ class Environments:
         that is `Patient` only receives the call, and WAITING is returned.
         """
         try:
-            found = self._called(method, number, arguments, early)
+            with ending_forks("the environment"):
+                found = self._called(method, number, arguments, early)
             return self._later(found, method, number) if inspect.isawaitable(found) else _handled(found)
         except (Exception, SystemExit) as error:
             return self._failure(error, method, number)
 
     async def _later(self, found: Awaitable[object], method: str, number: int) -> object | Failure:
         try:
-            return _handled(await found)
+            with ending_forks("the environment"):
+                return _handled(await found)
         except (Exception, SystemExit) as error:
             return self._failure(error, method, number)
 

@@ -60,8 +60,8 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
     first, last = pair
     name = _measure(last)
     worse = last[f"{name}_high"] < first[f"{name}_low"]
-    solved = name != "eval/reward" and first[name] >= SURE and not worse
-    if last["step"] - first["step"] < STILL_STEPS or solved:
+    gained = _above(past.evaluations[0], last)  # the first one is often made with more prompts than those on the way
+    if last["step"] - first["step"] < STILL_STEPS or (not worse and (_solved(first) or gained)):
         return None
     said = "The policy got worse" if worse else "Evaluation shows no gain"
     words = (
@@ -100,7 +100,7 @@ def _same(evaluations: Sequence[JsonMapping]) -> tuple[int, int] | None:
     for other in reversed(evaluations[:-1]):
         if other.get("eval/prompts") == last.get("eval/prompts"):
             alike = _figures(other) == _figures(last) and last["step"] - other["step"] >= APART
-            return (other["step"], last["step"]) if alike and not _perfect(last) else None
+            return (other["step"], last["step"]) if alike and not _solved(last) else None
     return None
 
 
@@ -109,9 +109,15 @@ def _figures(record: Mapping[str, object]) -> JsonObject:
     return {name: value for name, value in record.items() if name.startswith(names)}
 
 
-def _perfect(record: JsonMapping) -> bool:
-    """Whether every completion is right, so that figures agree because nothing is left to learn."""
-    return min(record.get("eval/greedy", 1.0), record.get("eval/pass@1", 1.0)) == 1.0
+def _solved(record: JsonMapping) -> bool:
+    """Whether nothing is left to gain: nearly every completion is right, and the reward says no more than that."""
+    right = [record[name] for name in ("eval/greedy", "eval/pass@1") if name in record]
+    graded = any(
+        record[reward] != record[correct]
+        for reward, correct in (("eval/reward", "eval/pass@1"), ("eval/greedy_reward", "eval/greedy"))
+        if reward in record and correct in record
+    )
+    return bool(right) and min(right) >= (1.0 if graded else SURE)
 
 
 def _measure(record: Mapping[str, object]) -> str:
@@ -122,8 +128,9 @@ def _measure(record: Mapping[str, object]) -> str:
 def _gained(evaluations: Sequence[JsonMapping]) -> bool:
     """Whether the last evaluation lies above the interval of the first comparable one, sampled or greedy."""
     pair = _comparable(evaluations)
-    if pair is None:
-        return False
-    first, last = pair
+    return pair is not None and _above(*pair)
+
+
+def _above(first: JsonMapping, last: JsonMapping) -> bool:
     names = ("eval/reward", "eval/pass@1", "eval/greedy", "eval/greedy_reward")
     return any(last[name] > first[f"{name}_high"] for name in names if name in last and f"{name}_high" in first)

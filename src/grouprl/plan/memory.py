@@ -26,7 +26,7 @@ from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import chunk_rows
 from grouprl.policy.lora import adapts, check_targets
-from grouprl.policy.model_checks import check_config, check_files, check_state
+from grouprl.policy.model_checks import check_config, check_files, check_state, check_tensors
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 
@@ -331,6 +331,7 @@ def _read_pretrained(name: str) -> tuple[object, object] | None:
         return None
     if folder.is_dir():
         check_files(folder)
+        check_tensors(folder, model)
     check_state(model, name)
     if tokenizer.eos_token_id is None:
         rule = "a completion ends with one; without it every completion would be cut off"

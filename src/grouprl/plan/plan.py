@@ -60,6 +60,9 @@ from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.stored import stored_refusals
 from grouprl.tasks import Task
 
+COLDEST, HOTTEST = 0.01, 100.0
+"""Temperatures at which a difference of one between two logits is one of 100 nats, and of 0.01."""
+
 
 @dataclass(frozen=True)
 class StageLine:
@@ -276,11 +279,26 @@ def _repeats(config: Config, task: Task) -> Iterator[str]:
     )
 
 
+def _temperature(value: float) -> Iterator[str]:
+    """Say where sampling is as good as greedy, or as good as uniform."""
+    if value < COLDEST:
+        yield (
+            f"sampling.temperature {value:g} is as good as greedy: the completions of a prompt are all the same, "
+            "and groups without variance teach nothing. Usual is 1"
+        )
+    elif value > HOTTEST:
+        yield (
+            f"sampling.temperature {value:g} is as good as uniform: the model has no say in what is sampled, "
+            "and log-probs hardly depend on it. Usual is 1"
+        )
+
+
 def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
     config, task, method, resolved = run.config, run.task, run.method, run.resolved
     yield from resolved.warnings
     yield from resolved.notes
     yield from _repeats(config, task)
+    yield from _temperature(config.sampling.temperature)
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"

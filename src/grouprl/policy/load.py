@@ -16,7 +16,7 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.gguf import as_folder
 from grouprl.policy.hub import check_on_hub
 from grouprl.policy.lora import add_lora
-from grouprl.policy.model_checks import check_config, check_files, check_state
+from grouprl.policy.model_checks import check_config, check_files, check_missing, check_state, check_tensors
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.storage.pickles import refusal
@@ -145,8 +145,11 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
         check_config(config, spec)
         if folder.is_dir():
             check_files(folder)
+            with torch.device("meta"):
+                check_tensors(folder, AutoModelForCausalLM.from_config(config))
         tokenizer = AutoTokenizer.from_pretrained(spec)
-        model = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype)
+        model, told = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype, output_loading_info=True)
+        check_missing(sorted(told["missing_keys"]), spec)
         check_state(model, spec)
     except InputError:
         raise

@@ -64,6 +64,9 @@ def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
     if chosen == "all-linear":
         return
     modules = dict(model.named_modules())
+    if not chosen:
+        rule = "it holds at least one name; without it, every linear layer but the head is adapted"
+        raise InputError(f"LoRA's target_modules is {chosen!r}", rule, "Leave it out, or name modules")
     linear = {name.rpartition(".")[2] for name, module in modules.items() if _has_weight(module)}
     for target in [chosen] if isinstance(chosen, str) else [[each] for each in chosen]:
         if not any(adapts(target, name) for name in modules):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,3 +64,68 @@ def check_files(folder: Path) -> None:
         except (SafetensorError, OSError) as error:
             rule = f"its head does not fit its {path.stat().st_size:,} bytes ({error})"
             raise InputError(f"{path} is cut off or damaged", rule, "Copy or download it again") from error
+
+
+def check_tensors(folder: Path, model: Module) -> None:
+    """Check that a folder holds the weights that its configuration describes, by the heads of its files.
+
+    Raises:
+        InputError: no weights, a missing file of them, tensors of another shape, or missing ones.
+    """
+    check_present(folder)
+    if getattr(getattr(model, "config", None), "quantization_config", None) is not None:
+        return  # stored in shapes of their own
+    stored = _stored_shapes(folder)
+    wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name, shape in stored.items():
+        if name in wanted and wanted[name] != shape:
+            rule = f"its config.json describes {name} as {wanted[name]}, its weights hold {shape}"
+            raise InputError(f"The model {folder} does not fit its configuration", rule, FIT)
+    if stored and stored.keys() <= wanted.keys():  # else they are renamed as they are loaded
+        check_missing([name for name, _ in model.named_parameters() if name not in stored], str(folder))
+
+
+FIT = "Copy the config.json that belongs to these weights, or the other way round"
+
+
+def check_present(folder: Path) -> None:
+    """Check that a folder holds weights at all, and every file that their index names.
+
+    Raises:
+        InputError: naming what is missing.
+    """
+    rule = "a model folder holds config.json, weights and a tokenizer"
+    kinds = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+    if not any(found for kind in kinds for found in folder.glob(kind)):
+        raise InputError(f"{folder} has no weights", rule, "Give the folder written by save_pretrained")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file() and not (folder / "model.safetensors").is_file():
+        try:
+            named = sorted({str(name) for name in json.loads(index.read_text())["weight_map"].values()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{index} is damaged", "it says which file holds which tensor", "Copy it again") from error
+        missing = [name for name in named if not (folder / name).is_file()]
+        if missing:
+            raise InputError(f"{folder} lacks {', '.join(missing)}", f"{index.name} names it", "Copy it, too")
+
+
+def check_missing(names: Sequence[str], spec: str) -> None:
+    """Check that weights are there for all of a model: what is missing would be drawn at random.
+
+    Raises:
+        InputError: naming the first few that are missing.
+    """
+    if names:
+        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        rule = f"its weights lack {some}, which would be random numbers"
+        raise InputError(f"The model {spec} does not fit its configuration", rule, FIT)
+
+
+def _stored_shapes(folder: Path) -> dict[str, list[int]]:
+    from safetensors import safe_open
+
+    found: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            found |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return found

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
+from grouprl.core.forks import ending_forks
 from grouprl.records.examples import Columns
 from grouprl.records.scores import By
 
@@ -197,7 +198,8 @@ def _as_lists(picked: list[dict[str, object]], reward: Reward, ids: Sequence[str
 
 def _attempt(call: Callable[[], object]) -> object | Failure:
     try:
-        return call()
+        with ending_forks("the reward"):
+            return call()
     except MissingExtra:
         raise
     except (Exception, SystemExit) as error:
@@ -223,7 +225,8 @@ def _await_all(values: list[object], timeout: float | None) -> list[object]:
 
     async def guarded(value: Awaitable[object]) -> object:
         try:
-            return await value
+            with ending_forks("the reward"):
+                return await value
         except MissingExtra:
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -230,14 +231,22 @@ def digest(path: Path, size: int | None = None) -> str:
 
 
 def cannot_be_made(path: Path) -> str:
-    """Return why a run folder cannot be made there, "" where it can, without making it."""
+    """Return why a run folder cannot be made there, "" where it can: by an empty one beside it, for a moment."""
     try:
         there = next(each for each in (path, *path.absolute().parents) if each.exists())
     except OSError as error:  # its name is too long, or goes in a circle
         return error.strerror or str(error)
     if not there.is_dir():
         return f"{there} is no folder"
-    return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written to {there}"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"nothing may be written to {there}"
+    if there == path:
+        return ""
+    try:  # of /proc and its like only a trial tells, even for root
+        os.rmdir(tempfile.mkdtemp(prefix=".grouprl-", dir=there))
+    except OSError as error:
+        return f"nothing can be made in {there}: {error.strerror or error}"
+    return ""
 
 
 def runs_meant(path: Path) -> str:
