@@ -67,7 +67,7 @@ class MixedGroups(Selection):
 
     By raw correctness, or by the reward before shaping where correctness is not given. `by="reward"` keeps every
     group whose rewards differ, including one in which no completion is correct: the zero-variance filter of
-    INTELLECT-2, THOR and ScaleRL. `in_statistics`: whether rows left out still count in statistics over the whole batch.
+    INTELLECT-2, THOR and ScaleRL. `in_statistics`: whether rows left out still count in statistics over the batch.
     """
 
     in_statistics: bool = False
