@@ -37,7 +37,7 @@ class DiagnoseTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """Two prompts, the completion, and what is spare."""
+        """Two questions, the answer, and spare turns."""
         return 3 + self.spare
 
     @property

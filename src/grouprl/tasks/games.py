@@ -196,7 +196,7 @@ class CalculatorTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A call per operation, the completion, and what is spare."""
+        """A call per operation, the answer, and spare turns."""
         return self.operations + self.spare
 
     @property
@@ -206,7 +206,7 @@ class CalculatorTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and completions."""
+        """Digits and the signs of expressions, calls and answers."""
         return "0123456789*+-=ca;>!"
 
     def environment(self) -> Calculator:

@@ -50,7 +50,7 @@ class SearchTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The searches needed, the completion, and what is spare."""
+        """The searches needed, the answer, and spare turns."""
         return self.hops + 1 + self.spare
 
     @property

@@ -223,7 +223,7 @@ class PythonToolTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and completions."""
+        """Digits and the signs of expressions, calls and answers."""
         return "0123456789*+-p()=?>!"
 
     def environment(self) -> PythonEpisode:
