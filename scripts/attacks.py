@@ -20,7 +20,7 @@ from grouprl.envs.playing import demonstrated_actions, over, worth
 from grouprl.evaluation.sampling import example_text
 from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
-from grouprl.rewards.golds import own_answer
+from grouprl.rewards.golds import gold_completion
 from grouprl.rewards.stepwise import line_step_rewards, step_rewards
 from grouprl.tasks import Task, load_task, task_names
 
@@ -102,7 +102,7 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
         example = task.example("train", 0)
     except GrouprlError:  # an adapter without something to adapt
         return
-    right = task.solution(example) or own_answer(task.reward, example.columns)
+    right = task.solution(example) or gold_completion(task.reward, example.columns)
     yield (
         f"task {name}",
         task.reward,

@@ -114,7 +114,7 @@ def _task(name: str) -> tuple[Task, RewardSpec | None]:
 def _cases(reward: Reward, task: Task, examples: int) -> list[Case]:
     from grouprl.evaluation.sampling import example_text
     from grouprl.rewards.attacks import Case
-    from grouprl.rewards.golds import own_answer
+    from grouprl.rewards.golds import gold_completion
 
     if task.environment() is not None:
         raise InputError(
@@ -124,7 +124,7 @@ def _cases(reward: Reward, task: Task, examples: int) -> list[Case]:
     cases = []
     for index in range(examples if size is None else min(size, examples)):
         example = task.example("train", index)
-        right = task.solution(example) or own_answer(reward, example.columns)
+        right = task.solution(example) or gold_completion(reward, example.columns)
         cases.append(Case(example.id, example_text(example), example.columns, () if right is None else (right,)))
     return cases
 

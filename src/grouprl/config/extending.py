@@ -32,14 +32,14 @@ MAY_CHANGE = (
     "cluster.start_timeout",
     "cluster.restarts",
 )
-"""Settings of a run that may be changed as it is resumed: how long it is, and settings that no sample depends on."""
+"""Settings of a run that may be changed as it is resumed: its length, and settings that no sample depends on."""
 
 
 def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
     """Return the configuration of a run with changes `key=value`.
 
     Raises:
-        InputError: a setting that may not be changed.
+        InputError: a setting may not be changed.
     """
     for change in changes:
         key = change.partition("=")[0]
@@ -53,20 +53,20 @@ def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
 
 
 def made_by(run: RunFolder, changes: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `changes` that say something else than the configuration of a run does."""
+    """Return those of `changes` that differ from the configuration of a run."""
     before = load_config(str(run.config), plugins=False).fingerprint()
     return tuple(c for c in changes if load_config(str(run.config), [c], plugins=False).fingerprint() != before)
 
 
 def kept_settings(run: RunFolder, given: Config) -> list[str]:
-    """Say what a run that is resumed by a file keeps, where `given`, the file's configuration, says something else."""
+    """Say which of its settings a run that is resumed by a file keeps, where those of the file (`given`) differ."""
     own = load_config(str(run.config), plugins=False).model_dump(mode="json")
     said = with_absolute_paths(given).model_dump(mode="json", exclude_unset=True)
     return [f"{key} = {ours} (given: {theirs})" for key, ours, theirs in _differences(own, said)]
 
 
 def _differences(own: JsonMapping, given: JsonMapping, above: str = "") -> Iterator[tuple[str, object, object]]:
-    """Yield key, own value and given value; `auto` is whatever it came to."""
+    """Yield key, own value and given value of each setting that differs; a given `auto` counts as equal."""
     for key, theirs in given.items():
         ours = own.get(key)
         if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -79,7 +79,7 @@ def check_steps(config: Config, run: RunFolder, done: int) -> None:
     """Refuse to end a run before its current step.
 
     Raises:
-        InputError: fewer steps than are done.
+        InputError: `steps` is lower than the number of steps done.
     """
     if config.steps < done:
         raise InputError(

@@ -25,8 +25,8 @@ DIFFERENCE_LINES = 30
 def own_code(config: Config) -> dict[str, str]:
     """Return path and text of every file of the user's that the configuration names, and of those that they import.
 
-    Call it when task, method and reward are loaded. These are modules in the folder of a named file or
-    below it; installed packages are ignored.
+    Call it after task, method and reward are loaded. Imported modules count if they lie in the folder of a named file
+    or below it; installed packages are ignored.
     """
     texts = list(_texts(config.model_dump(mode="json")))
     named = {path.resolve() for text in texts for path in _files(text)}
@@ -37,7 +37,7 @@ def own_code(config: Config) -> dict[str, str]:
 
 
 def remember(run: RunFolder, code: Mapping[str, str]) -> dict[str, str]:
-    """Keep the texts in the run folder, for showing what changed; returns the hash of each."""
+    """Store the texts in the run folder, to show later what changed, and return the hash of each."""
     if code:
         write_json(run.code, dict(code))
     return {path: _digest_of(text) for path, text in code.items()}
@@ -91,7 +91,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _files(text: str) -> Iterator[Path]:
-    """Yield the files that a setting names: file.py:name, pkg.module:name, scripts on a program's command line."""
+    """Yield the files that a setting names: file.py:name, pkg.module:name, scripts on the command line of a program."""
     program = text.startswith("program:")
     for head in CODE_TASKS:
         text = text.removeprefix(head)

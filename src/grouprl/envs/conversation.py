@@ -23,7 +23,7 @@ class _Context:
 class Conversations:
     """Turns a program's requests into observations.
 
-    A request whose messages begin with all that was said before, the last answer included, continues the row of its
+    A request whose messages begin with all that was said before, the last completion included, continues the row of its
     agent, token for token; any other begins a row.
     """
 
@@ -48,7 +48,7 @@ class Conversations:
         text, tools = "".join(message["content"] for message in new), () if goes_on else request.tools
         return Observation(text, agent=self.acting, fresh=fresh, messages=new, tools=tools, variables=variables)
 
-    def answered(self, action: str) -> None:
-        """Note what the policy answered to the request that was observed last."""
+    def complete(self, action: str) -> None:
+        """Record the policy's completion of the request that was observed last."""
         assert self._waiting is not None
         self._contexts[self.acting].said = said(self._waiting, Choice(action, "stop"))

@@ -1,9 +1,9 @@
 """Agent programs as environments: a program runs against an endpoint of ours, and the policy writes the completions.
 
 A program is whatever speaks chat completions, responses or Anthropic's messages. Each of its requests is an
-observation; the policy's turn is the answer. A request whose messages begin with all that was said before, the last
-answer included, continues the same row, token for token; any other begins a row. Where a program has several agents,
-the request's `model` names it.
+observation; the policy's turn is the completion. A request whose messages begin with all that was said before, the
+last completion included, continues the same row, token for token; any other begins a row. Where a program has several
+agents, the request's `model` names the one that speaks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PendingRequest:
-    """A request of the program, waiting for its answer."""
+    """A request of the program, waiting for its completion."""
 
     request: ChatRequest
     reply: Future[str]
@@ -153,7 +153,7 @@ class ProgramEnvironment:
     def _answer(self, action: str) -> None:
         if self._pending is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
-        self._conversations.answered(action)
+        self._conversations.complete(action)
         self._pending.reply.set_result(action)
         self._pending = None
 
@@ -213,14 +213,14 @@ class ProgramSession:
 
 
 class DemonstratedProgram(ProgramEnvironment):
-    """The same with an expert, which answers the waiting request: (messages, random generator, columns) -> answer."""
+    """The same with an expert, which completes the waiting request: (messages, random generator, columns) -> text."""
 
     def __init__(self, expert: Callable[..., str], *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._expert = expert
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return the expert's answer to the request that waits."""
+        """Return the expert's completion of the waiting request."""
         assert self._pending is not None
         return self._expert(self._pending.request.messages, rng, **self._columns)
 

@@ -154,7 +154,7 @@ def _opening(state: textworld.GameState) -> str:
     return "\n\n".join(cleaned(part) for part in parts if part) if all(parts) else cleaned(state.get("feedback") or "")
 
 
-def facts_asked(names: Sequence[str] = ()) -> dict[str, bool]:
-    """Return what is asked of TextWorld (`textworld.EnvInfos`), the others of `names` included."""
-    asked = ("admissible_commands", "score", "max_score", "won", "lost", "objective", "description", "facts")
-    return dict.fromkeys((*asked, *names), True)
+def requested_facts(names: Sequence[str] = ()) -> dict[str, bool]:
+    """Return the facts to request from TextWorld (`textworld.EnvInfos`), those of `names` included."""
+    facts = ("admissible_commands", "score", "max_score", "won", "lost", "objective", "description", "facts")
+    return dict.fromkeys((*facts, *names), True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra, raised, suggest
 from grouprl.core.hashing import digest
-from grouprl.envs.textgame import facts_asked
+from grouprl.envs.textgame import requested_facts
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -109,7 +109,7 @@ def started(file: Path) -> object:
     """Return TextWorld's environment with a game loaded."""
     import textworld as library
 
-    return library.start(str(file), library.EnvInfos(**facts_asked(_plans(file))))
+    return library.start(str(file), library.EnvInfos(**requested_facts(_plans(file))))
 
 
 def _plans(file: Path) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Environments of `verifiers`: their own rollout loop runs, and the policy answers its requests.
+"""Environments of `verifiers`: their own rollout loop runs, and the policy completes its requests.
 
 Nothing of a rollout is imitated here. The library's environment is given an OpenAI client whose endpoint is this
 process's, each request of it is an observation, and what it scores in the end is the episode's reward. So tokens are
@@ -41,7 +41,7 @@ class Played:
     truncated: bool = False
     """Whether a limit of the environment's own cut it off."""
     valid: bool = True
-    """Whether the library could make something of the last answer."""
+    """Whether the library could make something of the last completion."""
     state: object = field(default=None, compare=False)
     """The library's state of the rollout, where a group of them is scored together."""
 
@@ -135,7 +135,7 @@ class VerifiersEnvironment:
             raise InputError(f"step({action!r}) was called when no request was waiting")
         for variable, value in contextvars.copy_context().items():
             self._context.run(variable.set, value)  # the rollout goes on for this call: a worker notes which one it is
-        self._conversations.answered(action)
+        self._conversations.complete(action)
         self._pending.reply.set_result(action)
         self._pending = None
         found = await self._next(self._load())
@@ -188,13 +188,13 @@ class VerifiersEnvironment:
 
 
 class DemonstratedVerifiers(VerifiersEnvironment):
-    """The same with an expert, which answers the waiting request: (messages, random generator, columns) -> answer."""
+    """The same with an expert, which completes the waiting request: (messages, random generator, columns) -> text."""
 
     def __init__(self, expert: Callable[..., str], load: Callable[[], VerifiersRollouts], *, timeout: float) -> None:
         super().__init__(load, timeout=timeout)
         self._expert = expert
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return the expert's answer to the request that waits."""
+        """Return the expert's completion of the waiting request."""
         assert self._pending is not None
         return self._expert(self._pending.request.messages, rng, **self._columns)

@@ -70,7 +70,7 @@ class ClassicRollouts:
     async def play(self, row: Mapping[str, object], url: str, key: str) -> Played:
         """Run a rollout against the endpoint at `url`, and score it, unless its group is scored together.
 
-        One that the library ends for what the policy wrote, such as an empty answer, has earned nothing.
+        One that the library ends for what the policy wrote, such as an empty completion, has earned nothing.
 
         Raises:
             RuntimeError: if the environment, or a function of its rubric, fails.

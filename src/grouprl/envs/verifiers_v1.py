@@ -25,7 +25,7 @@ MOST_TASKS = 10_000
 
 
 class V1Rollouts:
-    """An environment that `verifiers.v1` loaded: one agent, each of whose requests the policy answers."""
+    """An environment that `verifiers.v1` loaded: one agent, each of whose requests the policy completes."""
 
     grouped, turns = False, None
 

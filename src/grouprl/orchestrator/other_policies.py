@@ -1,4 +1,4 @@
-"""What a run of a policy that is not a language model can and cannot do, said before it begins."""
+"""What a run of a policy that is not a language model can and cannot do, checked before it begins."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from grouprl.protocols import Policy, PolicyStatistics
 from grouprl.tasks.task import Task
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
-"""Keys of `model` that mean nothing to other policies."""
+"""Keys of `model` that apply to language models alone."""
 OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
-"""Keys of `sampling` that mean nothing to actions that are not text."""
+"""Keys of `sampling` that apply to text alone."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
-"""Beginnings of the Batch fields that are read off texts."""
+"""Prefixes of the Batch fields that are read off texts."""
 
 
 def kind_refusals(run: ResolvedRun) -> list[str]:
@@ -40,7 +40,7 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
 
 
 def kind_notes(run: ResolvedRun) -> Iterator[str]:
-    """Say how big the policy is."""
+    """Yield a sentence on the size of the policy."""
     name = run.config.model.name
     if policy_kind(name) is not None and run.task.spaces is not None:
         size = sum(parameter.numel() for parameter in build_kind(run).parameters())

@@ -1,4 +1,4 @@
-"""The reward of a run: loaded, put into worker processes, tested on completions whose reward is known."""
+"""The reward of a run: loaded, moved into worker processes, tested on completions whose reward is known."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def open_reward(
     verdicts: Path | None = None,
     placed: VerdictReward | None = None,
 ) -> tuple[RewardFunction, list[str]]:
-    """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
+    """Return the reward that scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
-    `reward` is the chosen one where it has been looked up already; `verdicts` is the folder in which a judge keeps
-    them, None where there is none; `placed` is the reward as the workers of a cluster give it, where they do.
+    `reward` is the chosen reward if it has been looked up already; `verdicts` is the folder of a judge's verdicts, None
+    where they are not kept; `placed` is the reward computed by the workers of a cluster, if they compute it.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
@@ -80,7 +80,7 @@ def judge_of(settings: Judge) -> TrajectoryJudge:
     """Return the judge that a run's settings name.
 
     Raises:
-        InputError: an address that is none.
+        InputError: the address is not a URL.
     """
     client = JudgeClient(settings.url, settings.model, settings.key_env, settings.timeout, settings.tries)
     return TrajectoryJudge(

@@ -1,7 +1,6 @@
-"""One step's experience: choose prompts, sample completions, explore, refill, replay;  and what is remembered of it for
-later.
+"""One step's rollout: sample, refill, replay; then record it in the prompt history.
 
-What is requested and sampled comes from the run's source (`grouprl.protocols.SampleSource`); this is what follows.
+Prompts are chosen and sampled by the run's source (`grouprl.protocols.SampleSource`); this module does what follows.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ def collect_rollout(context: SessionContext) -> StepRollout | None:
 
 
 def remember(context: SessionContext, rollout: StepRollout, prepared: Batch | None) -> None:
-    """Record the step in the prompt history and show it to the data parts. Only rows sampled for this step count.
+    """Record the step in the prompt history and show it to the data parts.
 
-    Of an episode with several rows the first one counts.
+    Only rows sampled for this step count; of an episode with several rows, the first.
     """
     sampled, wanted = rollout.sampled, rollout.wanted
     rows = sampled.valid_b & (sampled.source_b == SOURCES["sampled"])
@@ -82,7 +81,7 @@ def remember(context: SessionContext, rollout: StepRollout, prepared: Batch | No
 
 
 def entropy_of(prepared: Batch | None) -> float | None:
-    """Mean entropy of the sampled tokens that were trained on, for samplers that know none; None without any."""
+    """Return the mean entropy of the sampled tokens that were trained on, as computed in training; None without any."""
     if prepared is None or prepared.entropy_bt is None:
         return None
     sampled_bt = prepared.mask_bt & prepared.from_source("sampled")[:, None]
@@ -103,7 +102,7 @@ def _visit(step: int, sampled: ScoredSamples, rows: np.ndarray, lengths_b: np.nd
 
 
 def _mean_advantage(wanted: ScoredSamples, prepared: Batch | None) -> dict[int, float]:
-    """Mean |advantage| of each prompt that was trained on."""
+    """Return the mean |advantage| of each prompt that was trained on."""
     if prepared is None:
         return {}
     adv_bt, count_b = prepared.need("advantage_bt", "the prompt history").abs(), prepared.mask_bt.sum(1)

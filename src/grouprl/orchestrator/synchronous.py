@@ -1,6 +1,6 @@
-"""The source that samples for each step when the step comes: choose prompts, sample completions, explore.
+"""The source that samples for each step when it is due: choose prompts, sample completions, explore.
 
-Every stage that a method does not have is the plain one: prompts in their order, equally many completions each.
+A stage that a method lacks is the plain one: prompts in order, the same number of completions each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from grouprl.rollout.collector import reward_of_groups
 
 
 class Synchronous:
-    """A `grouprl.protocols.SampleSource` with nothing under way between steps."""
+    """A `grouprl.protocols.SampleSource` with nothing in flight between steps."""
 
     asynchronous = False
 
@@ -30,7 +30,7 @@ class Synchronous:
         self.context = context
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Nothing needs preparing."""
+        """Do nothing: there is nothing to prepare."""
 
     def round(self, count: int) -> Round | None:
         """Sample completions of `count` prompts; None when no prompt is left."""
@@ -51,22 +51,22 @@ class Synchronous:
         return (samples, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (samples, None, NO_ROWS)
 
     def advance(self, step: object) -> dict[str, float]:
-        """End a step; it has no metrics of its own."""
+        """End a step; return no metrics."""
         return {}
 
     def state(self) -> State:
-        """Nothing is under way between steps."""
+        """Return an empty state: nothing is in flight between steps."""
         return {}
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Nothing was under way."""
+        """Do nothing: nothing was in flight."""
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: nothing is running."""
 
 
 def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
-    """Choose `count` prompts, with how often and in what way each is completed; fewer where there are no more."""
+    """Choose `count` prompts, and how many completions of each are sampled in what way; fewer when prompts run out."""
     method = context.method
     curriculum, allocation, sampling = method.curriculum, method.allocation, method.sampling
     requests: Sequence[RolloutRequest] = (
@@ -82,7 +82,7 @@ def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
 
 
 def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:
-    """[B] bool: which of `rows` are among the others, too."""
+    """[B] bool: which of `rows` are also among the others."""
     there = set(others.row_keys)
     return np.array([key in there for key in rows.row_keys], dtype=bool)
 

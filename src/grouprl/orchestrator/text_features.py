@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Policy) -> Batch:
     """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` where needed.
 
-    Plans that the rows were sampled with stay as they are.
+    Plans that the rows were sampled with are left unchanged.
     """
     needs, keys, marks = method.needs(), dict(batch.keys), dict(batch.marks)
     pairs = list(zip(samples.examples, samples.texts, strict=True))
@@ -58,7 +58,7 @@ def add_statistics(policy: Policy, batch: Batch, needs: Sequence[str]) -> Batch:
 
 
 def said(batch: Batch, samples: ScoredSamples) -> Tensor:
-    """[B,T] bool: tokens that an environment wrote, those of chat templates between turns among them."""
+    """[B,T] bool: tokens that an environment wrote, including those that chat templates put between turns."""
     present_bt = samples.tokens.present_bt()
     if "turn_bt" not in samples.extras:
         return torch.zeros_like(batch.mask_bt)
@@ -67,7 +67,7 @@ def said(batch: Batch, samples: ScoredSamples) -> Tensor:
 
 
 def numbered(values: Iterable[Hashable]) -> Tensor:
-    """[B] int64: equal values get equal numbers, in the order in which they first come."""
+    """[B] int64: equal values get equal numbers, in the order of their first occurrence."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
 
@@ -75,7 +75,7 @@ def numbered(values: Iterable[Hashable]) -> Tensor:
 def windows(policy: Policy | TokenPolicy, phrases: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the token ids of each phrase where the tokenizer can write them.
 
-    Each is taken as given and with a capital, each with and without a space before it.
+    Each is encoded as given and capitalised, both with and without a leading space.
     """
     found: list[tuple[int, ...]] = []
     for phrase in phrases:
@@ -103,7 +103,7 @@ def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequenc
 def all_thoughts(batch: Batch, samples: ScoredSamples, signs: Sequence[tuple[int, ...]]) -> Tensor:
     """[B,T] bool: the policy's tokens of thinking: in every turn of an episode, what its chat template marks as such.
 
-    Elsewhere what stands up to the end of the first of `signs`.
+    In other rows, everything up to the end of the first of `signs`.
     """
     found_bt = thoughts(batch, samples.rollout.response_ids, signs)
     for row, record in enumerate(samples.records or ()):
@@ -151,5 +151,5 @@ def spans(
 
 
 def _at(ids: Sequence[int], place: int, signs: Sequence[tuple[int, ...]]) -> int:
-    """Return how many tokens the longest sign at `place` has; 0 where none stands there."""
+    """Return the number of tokens of the longest sign at `place`; 0 where there is none."""
     return max((len(sign) for sign in signs if tuple(ids[place : place + len(sign)]) == sign), default=0)

@@ -1,4 +1,4 @@
-"""The gold answers of a whole data set, tried before a run: each must be accepted as its own answer."""
+"""The gold answers of a whole data set, tried before a run: each must be scored as correct."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import GrouprlError
 from grouprl.records.examples import Split
 from grouprl.rewards import Columns
-from grouprl.rewards.golds import own_answer, refused_golds
+from grouprl.rewards.golds import gold_completion, refused_golds
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks import Example, Task
 from grouprl.tasks.rows import RowTask
@@ -40,7 +40,7 @@ def _graded(reward: object, example: Example) -> bool:
     """Whether some part of a reward has gold answers at all."""
     for plain in plain_rewards(reward):  # type: ignore[arg-type]
         try:
-            if own_answer(plain, example.columns) is not None:
+            if gold_completion(plain, example.columns) is not None:
                 return True
         except Exception:  # a gold of the wrong kind is still a gold
             return True

@@ -1,4 +1,4 @@
-"""Cutting matrices over ranks (Shoeybi et al. 2019, arXiv:1909.08053) by the plan that transformers has for a model."""
+"""Tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053) by the plan that transformers has for a model."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MAKER = "transformers.distributed.tensor_parallel"
-"""What cuts matrices into distributed tensors by a plan."""
+"""The module that shards matrices into distributed tensors by a plan."""
 
 
 def cut_matrices(model: PreTrainedModel, mesh: DeviceMesh) -> None:
-    """Cut the matrices that the model's plan names, in place, over the ranks of `mesh`.
+    """Shard the matrices that the model's plan names, in place, over the ranks of `mesh`.
 
     Raises:
-        InputError: the model has no plan, or its sizes cannot be cut by so many.
+        InputError: the model has no plan, or its sizes are not divisible by the number of ranks.
     """
     obstacle = why_not_cut(model, mesh.size())
     if obstacle is not None:
@@ -42,7 +42,7 @@ def cut_matrices(model: PreTrainedModel, mesh: DeviceMesh) -> None:
 
 
 def why_not_cut(model: PreTrainedModel, count: int) -> str | None:
-    """Say why a model's matrices cannot be cut over `count` ranks; None where they can be."""
+    """Say why a model's matrices cannot be sharded over `count` ranks; None if they can."""
     kind = type(model).__name__
     if is_adapted(model):
         return "the plans of transformers are for models without adapters"
@@ -67,7 +67,7 @@ def _maker() -> ModuleType | None:
 
 
 def _named(model: PreTrainedModel, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each parameter, and then each module, that a plan with wildcards for numbers means, with its style."""
+    """Yield each parameter and module that the plan names (`*`: any number) with its style, parameters first."""
     parameters = {name for name, _ in model.named_parameters()}  # of tied ones the first
     for name, module in model.named_modules():
         style = plan.get(_wild(name))
@@ -84,7 +84,7 @@ def _wild(name: str) -> str:
 
 
 def gathered(head: Head) -> Head:
-    """Return an output layer brought together from the ranks that cut it: log-probs need every logit."""
+    """Return the output layer gathered from all ranks: log-probs need every logit."""
     bias_v = None if head.bias_v is None else _together(head.bias_v)
     return replace(head, weight_vd=_together(head.weight_vd), bias_v=bias_v)
 

@@ -1,4 +1,4 @@
-"""What is known of each training prompt: how its completions fared, visit by visit."""
+"""The history of each training prompt: the results of its completions, visit by visit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from grouprl.core.json_types import State
 
 KEEP = 16
-"""Visits of a prompt that are remembered one by one; moments are kept over all of them."""
+"""Latest visits of a prompt that are stored individually; moments are kept over all visits."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Visit:
     std: float
     """Standard deviation of the rewards (n - 1; 0 for a single completion)."""
     advantage: float
-    """Mean |advantage| of the completions that were trained on; 0 where none was."""
+    """Mean |advantage| of the completions that were trained on; 0 if there were none."""
     lengths: tuple[int, ...]
     """Tokens of each correct completion, ascending."""
 
@@ -44,14 +44,14 @@ class Moments:
     variance: float
 
     def after(self, mean: float, std: float) -> Moments:
-        """Return the moments with one more visit of these."""
+        """Return the moments after one more visit with this mean and standard deviation."""
         n, gap = self.visits, mean - self.mean
         variance = (n * self.variance + std**2 + n / (n + 1) * gap**2) / (n + 1)
         return Moments(n + 1, (n * self.mean + mean) / (n + 1), variance)
 
 
 class PromptHistory:
-    """Visits of the training prompts by their number; written after each step, read by curricula and budgets."""
+    """Visits of the training prompts by index; written after each step, read by curricula and budgets."""
 
     def __init__(self) -> None:
         self._visits: dict[int, list[Visit]] = {}
@@ -64,11 +64,11 @@ class PromptHistory:
         return index in self._visits
 
     def visits(self, index: int) -> tuple[Visit, ...]:
-        """Return the remembered visits of prompt `index`, oldest first; () if it was never sampled."""
+        """Return the stored visits of prompt `index`, oldest first; () if it was never sampled."""
         return tuple(self._visits.get(index, ()))
 
     def last(self, index: int) -> Visit | None:
-        """Return the last visit of prompt `index`."""
+        """Return the last visit of prompt `index`; None if it was never sampled."""
         found = self._visits.get(index)
         return found[-1] if found else None
 
@@ -82,11 +82,11 @@ class PromptHistory:
         return self._moments.get(index, Moments(0, 0.0, 0.0))
 
     def indices(self) -> list[int]:
-        """Return the numbers of all prompts that were sampled."""
+        """Return the indices of all prompts that were sampled."""
         return sorted(self._visits)
 
     def at(self, step: int) -> dict[int, list[Visit]]:
-        """Return the visits of `step` by prompt, of prompts that were not sampled again later."""
+        """Return the visits made in `step` by prompt, for prompts that were not sampled again since."""
         latest = {i: v for i, v in self._visits.items() if v[-1].step == step}
         return {i: [v for v in latest[i] if v.step == step] for i in sorted(latest)}
 
@@ -105,14 +105,14 @@ class PromptHistory:
         }
 
     def state(self) -> State:
-        """Plain state for a checkpoint."""
+        """Return the state for a checkpoint, as plain data."""
         return {
             "visits": {str(i): [list(asdict(v).values()) for v in vs] for i, vs in self._visits.items()},
             "moments": {str(i): list(asdict(m).values()) for i, m in self._moments.items()},
         }
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Restore what `state` returned."""
         self._visits = {
             int(i): [Visit(*[*values[:-1], tuple(values[-1])]) for values in vs] for i, vs in state["visits"].items()
         }

@@ -1,4 +1,4 @@
-"""Answers that are right by definition: the gold of a row, written as the built-in reward expects it."""
+"""Completions that are correct by definition: the gold of a row, written as the built-in reward expects it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _route(columns: Columns) -> str:
     return f"{first}@{columns['retriever']}" if columns["kind"] == "ret" else f"={first}"
 
 
-OWN_ANSWERS: Mapping[str, Callable[[Columns], str]] = {
+GOLD_COMPLETIONS: Mapping[str, Callable[[Columns], str]] = {
     "bleu": lambda columns: columns["references"][0],
     "contains_answer_tag": lambda columns: f"<answer>{columns['answer']}</answer>",
     "exact_match": _plain,
@@ -46,8 +46,8 @@ OWN_ANSWERS: Mapping[str, Callable[[Columns], str]] = {
 """By the name of a built-in reward: a row's gold as a completion. Rewards without a gold of their own are not here."""
 
 
-def own_answer(reward: Reward, columns: Columns) -> str | None:
-    """Return the gold of a row as a completion that the reward must find right; None where it has no gold.
+def gold_completion(reward: Reward, columns: Columns) -> str | None:
+    """Return the gold of a row as a completion that the reward must score as correct; None where it has no gold.
 
     Raises:
         Exception: whatever a gold of the wrong kind raises.
@@ -58,17 +58,17 @@ def own_answer(reward: Reward, columns: Columns) -> str | None:
         answer = columns["entry"]["answer"]
         return answer if isinstance(answer, str) else None
     name = getattr(reward, "__name__", "")
-    return OWN_ANSWERS[name](columns) if name in OWN_ANSWERS and BUILTIN.get(name) is reward else None
+    return GOLD_COMPLETIONS[name](columns) if name in GOLD_COMPLETIONS and BUILTIN.get(name) is reward else None
 
 
 def refused_golds(reward: Reward, rows: Sequence[Columns], labels: Sequence[str]) -> list[str]:
-    """Return a sentence for every row whose gold a reward cannot read, or does not accept as its own answer."""
+    """Return a sentence for every row whose gold a reward cannot read, or does not accept as correct."""
     found = []
     for plain in plain_rewards(reward):
         cases: list[tuple[str, Columns, str]] = []
         for columns, label in zip(rows, labels, strict=True):
             try:
-                text = own_answer(plain, columns)
+                text = gold_completion(plain, columns)
             except Exception as error:  # a gold may be anything
                 found.append(f"{label}: {type(error).__name__}: {error}")
                 continue
@@ -87,6 +87,6 @@ def _refused(reward: Reward, cases: list[tuple[str, Columns, str]]) -> list[str]
     sentences = []
     for label, text, right in zip(labels, texts, scores.correct_b.tolist(), strict=True):
         if not right:
-            why = reasons.get(label, f"its own answer {text[:80]!r} is not right to '{name}'")
+            why = reasons.get(label, f"the gold itself, {text[:80]!r}, is not correct by '{name}'")
             sentences.append(f"The gold in {label} cannot be graded: {why}")
     return sentences

@@ -1,7 +1,7 @@
 """Calls in processes of their own: for verifiers that may hang, use up memory or run a completion as code.
 
 What a completion causes (no end, no memory, an exception, a forbidden act) comes back as `Spoiled` and is a reward of
-0 to whoever asks. What the machine causes (no process can be started, too little processor time) is raised: a call is
+0 to every caller. What the machine causes (no process can be started, too little processor time) is raised: a call is
 judged by the processor time that it used, never by the clock on the wall, which runs as fast on a crowded machine.
 """
 
@@ -87,7 +87,7 @@ class Apart:
         cpu, wall = (ALLOWANCE.cpu, ALLOWANCE.wall) if self.seconds is None else (self.seconds, 4 * self.seconds)
         frame = pickle.dumps((self.target, self.recipe, self.runs_text, (cpu, wall, MEMORY), arguments))
         for _ in range(TRIES):
-            kind, said = SERVER.ask(frame)
+            kind, said = SERVER.request(frame)
             left = clock.left()
             if [kind, said] != ["overdue", "wall"] or (left is not None and left < wall):
                 break
@@ -108,7 +108,7 @@ class _VerifierProcess:
         self._process: WorkerProcess | None = None
         self._owner = 0
 
-    def ask(self, frame: bytes) -> list[object]:
+    def request(self, frame: bytes) -> list[object]:
         """Send a call and return the reply; a process that was ended from outside is started anew once."""
         with self._lock:
             for _ in range(2):

@@ -54,7 +54,7 @@ class TrajectoryJudge(VerdictReward):
         at_once: groups judged at the same time.
         longest: characters of a trajectory; a longer one loses its middle.
         seed: of the order in which trajectories are shown.
-        store: where verdicts are kept by what was asked; None: equal groups are judged anew.
+        store: where verdicts are kept by request; None: equal groups are judged anew.
 
     Raises:
         InputError: an address that is none.
@@ -122,12 +122,12 @@ class TrajectoryJudge(VerdictReward):
             more = [{"role": "user", "content": again}] if complaint.startswith("the judge's reply") else []
             return read_scores(self.client.complete([*told.messages, *more], self._settings), told.names)
 
-        asked = [self.client.url, self.client.model, self._settings, *told.messages]
-        found = None if self.store is None else self.store.find(asked, len(distinct))
+        request = [self.client.url, self.client.model, self._settings, *told.messages]
+        found = None if self.store is None else self.store.find(request, len(distinct))
         if found is None:
             found = self.client.tried(attempt)
             if self.store is not None:
-                self.store.keep(asked, found)
+                self.store.keep(request, found)
         scores = dict(zip(distinct, found, strict=True))
         return tuple(scores[each.text, repr(each.prompt)] for each in group)
 

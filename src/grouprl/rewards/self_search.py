@@ -1,4 +1,4 @@
-"""Rewards of answers that ask themselves: queries and information are written by the policy."""
+"""Rewards of completions that search in the policy itself: it writes both queries and information."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from grouprl.rewards.contract import known_examples
 
 @dataclass(frozen=True)
 class Headings:
-    """How the sections of an answer begin; `step` holds "{}" for its number."""
+    """How the sections of a completion begin; `step` holds "{}" for its number."""
 
     opening: tuple[str, ...]
     step: str
@@ -85,7 +85,7 @@ _TEXT = "### Image Description: two dots\n### Rationales: add\n### Step 1: 3 + 4
     (_TEXT, {"answer": "8", "key_steps": []}, False),
 )
 def step_rewards(completion: str, answer: str, key_steps: Sequence[str | Sequence[str]]) -> dict[str, float]:
-    """Return `accuracy`, `key_steps` and `valid_steps` of an answer under R1-VL's headings; `step_grpo` weighs them.
+    """Return `accuracy`, `key_steps` and `valid_steps` of a completion under R1-VL's headings; `step_grpo` weighs them.
 
     The accuracy is equality of the final line; the authors verify symbolically first.
     """
@@ -97,5 +97,5 @@ def step_rewards(completion: str, answer: str, key_steps: Sequence[str | Sequenc
     ("?7+5\n1:13\n=13", {"answer": "12", "key_steps": ["12"]}, False),
 )
 def line_step_rewards(completion: str, answer: str, key_steps: Sequence[str | Sequence[str]]) -> dict[str, float]:
-    """Return the same of an answer under the short headings `LINES`."""
+    """Return the same of a completion under the short headings `LINES`."""
     return _scored(completion, answer, key_steps, LINES)

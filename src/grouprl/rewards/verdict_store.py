@@ -15,26 +15,26 @@ from grouprl.storage.run_folder import replacing
 
 @dataclass(frozen=True)
 class VerdictStore:
-    """Scores by what was asked, each in a file of its own that is whole or absent; for any number of processes."""
+    """Scores by request to the judge, each in a file of its own, whole or absent; for any number of processes."""
 
     folder: Path
 
-    def find(self, asked: object, count: int) -> tuple[float, ...] | None:
-        """Return the `count` scores that the judge gave when it was asked this; None where that is not known."""
+    def find(self, request: object, count: int) -> tuple[float, ...] | None:
+        """Return the `count` scores that the judge gave for this request; None where there are none."""
         try:
-            found = json.loads(self._file(asked).read_bytes())["scores"]
+            found = json.loads(self._file(request).read_bytes())["scores"]
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # a damaged file is one that is not there: the judge is asked again
+            return None  # a damaged file is one that is not there: the request is sent again
         usable = isinstance(found, list) and len(found) == count and all(map(_is_score, found))
         return tuple(map(float, found)) if usable else None
 
-    def keep(self, asked: object, scores: Sequence[float]) -> None:
+    def keep(self, request: object, scores: Sequence[float]) -> None:
         """Write down what the judge said. Raises RunError for a full disk or a folder that cannot be written to."""
-        with replacing(self._file(asked)) as temporary:
+        with replacing(self._file(request)) as temporary:
             temporary.write_text(json.dumps({"scores": list(scores)}), encoding="utf-8")
 
-    def _file(self, asked: object) -> Path:
-        mark = json.dumps(asked, sort_keys=True).encode()
+    def _file(self, request: object) -> Path:
+        mark = json.dumps(request, sort_keys=True).encode()
         return self.folder / f"{hashlib.blake2b(mark, digest_size=20).hexdigest()}.json"
 
 

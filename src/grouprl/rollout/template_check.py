@@ -83,7 +83,7 @@ def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
     which = "prompts are plain text" if plain == count else f"{plain} of {count} prompts are plain text"
     return (
         f"{which}, and the model's tokenizer has a chat template, which is not applied to them: an instruct model "
-        f"continues such a text instead of answering it, and rarely ends. {remedy}; leave it so for a base "
+        f"continues such a text instead of replying to it, and rarely ends. {remedy}; leave it so for a base "
         "model",
     )
 

@@ -25,11 +25,11 @@ SECONDS = 10.0
 OUTPUT_KB = 256
 HARNESS = """
 import json, os, sys
-def report(out, dumps, write, asked):
+def report(out, dumps, write, request):
     sys.path.insert(0, os.getcwd())
-    space = {"__name__": "asked"}
-    exec(asked["imports"], space)
-    for expression in asked["expressions"]:
+    space = {"__name__": "request"}
+    exec(request["imports"], space)
+    for expression in request["expressions"]:
         try:
             line = dumps({"value": eval(expression, space)}, allow_nan=False)
         except Exception as error:
@@ -38,10 +38,10 @@ def report(out, dumps, write, asked):
         while rest:
             rest = rest[write(out, rest):]
 pipe, nothing = os.dup(1), os.open("/dev/null", os.O_WRONLY)
-asked = json.load(sys.stdin)
+request = json.load(sys.stdin)
 for stream in (1, 2):
     os.dup2(nothing, stream)
-report(pipe, json.dumps, os.write, asked)
+report(pipe, json.dumps, os.write, request)
 """
 
 
@@ -119,9 +119,9 @@ class ValuesCheck(_Check):
 
     def passes_in(self, runtime: Runtime) -> bool:
         """Whether each expression has its value."""
-        asked = {"imports": self.imports, "expressions": [expression for expression, _ in self.values]}
+        request = {"imports": self.imports, "expressions": [expression for expression, _ in self.values]}
         command = ["python3", "-I", "-c", HARNESS]
-        found = runtime.run(command, stdin=json.dumps(asked), seconds=self.seconds, output_kb=OUTPUT_KB)
+        found = runtime.run(command, stdin=json.dumps(request), seconds=self.seconds, output_kb=OUTPUT_KB)
         lines = found.stdout.split("\n")[:-1]
         expected = [value if _raises(value) else {"value": value} for _, value in self.values]
         return len(lines) == len(expected) and all(map(_says, lines, expected))

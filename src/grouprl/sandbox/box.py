@@ -62,7 +62,7 @@ class _Server:
         self.owner = os.getpid()
         self.end = weakref.finalize(self, _end, self.child, self.requests, self.replies)
 
-    def ask(self, payload: bytes) -> None:
+    def send(self, payload: bytes) -> None:
         """Send a request."""
         rest = memoryview(LENGTH.pack(len(payload)) + payload)
         try:
@@ -239,7 +239,7 @@ class Sandbox:
             head = server.hear(START_SECONDS)
             if not head["ready"]:
                 raise _Gone(head["what"])
-            server.ask(pickle.dumps(_TRIAL))
+            server.send(pickle.dumps(_TRIAL))
             outcome = _outcome(server, Limits())
             if outcome.why != "ok":
                 raise _Gone(f"a first run failed: {outcome.what or outcome.stderr[-200:]}")
@@ -254,7 +254,7 @@ class Sandbox:
                 self._server, _ = self._start(self.level.name)
             except _Gone as error:
                 raise RunError(f"The sandbox's fork server cannot be started: {error}") from error
-        self._server.ask(pickle.dumps(request))
+        self._server.send(pickle.dumps(request))
         return _outcome(self._server, limits)
 
 

@@ -17,8 +17,8 @@ Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused",
 
 ok: exit status 0. error: another exit status, or an exception. timeout: its time used up. memory: it ended with a
 MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's, or because its files took
-more than allowed. refused: the code was not run at all. starved: this machine had no processor for it, until the end
-of the clock on the wall. No code can bring the last two about by what it does.
+more than allowed. refused: the code was not run at all. starved: the machine gave it too little processor time
+before the wall-clock limit. Code cannot cause the last two by what it does.
 """
 
 
@@ -49,7 +49,7 @@ class RunRequest(TypedDict, total=False):
 
 PATIENCE = 8.0
 SLACK = 1.0
-"""Seconds of processor time beyond `seconds`: where nothing else is asked, that limit is only there in case."""
+"""Seconds of processor time beyond `seconds` that are allowed by default: that limit is only a safeguard."""
 
 
 class Limits(pydantic.BaseModel):
@@ -96,35 +96,35 @@ class Limits(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """What came of a run. All of it was under the program's control: believe nothing that it says of itself."""
+    """What came of a run. All of it was under the program's control: believe nothing that it says about itself."""
 
     why: Why
     """Why the run ended."""
     stdout: str = ""
-    """What was printed, as UTF-8; bytes that are no UTF-8 are shown as the replacement character."""
+    """Standard output, decoded as UTF-8; invalid bytes become the replacement character."""
     stderr: str = ""
-    """The same of the standard error."""
+    """Standard error, decoded likewise."""
     stdout_cut: bool = False
-    """Whether more was printed than is kept."""
+    """Whether standard output was longer than what is kept."""
     stderr_cut: bool = False
-    """The same of the standard error."""
+    """Whether standard error was longer than what is kept."""
     returncode: int | None = None
     """Exit status, or minus the number of the signal that ended the program; None if it was stopped."""
     seconds: float = 0.0
     """Wall-clock time, from the program's start to the end of all its processes."""
     waited: float = 0.0
-    """How much of that it waited for a processor that others had, as far as the system counts it."""
+    """Seconds of that spent waiting for a busy processor, as far as the system counts them."""
     cpu: float = 0.0
     """Processor time of the program and its children."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Regular files that it left in its folder, new or changed, by relative name."""
+    """Regular files that it created or changed in its folder, by relative name."""
     files_cut: bool = False
     """Whether files were left out, because there were too many or they could not be read."""
     folder: Mapping[str, FolderEntry] | None = None
-    """All that its folder holds, where it was given one; None where that cannot be kept, as `too_large` says."""
+    """The contents of its folder, if it was given one; None if they cannot be kept, for the reason in `too_large`."""
     too_large: str = ""
-    """In words why the folder cannot be kept; else empty."""
+    """Why the folder cannot be kept, in words; else empty."""
     what: str = ""
-    """In words what was refused, or why it was killed; else empty."""
+    """What was refused, or why the program was killed, in words; else empty."""
     lost: bool = False
     """Whether the fork server ended or fell silent during the run, by the program's doing or the machine's."""

@@ -125,7 +125,7 @@ class ServedRows:
             found = self._shelves.of(key)
             return None if not found else [row.as_json() for row in found]
 
-    def ask(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Requested:
+    def request(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Requested:
         """Return the row that these messages continue, and the tokens that the policy is to complete.
 
         Raises:
@@ -176,7 +176,7 @@ class ServedRows:
         tools: Messages,
         variables: Variables,
     ) -> Row:
-        """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
+        """Write a completion down: in the row that was requested, or in a new one where that has gone on since or is
         gone."""
         with self._lock:
             row, seen = requested.row, requested.seen

@@ -180,7 +180,7 @@ class Service:
         except InputError as error:
             raise Refusal(str(error), "chat_template_kwargs") from None
         try:
-            return self.recorded.ask(key, request.messages, request.tools, request.chat_template_kwargs)
+            return self.recorded.request(key, request.messages, request.tools, request.chat_template_kwargs)
         except InputError as error:
             raise Refusal(str(error), "messages") from None
         except Exception as error:  # chat templates raise whatever they like

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.envs.textgame import facts_asked
+from grouprl.envs.textgame import requested_facts
 from grouprl.envs.textworld_games import textworld
 from grouprl.records.examples import Split
 from grouprl.tasks.registry import register_task
@@ -111,8 +111,8 @@ class AlfWorld(TextGameTask):
     def start(self, file: Path) -> GameSession:
         """Return the environment of a game, its things called by readable names."""
         library = textworld("The task 'alfworld'", "alfworld")
-        asked = library.EnvInfos(**facts_asked(("policy_commands",) if self.plans else ()))
-        return library.start(str(file), asked, wrappers=[_wrapper()])
+        facts = library.EnvInfos(**requested_facts(("policy_commands",) if self.plans else ()))
+        return library.start(str(file), facts, wrappers=[_wrapper()])
 
 
 def _wrapper() -> type[AlfredDemangler]:

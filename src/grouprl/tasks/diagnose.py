@@ -37,7 +37,7 @@ class DiagnoseTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """Two prompts, the completion, and what is spare."""
+        """Two questions, the answer, and spare turns."""
         return 3 + self.spare
 
     @property
@@ -65,7 +65,7 @@ class DiagnoseTask(EnvironmentTask):
         return f"{complaint}:{shown}>", {"matters": matters, "told": told, "findings": findings}
 
     def solve(self, example: Example) -> str:
-        """Return the prompts that are needed and the diagnosis, one per line."""
+        """Return the questions that are needed and the diagnosis, one per line."""
         patient = self.environment()
         patient.begin(example.columns, random.Random(0))
         missing = [f"?{finding}" for finding in patient.matters if finding not in patient.known]

@@ -69,7 +69,7 @@ class KeysTask(EnvironmentTask):
     """Fetch a key in a grid and reach the door; the only reward is at the end.
 
     The prompt is "#11k12d21@00>": walls, the key, the door, and where one stands, each as row and column. An action is
-    u, d, l or r. The completion is where one stands then, "@01>", with the key "&12>".
+    u, d, l or r. The reply is where one stands then, "@01>", with the key "&12>".
     """
 
     levels = tuple({"size": size, "walls": walls} for size, walls in ((3, 0), (3, 1), (4, 0), (4, 2), (5, 2), (5, 5)))
@@ -128,7 +128,7 @@ class TicTacToeTask(EnvironmentTask):
     """Play tic-tac-toe against an opponent that plays well with a certain chance.
 
     The prompt is a board after one to three signs, ".x.o..o..>", row by row, on which it is x's turn: the policy's. An
-    action is a cell 0..8, the completion the board after the opponent's sign. A win gives 1, a sample 0.5.
+    action is a cell 0..8, the reply the board after the opponent's sign. A win gives 1, a draw 0.5.
     """
 
     levels = tuple({"skill": skill} for skill in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
@@ -196,7 +196,7 @@ class CalculatorTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A call per operation, the completion, and what is spare."""
+        """A call per operation, the answer, and spare turns."""
         return self.operations + self.spare
 
     @property
@@ -206,7 +206,7 @@ class CalculatorTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and completions."""
+        """Digits and the signs of expressions, calls and answers."""
         return "0123456789*+-=ca;>!"
 
     def environment(self) -> Calculator:
@@ -224,6 +224,6 @@ class CalculatorTask(EnvironmentTask):
         return f"{prompt}=", {"terms": [str(term) for term in terms], "signs": signs}
 
     def solve(self, example: Example) -> str:
-        """Return the completion, without the calculator."""
+        """Return the answer, without the calculator."""
         terms = [int(term) for term in example.columns["terms"]]
         return f"a{running_totals(terms, example.columns['signs'])[-1]}"

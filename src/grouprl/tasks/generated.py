@@ -105,15 +105,15 @@ class GeneratedTask(OptionTask):
         """Return solved prompts and the prompt, one after the other, each completion with the sign that ends
         prompts."""
         mark = str(example.prompt)[-1]
-        return "".join(f"{asked}{answer}{mark}" for asked, answer in examples) + str(example.prompt)
+        return "".join(f"{prompt}{completion}{mark}" for prompt, completion in examples) + str(example.prompt)
 
     def with_budget(self, example: Example, tokens: int) -> str:
         """Return the number in the task's own characters, the sign that ends prompts, and the prompt: "12=47+85="."""
         return f"{self._number(tokens)}{str(example.prompt)[-1]}{example.prompt}"
 
-    def with_verdict(self, example: Example, answer: str) -> str:
+    def with_verdict(self, example: Example, completion: str) -> str:
         """Return the prompt, the completion, and the sign that ends prompts twice: "47+85=|022=="."""
-        return f"{example.prompt}{answer}{str(example.prompt)[-1] * 2}"
+        return f"{example.prompt}{completion}{str(example.prompt)[-1] * 2}"
 
     @property
     def verdicts(self) -> tuple[str, str]:

@@ -30,8 +30,8 @@ FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 class Program(BoundedTurns, KnownCharacters, OptionTask):
     """Train an agent program that speaks OpenAI's chat completions: program:agent.py:run, program:python agent.py.
 
-    It runs once per episode, against an endpoint that the policy answers; each of its requests is a turn. Prompts,
-    and the reward of what it returns or prints, are those of another task.
+    It runs once per episode, against an endpoint behind which the policy samples; each of its requests is a turn.
+    Prompts, and the reward of what it returns or prints, are those of another task.
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
@@ -42,7 +42,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"
     )
     expert: str | None = Field(
-        None, description="path of expert(messages, rng, **columns), which answers requests for demonstrations"
+        None, description="path of expert(messages, rng, **columns), which completes requests for demonstrations"
     )
     turns: int = Field(16, ge=1, description="most requests of an episode")
     tokens: int = Field(256, ge=1, description="token budget of one completion, its end included")
@@ -53,7 +53,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     names: tuple[str, ...] = Field(
         (), alias="agents", description="names of its agents; a request names one as its `model`"
     )
-    characters: str = Field("", description="the characters that requests and answers are made of, where known")
+    characters: str = Field("", description="the characters that requests and completions are made of, where known")
     seed: int = Field(0, description="which stream of prompts is sampled, for tasks that sample")
 
     _inner: Task = PrivateAttr()

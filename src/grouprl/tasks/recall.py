@@ -17,10 +17,10 @@ from grouprl.tasks.search import RELATIONS, people
 
 @register_task("recall")
 class Recall(GeneratedTask):
-    """Completion prompts about made-up people from memory, or say that one does not know: "?".
+    """Answer questions about made-up people from memory, or say that one does not know: "?".
 
     The prompt is "bako lives>", the completion a thought, a bar and the answer: "bako lives miru|miru".
-    Demonstrations tell the truth of a share of the people, the `known`, make completions up for the others, and refuse
+    Demonstrations tell the truth of a share of the people, the `known`, make answers up for the others, and refuse
     now and then: who is warmed up on them knows of some and has to find out of whom. Of the people of held-out prompts
     are not told.
     """
@@ -35,7 +35,7 @@ class Recall(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest fact, the bar, the completion, the end, and one more."""
+        """The longest fact, the bar, the answer, the end, and one more."""
         return 22
 
     @property
@@ -45,7 +45,7 @@ class Recall(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """Format and correctness, 3 in all; a refusal has 2, a wrong completion 0 and the truth of its thought."""
+        """Format and correctness, 3 in all; a refusal has 2, a wrong answer 0 and the truth of its thought."""
         return knowledge
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:

@@ -33,7 +33,7 @@ class Route(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A sub-question, two retrievers, the end, and a few more."""
+        """A sub-question, two retrievers, the end of sequence, and a few spare tokens."""
         return 26
 
     @property
@@ -63,7 +63,7 @@ class Route(GeneratedTask):
         return prompt, {"kind": "ret", "gold": [asked], "retriever": WHERE[asked.split()[1]]}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Do the step, now and then with a slip."""
+        """Return the step, now and then with a mistake."""
         columns = example.columns
         gold, where = str(columns["gold"][0]), str(columns["retriever"])
         slip = rng.choice(("word", "where", "both", "step")) if rng.random() < self.noise else ""
@@ -78,10 +78,10 @@ class Route(GeneratedTask):
         return f"{gold}@{where}" if where else f"={gold}"
 
     def solve(self, example: Example) -> str:
-        """Do the step."""
+        """Return the right step."""
         gold, where = example.columns["gold"][0], example.columns["retriever"]
         return f"{gold}@{where}" if where else f"={gold}"
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return right steps, and silence."""
+        """Return correct steps, and an empty completion."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

@@ -54,10 +54,12 @@ class RowTask(OptionTask):
         "exact_match", alias="reward", description="a built-in name, pkg.module:function, or a list with weights"
     )
     demonstration_column: str | None = Field(
-        None, alias="demonstration", description="the column with an example answer for the warm-up"
+        None, alias="demonstration", description="the column with an example completion for the warm-up"
     )
     solution_column: str | None = Field(
-        None, alias="solution", description="the column with a right answer in full, for methods that show or hint it"
+        None,
+        alias="solution",
+        description="the column with a correct completion, for methods that show it or hint at it",
     )
     hints_column: str | None = Field(
         None, alias="hints", description="the column with a list of hints, each saying more than the one before"

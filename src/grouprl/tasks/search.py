@@ -22,7 +22,7 @@ FOODS, TOYS = ("plum", "corn", "leek", "kale"), ("drum", "harp", "lute", "dice")
 
 @register_task("search")
 class SearchTask(EnvironmentTask):
-    """Completion prompts about people in a made-up corpus, by searching; a share of the prompts needs no search.
+    """Answer questions about people in a made-up corpus, by searching; a share of them needs no search.
 
     The prompt is "bako lives?", "bako land?" (two hops: where the town of the first document lies) or, without need of
     a search, "nim?", to which "min" is the answer. "s bako lives" searches, "a miru" answers.
@@ -50,7 +50,7 @@ class SearchTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The searches needed, the completion, and what is spare."""
+        """The searches needed, the answer, and spare turns."""
         return self.hops + 1 + self.spare
 
     @property

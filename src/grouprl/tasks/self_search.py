@@ -42,7 +42,7 @@ class SelfSearch(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """0.8 for the correct completion, 0.2 for a text that is queries with information and then a completion."""
+        """0.8 for the correct answer, 0.2 for a text that is queries with information and then an answer."""
         return self_search
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:

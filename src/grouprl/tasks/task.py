@@ -135,7 +135,7 @@ class Task(ABC):
 
     def with_examples(self, example: Example, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
         """Return the example's prompt behind solved examples, pairs of (prompt, completion)."""
-        solved = "\n\n".join(f"{asked}\n{answer}" for asked, answer in examples)
+        solved = "\n\n".join(f"{prompt}\n{completion}" for prompt, completion in examples)
         prompt = example.prompt
         if isinstance(prompt, str):
             return f"{solved}\n\n{prompt}"
@@ -146,9 +146,9 @@ class Task(ABC):
         """Return the example's prompt with a request for about so many tokens."""
         return with_paragraph(example.prompt, f"Answer the question within {tokens} tokens.")
 
-    def with_verdict(self, example: Example, answer: str) -> str | tuple[Message, ...]:
+    def with_verdict(self, example: Example, completion: str) -> str | tuple[Message, ...]:
         """Return a prompt that asks whether a completion to the prompt is right, Yes or No."""
-        paragraph = f"{answer}\n\nIs this solution correct? Answer Yes or No."
+        paragraph = f"{completion}\n\nIs this solution correct? Answer Yes or No."
         return with_paragraph(example.prompt, f"Solution: {paragraph}")
 
     @property

@@ -39,7 +39,7 @@ class SignalsTask(EnvironmentTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Two signs, the end, and one more."""
+        """Two signs, the end of sequence, and one spare token."""
         return 4
 
     @property
@@ -88,17 +88,17 @@ class TeamTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A call and its result for every number but the first, the completion, and what is spare."""
+        """A call and its result for every number but the first, the final answer, and spare turns."""
         return 2 * self.terms - 1 + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest call, its end, and one more."""
+        """The longest call, the end of sequence, and one spare token."""
         return 10
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of sums, calls and completions."""
+        """Digits and the signs of sums, calls and final answers."""
         return "0123456789+=wa>!?"
 
     def environment(self) -> Team:
@@ -111,7 +111,7 @@ class TeamTask(EnvironmentTask):
         return f"{'+'.join(terms)}=", {"terms": terms}
 
     def solve(self, example: Example) -> str:
-        """Return the calls, results and completion without a slip, one per line."""
+        """Return the calls, results and final answer without a mistake, one per line."""
         held, *rest = [int(term) for term in example.columns["terms"]]
         turns = []
         for term in rest:
@@ -120,5 +120,5 @@ class TeamTask(EnvironmentTask):
         return "\n".join([*turns, f"a{held}"])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return right episodes, and silence: played from text, workers' rewards count beside the outcome."""
+        """Return correct episodes and an empty one: played from text, workers' rewards count besides the outcome."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

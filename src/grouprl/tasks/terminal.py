@@ -1,4 +1,4 @@
-"""Tasks for a shell in a runtime: jobs that are made up, and folders of your own."""
+"""Tasks for a shell in a runtime, with generated jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShellTask(ShellOptions, EnvironmentTask):
         return "\n".join([*self.written(example.columns["solution"]), "done"][: self.turns])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return the solutions of a few prompts, and having done nothing."""
+        """Return the solutions of a few prompts, and completions that do nothing."""
         examples = [self.example("train", index) for index in range(4)]
         return tuple(
             known
@@ -90,7 +90,7 @@ class TerminalTask(ShellTask):
         return kinds
 
     def shown_first(self) -> tuple[Message, ...]:
-        """Return solved jobs, of a stream of their own, the kinds in turn."""
+        """Return solved jobs, sampled independently of the prompts, the kinds in turn."""
         jobs = [
             KINDS[self.kinds[number % len(self.kinds)]](random.Random(f"solved {number}"), self.lines)
             for number in range(self.solved)

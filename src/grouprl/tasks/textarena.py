@@ -23,9 +23,9 @@ MOST_PLAYERS = 6
 class TextArena(BoundedTurns, SeededTask):
     """Play a TextArena game alone or against yourself: textarena:TicTacToe-v0.
 
-    A prompt is a seed for how the game begins. Several players are the agents '0', '1', … of one policy, each with
-    a context of its own; rewards come at the end of the game. Demonstrations are random choices among what a game
-    shows in brackets: how actions are spelt.
+    A prompt is the seed of a game. Several players are the agents '0', '1', … of one policy, each with a context of its
+    own; rewards come at the end of the game. Demonstrations are random choices among what a game shows in brackets:
+    they show how actions are spelt.
     """
 
     id: str = Field(min_length=1, description="what textarena.make takes; its wrappers of observations are left out")
@@ -43,11 +43,11 @@ class TextArena(BoundedTurns, SeededTask):
     _players: int = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
-        """Begin a game once, to see how many play.
+        """Start a game once, to find the number of players.
 
         Raises:
             MissingExtra: if textarena is not installed.
-            InputError: if there is no such game, or it does not begin with so many players.
+            InputError: if there is no such game, or it cannot start with this number of players.
         """
         try:
             found = self.players or players_of(self._make, MOST_PLAYERS)

@@ -104,7 +104,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
         return self._inner.size(split)
 
     def solution(self, example: Example) -> str | None:
-        """Return the other task's correct completion, given without a tool."""
+        """Return the other task's correct answer, given without a tool."""
         right = self._inner.solution(example)
         return None if right is None else self._form.answer(right)
 
@@ -162,7 +162,7 @@ def shown_by(expert: Expert | None, toolbox: Toolbox, reward: Reward, **settings
 
 
 class PythonEpisode(ToolEnvironment):
-    """An expression such as "23*47+5?", Python as `p(…)`, and `=1086` as the completion.
+    """An expression such as "23*47+5?", Python as `p(…)`, and `=1086` as the answer.
 
     Columns: `answer`, and `expression` for demonstrations.
     """
@@ -223,7 +223,7 @@ class PythonToolTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and completions."""
+        """Digits and the signs of expressions, calls and answers."""
         return "0123456789*+-p()=?>!"
 
     def environment(self) -> PythonEpisode:
@@ -244,7 +244,7 @@ class PythonToolTask(EnvironmentTask):
         return f"{expression}?", {"expression": expression, "answer": str(value)}
 
     def solve(self, example: Example) -> str:
-        """Return the completion, without Python."""
+        """Return the answer, without Python."""
         return f"={example.columns['answer']}"
 
     def reward_examples(self) -> tuple[KnownExample, ...]:

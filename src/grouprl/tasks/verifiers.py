@@ -54,9 +54,9 @@ class Verifiers(OptionTask):
     eval_fraction: float = Field(0.1, gt=0, lt=1, description="share held out where it has no data to evaluate on")
     drop_overlap: bool = Field(False, description="whether to leave out training rows that are held out, too")
     expert: str | None = Field(
-        None, description="path of expert(messages, rng, **columns), which answers requests for demonstrations"
+        None, description="path of expert(messages, rng, **columns), which completes requests for demonstrations"
     )
-    characters: str = Field("", description="the characters that requests and answers are made of, where known")
+    characters: str = Field("", description="the characters that requests and completions are made of, where known")
 
     _rows: dict[str, list[JsonObject]] = PrivateAttr()
     _content: str = PrivateAttr()
@@ -125,7 +125,7 @@ class Verifiers(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """What the rubric says of an episode whose answers, one per line, are given."""
+        """What the rubric says of an episode whose completions, one per line, are given."""
         return EpisodeReward(self)
 
     def example(self, split: Split, index: int) -> Example:

@@ -7,7 +7,7 @@ update the policy, observe. Everything stateful is in the checkpoint, every rand
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -259,27 +259,34 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
             _store(session, rollout.sampled, rollout.wanted, prepared)
         session.publish()
         metrics |= session.context.sample_source.advance(rollout)
-        for name, value in engine_metrics(session.sampler).items():
-            before = metrics.get(name, 0.0)
-            metrics[name] = max(before, value) if name == "canary_gap" else before + value
-        metrics |= {} if session.placement is None else session.placement.metrics()
+        _add_engine_metrics(session, metrics)
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
     metrics |= _account(session, range(first, session.source.sampled), rollout, prepared)
     if rollout is not None:
-        metrics |= sample_metrics(rollout.sampled)
-        if "entropy" not in metrics and (known := entropy_of(prepared)) is not None:
-            metrics["entropy"] = known
-        if session.method.refill is not None:
-            metrics["refill_rounds"] = float(rollout.rounds)
-    _log(
-        session,
-        display,
-        clock,
-        "train",
-        {**metrics, "lr": rate},
-        _shown(_marked(session, rollout.sampled)) if rollout else [],
-    )
+        metrics |= _rollout_metrics(session, rollout, prepared, metrics)
+    shown = _shown(_marked(session, rollout.sampled)) if rollout else []
+    _log(session, display, clock, "train", {**metrics, "lr": rate}, shown)
+
+
+def _add_engine_metrics(session: Session, metrics: dict[str, float]) -> None:
+    """Add what the sampler and the cluster report: counts and seconds are summed, of gaps the largest is kept."""
+    for name, value in engine_metrics(session.sampler).items():
+        before = metrics.get(name, 0.0)
+        metrics[name] = max(before, value) if name == "canary_gap" else before + value
+    metrics |= {} if session.placement is None else session.placement.metrics()
+
+
+def _rollout_metrics(
+    session: Session, rollout: StepRollout, prepared: Batch | None, known: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the metrics of what was sampled; its entropy only where it is not among the `known` ones."""
+    metrics = dict(sample_metrics(rollout.sampled))
+    if "entropy" not in {**known, **metrics} and (entropy := entropy_of(prepared)) is not None:
+        metrics["entropy"] = entropy
+    if session.method.refill is not None:
+        metrics["refill_rounds"] = float(rollout.rounds)
+    return metrics
 
 
 def _account(

@@ -281,13 +281,7 @@ def resume(
 def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine | None) -> Session:
     before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
-    known = settings_digest(read_text(run.config))
-    if "" != facts.get("settings", "") != known and facts.get("settings_next") != known:
-        raise InputError(
-            f"{run.config} was changed since the run began",
-            "a resumed run continues exactly as it began",
-            f"Undo the change, or start a new run: grouprl train {run.config} --folder …",
-        )
+    _check_settings(run, facts)
     other = changed(run, facts.get("code", {}))
     if other and not accept_changes:
         refuse_changes(run, other)
@@ -301,22 +295,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
             "a resumed run continues with the same prompts",
             "Restore the data, accept it with --accept-changes, or start a new run",
         )
-    with in_words(run.checkpoints):
-        settle(run.checkpoints)
-    checkpoint, complaints = newest(run)
-    if checkpoint is None and complaints:
-        checkpoint, complaints = _in_spite_of_the_log(run, complaints)
-    if checkpoint is None and complaints:
-        raise RunError(
-            f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
-            "Restore one from a copy, or start a new run"
-        )
-    if checkpoint is None and any(record.get("phase") == "train" for record in run.read_metrics()):
-        raise RunError(
-            f"{run.checkpoints} holds no checkpoint, but {run.metrics} holds steps that come after the first: the "
-            f"checkpoints were removed. Restore one from a copy, or start a new run: grouprl train {run.config} "
-            "--folder …"
-        )
+    checkpoint, complaints = _last_checkpoint(run)
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
     policy = build_policy(resolved)
@@ -336,6 +315,42 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         close_placement(placement)
         raise
     return session
+
+
+def _check_settings(run: RunFolder, facts: State) -> None:
+    """Refuse a configuration that was edited in the run folder."""
+    known = settings_digest(read_text(run.config))
+    if "" != facts.get("settings", "") != known and facts.get("settings_next") != known:
+        raise InputError(
+            f"{run.config} was changed since the run began",
+            "a resumed run continues exactly as it began",
+            f"Undo the change, or start a new run: grouprl train {run.config} --folder …",
+        )
+
+
+def _last_checkpoint(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
+    """Return the checkpoint from which a run continues, None at its very beginning; and what is wrong with others.
+
+    Raises:
+        RunError: there are checkpoints, and none is whole; or there are none although steps were made.
+    """
+    with in_words(run.checkpoints):
+        settle(run.checkpoints)
+    checkpoint, complaints = newest(run)
+    if checkpoint is None and complaints:
+        checkpoint, complaints = _in_spite_of_the_log(run, complaints)
+    if checkpoint is None and complaints:
+        raise RunError(
+            f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
+            "Restore one from a copy, or start a new run"
+        )
+    if checkpoint is None and any(record.get("phase") == "train" for record in run.read_metrics()):
+        raise RunError(
+            f"{run.checkpoints} holds no checkpoint, but {run.metrics} holds steps that come after the first: the "
+            f"checkpoints were removed. Restore one from a copy, or start a new run: grouprl train {run.config} "
+            "--folder …"
+        )
+    return checkpoint, complaints
 
 
 def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, object]) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
+from grouprl.core.renamed import note_renamed
 from grouprl.records.examples import Chat, Message, Prompt
 from grouprl.records.turns import Turn
 
@@ -62,7 +63,7 @@ class CompactReview:
     def prompt(self, first: Prompt, turns: Sequence[Turn], reward: float) -> Prompt:
         """Return "FIRST 0 ACTION SEEN 1 ACTION SEEN =REWARD?"."""
         told = "".join(f" {number} {turn.action}{turn.seen}" for number, turn in enumerate(turns))
-        return asking(first, lambda text: f"{text}{told} ={reward:g}?")
+        return prompt_from(first, lambda text: f"{text}{told} ={reward:g}?")
 
     def read(self, text: str, turns: int) -> Review | None:
         """Read "ok", or the number of a turn that there was and whatever follows."""
@@ -89,7 +90,7 @@ class JsonReview:
     def prompt(self, first: Prompt, turns: Sequence[Turn], reward: float) -> Prompt:
         """Return the transcript and what is asked for."""
         told = "\n".join(f"Step {i}: {turn.action}\nResult: {turn.seen}" for i, turn in enumerate(turns))
-        return asking(first, lambda text: f"{text}\n\nAn attempt:\n{told}\nReward: {reward:g}\n\n{ASKED}\n")
+        return prompt_from(first, lambda text: f"{text}\n\nAn attempt:\n{told}\nReward: {reward:g}\n\n{ASKED}\n")
 
     def read(self, text: str, turns: int) -> Review | None:
         """Read the object from the first brace to the last; it says "perfect", or names a step that there was."""
@@ -159,8 +160,16 @@ def reworded(first: Prompt, change: Callable[[str], str]) -> Prompt:
     return Chat((*before, changed), getattr(first, "tools", ()))  # type: ignore[return-value]
 
 
-def asking(first: Prompt, change: Callable[[str], str]) -> Prompt:
+def prompt_from(first: Prompt, change: Callable[[str], str]) -> Prompt:
     """Return a prompt made of the text of another one, without its other messages and tools."""
     if isinstance(first, str):
         return change(first)
     return (Message(role="user", content=change(str(first[-1]["content"]))),)
+
+
+def __getattr__(name: str) -> object:
+    """Give what was renamed, with a note."""
+    if name == "asking":
+        note_renamed("review_forms.asking", "review_forms.prompt_from")
+        return prompt_from
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

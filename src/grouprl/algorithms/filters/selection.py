@@ -1,4 +1,4 @@
-"""Selection: rows or tokens that leave the loss and its denominators, and perhaps the group statistics."""
+"""Selection: rows or tokens are removed from the loss and its denominators, optionally also from group statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASKED = "masked"
 UNCOUNTED = "uncounted"
 """Mark of those masked tokens that do not count in a mean over tokens either; their completions still count."""
 By = Literal["outcome", "reward"]
-"""What tells the completions of a group apart: right and wrong, or any two different rewards."""
+"""What distinguishes the completions of a group: correctness, or any difference of rewards."""
 
 
 class Selection(Part):
@@ -31,14 +31,14 @@ class Selection(Part):
 
 
 def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
-    """Take rows ([B] bool) out of the loss and its denominators, and of group statistics if asked to."""
+    """Take rows ([B] bool) out of the loss and its denominators, and out of group statistics if `from_statistics`."""
     active_bt = batch.active_bt & ~dropped_b[:, None]
     stats_b = batch.stats_b & ~dropped_b if from_statistics else batch.stats_b
     return batch.replace(loss_mask_bt=active_bt, stat_b=stats_b)
 
 
 def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
-    """[B,T] weights of the loss without those of tokens that have no loss, whether or not they count in it."""
+    """[B,T] weights of the loss, 0 on masked tokens, whether or not these count in denominators."""
     return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
 
 
@@ -52,7 +52,7 @@ def mixed_rows(batch: Batch) -> Tensor:
 
 
 def spread_rows(batch: Batch) -> Tensor:
-    """[B] bool: rows of groups whose rewards differ, as they are now, token rewards included."""
+    """[B] bool: rows of groups whose current rewards differ, token rewards included."""
     return levels.differs(batch.total_reward_b, batch.group_b, batch.stats_b.to(batch.dtype))
 
 
@@ -65,9 +65,9 @@ def telling_rows(batch: Batch, by: By) -> Tensor:
 class MixedGroups(Selection):
     """Keep groups with both right and wrong completions; the others leave loss and denominators (DAPO, Reinforce-Rej).
 
-    Judged on raw correctness, or on the reward before shaping where correctness is not given. `by="reward"` keeps every
-    group whose rewards differ, also one in which nobody is right: the zero-variance filter of INTELLECT-2, THOR and
-    ScaleRL. `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
+    By raw correctness, or by the reward before shaping where correctness is not given. `by="reward"` keeps every
+    group whose rewards differ, including one in which no completion is correct: the zero-variance filter of
+    INTELLECT-2, THOR and ScaleRL. `in_statistics`: whether rows left out still count in statistics over the batch.
     """
 
     in_statistics: bool = False
@@ -92,7 +92,7 @@ class MixedGroups(Selection):
 
 @part("filter")
 class MaskTruncated(Selection):
-    """Completions that hit the length limit have no loss; their rewards and advantages count as ever.
+    """Completions that hit the length limit have no loss; their rewards and advantages count as usual.
 
     No term of the loss, KL and entropy included, has a gradient on them. `count`: "tokens", they and their tokens
     still count in the denominators; "completions", they do and their tokens do not, so that a mean over completions

@@ -104,8 +104,7 @@ def _examples(context: RunContext) -> int:
 
 @part("curriculum")
 class InitialRate(Curriculum):
-    """RolloutRequest only prompts whose share of correct completions before training is above `above` and below
-    `below`.
+    """Sample only prompts whose share of correct completions before training is above `above` and below `below`.
 
     Passes over them are shuffled anew. Needs `initial_completions` among the preludes.
     """

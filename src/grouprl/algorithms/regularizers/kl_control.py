@@ -143,15 +143,13 @@ class AdaptiveKL(Regularizer, Controlled):
     target: Annotated[float, Field(gt=0)] = 0.1
     horizon: Annotated[int, Field(ge=1)] = 10_000
 
+    reads = ("ref_bt", "old_bt", "past.kl_coef")
+
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """β(run)·k(d_t)."""
         log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
         coef_b1 = batch.need("past.kl_coef", self.name)[:, None]
         return TokenLoss(coef_b1 * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("ref_bt", "old_bt", "past.kl_coef")
 
     def words(self) -> str:
         """Return in words what the part does."""

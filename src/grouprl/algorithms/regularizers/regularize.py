@@ -1,6 +1,6 @@
 """Regularisers: extra token losses beside the policy loss, with its aggregation weights or with their own.
 
-Importance multipliers do not touch them.
+Importance multipliers do not apply to them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from grouprl.core.numbers import NonNegative
 OwnAggregate = (
     Literal["token_mean", "sequence_mean", "sequence_sum", "token_sum", "constant_length", "group_mean"] | None
 )
-"""How a term's token losses add up; None: as the policy loss does."""
+"""How a term's token losses are aggregated; None: as in the policy loss."""
 
 
 class Regularizer(Part):
-    """Base: extra token losses from log-probs, the batch and (where asked for) entropies."""
+    """Base: extra token losses from log-probs, the batch and, if requested, entropies."""
 
     beyond: ClassVar[bool] = False
     """Whether the term reads log-probs of tokens that the policy did not write; otherwise these are 0."""
@@ -38,7 +38,7 @@ class Regularizer(Part):
         raise NotImplementedError
 
     def compute_loss_weights(self, batch: Batch) -> Batch:
-        """Return a weighted optimiser step with what `weights` reads: it comes from all rows of the step."""
+        """Return an optimiser step with the weights that `weights` reads, computed from all rows of the step."""
         own = getattr(self, "aggregate", None)
         if own is None:
             return batch
@@ -46,7 +46,7 @@ class Regularizer(Part):
         return batch.replace(stats={**batch.stats, f"weight.{own}": built(batch)})
 
     def weights(self, batch: Batch) -> Tensor:
-        """[B,T] weights with which the token losses add up."""
+        """[B,T] weights of the token losses in their sum."""
         own = getattr(self, "aggregate", None)
         weight_bt: Tensor = batch.need("weight_bt" if own is None else f"stats.weight.{own}", self.name)
         return weight_bt
@@ -63,7 +63,7 @@ class KLLoss(Regularizer):
     `anchor`: the reference model, the policy at the start of the update, or the sampler. `limit` bounds the distance
     |log π - log π_anchor| and `value_limit` the estimate (beyond them the gradient is zero); None leaves it free.
     `ratio` is the level of the ratio that weighs `weighted_k3` (the bias correction of DeepSeek-V3.2; at sequence level
-    as in TRL with importance_sampling_level='sequence'). `aggregate` gives the term a mean of its own.
+    as in TRL with importance_sampling_level='sequence'). `aggregate` aggregates the term in a way of its own.
     """
 
     coef: NonNegative = 0.04
@@ -121,7 +121,7 @@ class KLLoss(Regularizer):
         return []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference."""
         if self.anchor == "ref" and self.coef > 0 and not run.has_reference:
             return ["the KL term needs a reference model. Set model.reference: initial, or the KL coefficient to 0"]
         return []

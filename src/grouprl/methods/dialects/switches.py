@@ -1,4 +1,4 @@
-"""How a dialect gets the switches that its library has for every loss, by that library's names and defaults."""
+"""Gives a dialect the switches that its library has for every loss, under that library's names and defaults."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def dialect(
     """Register the decorated function as entry `name`, with the settings of `switches` besides its own.
 
     `switches(method, **settings)` turns the parts on; `sources` says where its defaults come from. A setting that both
-    have goes to both, with the decorated function's default. A dialect of another dialect is an `entry` with that one
-    as its base.
+    have is passed to both, with the decorated function's default. A dialect that builds on another is an `entry` with
+    that one as its base.
     """
 
     def register(core: Core) -> Core:

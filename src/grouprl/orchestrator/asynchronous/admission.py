@@ -1,4 +1,4 @@
-"""How many prompts may be under way: the rule that bounds how old a completion can be when it is trained on."""
+"""Admission control: how many prompts may be in flight, which bounds the staleness of what is trained on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Admission:
 
     A prompt may be requested while accepted + running < (bound + version + 1)·batch. Prompts are trained on in the
     order in which they were requested, `batch` a step, so one that is admitted at version v is trained on at version
-    v + bound at the latest. Rejected prompts leave `running` and are not accepted, which makes room for others.
+    v + bound at the latest. A rejected prompt leaves `running` without being accepted, which makes room for another.
     """
 
     bound: int
@@ -29,7 +29,7 @@ class Admission:
 
     @classmethod
     def resumed(cls, bound: int, batch: int, version: int) -> Admission:
-        """Return the state after `version` whole steps with nothing under way: room for (bound + 1)·batch prompts."""
+        """Return the state after `version` whole steps with nothing in flight: room for (bound + 1)·batch prompts."""
         return cls(bound, batch, version, accepted=version * batch)
 
     @property
@@ -39,7 +39,7 @@ class Admission:
 
     @property
     def queue_position(self) -> int:
-        """Prompts accepted in this step, and running: the place in the line of the next one requested."""
+        """Prompts accepted in this step plus those running: the place in the queue of the next one requested."""
         return self.accepted - self.version * self.batch + self.running
 
     def admit(self, count: int) -> None:
@@ -58,7 +58,7 @@ class Admission:
         self.accepted += count
 
     def advance(self) -> None:
-        """Note the end of a step. What it did not get in full counts as accepted: its place is gone."""
+        """Note the end of a step. Prompts that it lacked count as accepted: their places are gone."""
         self.version += 1
         # Without this the places of prompts that never came back would add up, and later ones could be older than
         # `bound`: the rule counts from the version, not from what was trained on.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CanaryReport:
-    """What the sampler says of the weights it has just taken: their version, checksum, and its log-probs of the canary.
+    """The sampler's report on the weights it has just loaded: their version, checksum, and its log-probs of the canary.
 
     The checksum is that of the tensors in its model, not of what it read; the log-probs come from the decoder that
     completions are sampled with.
@@ -48,7 +48,7 @@ def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
 
 
 class Canary:
-    """The trainer's side: what the sampler must report of each version."""
+    """The trainer's side: the report that is expected for each version."""
 
     def __init__(self, policy: CausalPolicy) -> None:
         self.policy, self.tokens = policy, canary_tokens(policy)
@@ -58,7 +58,7 @@ class Canary:
 
     @torch.no_grad()
     def expect(self, version: int, checksum: int, keep: int) -> None:
-        """Note the policy as it is now as `version`; the last `keep` versions are remembered."""
+        """Record the current policy as `version`; the last `keep` versions are kept."""
         self._expected[version] = (checksum, self.policy.logp(self.tokens).logp_bt.cpu())
         for old in sorted(self._expected)[:-keep]:
             del self._expected[old]

@@ -1,4 +1,4 @@
-"""Sampling ahead, in words: what an asynchronous run refuses, which settings idle, and what the plan says of it."""
+"""What an asynchronous run refuses, which of its settings have no effect, and what the plan says about it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from grouprl.rollout.engines import LOCAL, VLLM
 SETTINGS = ("partial", "proximal", "samplers")
 _IN_THE_MAKING = "completions under way continue with new weights"
 ADD = "token_weight: [{part: truncated_importance}]"
-"""What is written into a method to let it correct for the policies that sampled its completions."""
+"""What to add to a method so that it corrects for the policies that sampled its completions."""
 
 
 def threads_each(config: Config, found: int) -> int:
-    """Return the threads of the trainer, and of each sampler where there is one: `auto` divides what it found."""
+    """Return the threads of the trainer and of each sampler process; `auto` divides the threads that were found."""
     shared = config.run.async_steps > 0 and config.run.threads == "auto"
     return max(1, found // (1 + config.run.samplers)) if shared else found
 
 
 def async_refusals(config: Config, method: Method) -> Iterator[str]:
-    """Say, one sentence each, why this method cannot sample ahead of its training."""
+    """Yield a sentence for each reason why this method cannot be trained asynchronously."""
     if not config.run.async_steps:
         return
     if method.on_policy and "behavior_bt" not in method.needs():
         yield (
             f"{method.name} is only correct when every completion comes from the current policy, but "
-            f"run.async_steps is "
-            f"{config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
+            f"run.async_steps is {config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
         )
     for part in data_parts(method.parts()):
         why = _why_not(part)
@@ -105,9 +104,8 @@ def async_explanations(config: Config, method: Method, *, environment: bool) -> 
             f"{run.samplers} processes of their own (each with a copy of the model), a step's prompts in one of them"
         )
     found = [
-        f"completions are sampled up to {run.async_steps} steps ahead of their update, in {where}: at most {room} "
-        "prompts "
-        "are under way, (async_steps + 1)·batch.prompts"
+        f"completions are sampled up to {run.async_steps} steps ahead of their update, in {where}: at most "
+        f"{room} prompts are under way, (async_steps + 1)·batch.prompts"
     ]
     if run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
         what = "episodes under way go on with new weights at their next turn" if environment else _IN_THE_MAKING

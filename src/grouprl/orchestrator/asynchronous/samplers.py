@@ -1,4 +1,4 @@
-"""The processes that sample: a unit of prompts goes to the one that has the fewest of them."""
+"""The sampler processes: each unit of prompts goes to the one with the fewest units in flight."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from grouprl.records.requests import RolloutRequest
 
 
 class Samplers:
-    """`count` samplers with the same policy; `hello` tells them everything, `fd` is the memory of the weights."""
+    """`count` samplers of the same policy; `hello` is their setup, `fd` the descriptor of the weights' memory."""
 
     def __init__(self, hello: dict[str, object], fd: int, count: int) -> None:
         self._each: list[SamplerProcess] = []
         self._holder: dict[int, int] = {}
-        """Which of them samples a unit that was requested and has not come back."""
+        """By unit in flight: the index of the sampler that has it."""
         try:
             for _ in range(count):
                 self._each.append(SamplerProcess(hello, fd))
@@ -34,7 +34,7 @@ class Samplers:
         return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
 
     def received(self) -> list[tuple[str, object]]:
-        """Return the messages that have come already."""
+        """Return the messages that have arrived already."""
         return [self._noted(message) for each in self._each for message in each.received()]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How old the tokens of a step are: their versions against the one they are trained on."""
+"""Staleness of a step's tokens: the versions that sampled them against the version that trains on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ none."""
 
 
 def ages(samples: ScoredSamples, version: int) -> np.ndarray:
-    """[N] int64: how many versions older than `version` the policy was that sampled each token of its own."""
+    """[N] int64: for each token of the policy's own, by how many versions its sampler was older than `version`."""
     acted_bt = samples.acted_bt
     return version - samples.extras[VERSIONS][:, : acted_bt.shape[1]][acted_bt]
 
@@ -25,7 +25,7 @@ def oldest_b(samples: ScoredSamples, version: int) -> np.ndarray:
 
 
 def spanning_b(samples: ScoredSamples) -> np.ndarray:
-    """[B] bool: rows that more than one version wrote."""
+    """[B] bool: rows sampled by more than one version."""
     acted_bt = samples.acted_bt
     version_bt = samples.extras[VERSIONS][:, : acted_bt.shape[1]]
     first_b = np.where(acted_bt, version_bt, np.iinfo(np.int64).max).min(1, initial=np.iinfo(np.int64).max)
@@ -33,7 +33,7 @@ def spanning_b(samples: ScoredSamples) -> np.ndarray:
 
 
 def staleness_metrics(samples: ScoredSamples, version: int) -> dict[str, float]:
-    """Mean and largest age of the tokens, the share of each age, and the share of rows that several versions wrote."""
+    """Return mean and largest age of the tokens, the share of each age, and the share of rows of several versions."""
     age_n = ages(samples, version)
     if not len(age_n):
         return {}

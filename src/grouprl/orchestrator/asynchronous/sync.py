@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class SharedMemorySync:
-    """Publishes weights to processes of this machine; what they report of each version is checked.
+    """Publishes weights to processes of this machine; their reports on each version are checked.
 
     Args:
-        policy: the policy in training; its weights say how much memory there is.
-        remembered: how many versions a report may be about.
+        policy: the policy in training; its weights determine how much memory is reserved.
+        remembered: how many of the latest versions a report may refer to.
     """
 
     def __init__(self, policy: Policy, remembered: int) -> None:
@@ -39,11 +39,11 @@ class SharedMemorySync:
         return self._weights.fd
 
     def hello(self) -> dict[str, object]:
-        """What a sampling process must know to read the memory."""
+        """Return what a sampling process must know to read the memory."""
         return {"places": self._weights.places}
 
     def publish(self, version: int, policy: Policy) -> None:
-        """Let the weights as they are be version `version`; see `grouprl.protocols.WeightSync`."""
+        """Publish the current weights as version `version`; see `grouprl.protocols.WeightSync`."""
         checksum = self._weights.publish(later(self.version, version), policy.trainable_state())
         self._canary.expect(version, checksum, keep=self.remembered)
 

@@ -1,4 +1,4 @@
-"""What places workers, and what a worker is to those who call it."""
+"""Hosts, which start workers, and the worker's side of a call."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ WORKERS: Mapping[str, str] = {
     "reward": "grouprl.orchestrator.placed.reward:ScoringWorker",
     "environment": "grouprl.orchestrator.placed.stage:ActingWorker",
 }
-"""What a worker of each kind is made of, in its own process."""
+"""By kind of worker: the class that its process builds."""
 PRESENT = "present"
-"""The call that asks nothing but whether the worker has started."""
+"""The call that only checks whether the worker has started."""
 
 
 Ticket = Hashable
-"""What a host knows a call by."""
+"""A host's handle of a call."""
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What a worker is told as it is made: where modules and files are found, and what those of its kind must know."""
+    """What a worker is started with: where modules and files are found, and the arguments of its kind."""
 
     path: tuple[str, ...]
     folder: str
@@ -42,7 +42,7 @@ class WorkerLost(Exception):
 
 
 class Shared(Protocol):
-    """A value that lies where every worker can read it."""
+    """A value stored where every worker can read it."""
 
     def get(self) -> object:
         """Return it; arrays in it are not copied and cannot be written to."""
@@ -53,37 +53,37 @@ class WorkerHost(Protocol):
     """Starts workers and passes calls on to them, one at a time each; a worker that ends takes its calls with it."""
 
     def start(self, kind: Kind, number: int) -> object:
-        """Begin to start a worker; returns at once."""
+        """Start a worker without waiting for it."""
         ...
 
     def call(self, worker: object, method: str, arguments: tuple[object, ...]) -> Ticket:
-        """Begin a call; returns what `ready` and `reply` know it by."""
+        """Begin a call and return its handle, for `ready` and `reply`."""
         ...
 
     def ready(self, calls: Sequence[Ticket], seconds: float) -> list[Ticket]:
-        """Return the calls that have ended; waits at most `seconds` for the first."""
+        """Return the calls that have ended, after waiting at most `seconds` for the first."""
         ...
 
     def reply(self, call: Ticket) -> Reply:
-        """Return what a call that has ended gave. Raises WorkerLost."""
+        """Return the result of a call that has ended. Raises WorkerLost."""
         ...
 
     def end(self, worker: object) -> None:
-        """End a worker at once, whatever it does."""
+        """Kill a worker at once."""
         ...
 
     def share(self, value: object) -> Shared:
-        """Put a value where all workers can read it; it is gone when nobody refers to it any more."""
+        """Store a value where all workers can read it; it is released with the last reference to it."""
         ...
 
     def close(self) -> None:
-        """End everything that was started; may be called twice."""
+        """Shut down everything that was started; may be called twice."""
         ...
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call gave: a value, or why there is none."""
+    """The result of a call: a value, or an error."""
 
     value: object = None
     refused: tuple[str, str, str] | None = None
@@ -92,7 +92,7 @@ class Reply:
     """Any other error there, with its trace unless it was foreseen."""
 
     def taken(self, who: str) -> object:
-        """Return the value; raise what was raised there."""
+        """Return the value, or raise the worker's error."""
         if self.refused is not None:
             raise InputError(*self.refused)
         if self.failed:

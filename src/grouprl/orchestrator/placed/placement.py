@@ -1,4 +1,4 @@
-"""What a run places on its cluster, and the pools that do it."""
+"""What a run places on its cluster, and the worker pools that do the work."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MakeHost = Callable[[Placing, Mapping[Kind, int], Mapping[Kind, Hello]], WorkerH
 class RunPlacement:
     """The workers of a run, by kind: where its completions are sampled and scored, and its environments act.
 
-    `make_host` makes what starts workers, Ray unless it is given; `device` is where the trainer's policy lies.
+    `make_host` makes the host that starts workers (default: Ray); `device` is the device of the trainer's policy.
 
     Raises:
-        CannotSend: the reward or the task cannot be found or pickled for another process.
+        CannotSend: the reward or the task can neither be imported in another process nor pickled for it.
         MissingExtra: Ray is not installed.
-        RunError: the cluster cannot be reached, or has no room.
+        RunError: the cluster cannot be reached, or lacks the resources.
     """
 
     def __init__(self, run: ResolvedRun, device: str, make_host: MakeHost | None = None) -> None:
@@ -63,16 +63,16 @@ class RunPlacement:
         self._read = (0, 0)
 
     def start(self) -> None:
-        """Begin to start every worker, all at the same time."""
+        """Start every worker, all at the same time, without waiting for them."""
         for pool in self.pools.values():
             pool.start()
 
     def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
-        """Return what samples from `policy`; None where sampling is not placed."""
+        """Return the engine that samples from `policy`; None where sampling is not placed."""
         return PlacedSampler(policy, self.pools["sampler"]) if "sampler" in self.pools else None
 
     def reward(self, reward: Reward) -> PlacedReward | None:
-        """Return the run's reward as the cluster's workers give it; None where it is not placed."""
+        """Return the reward computed by the cluster's workers; None where it is not placed."""
         return PlacedReward(reward, self.pools["reward"]) if "reward" in self.pools else None
 
     @cached_property
@@ -97,7 +97,7 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
     """Return how many workers of each kind a run places; empty where it places nothing.
 
     A reward is not placed where nothing calls it (stored rewards, environments that score), nor is a judge, which only
-    waits for others; nor are environments whose episodes are compared within their group.
+    waits for its endpoint, nor are environments whose episodes are compared within their group.
     """
     config, task = run.config, run.task
     cluster = config.cluster
@@ -118,8 +118,8 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
 def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:
     """Return the workers of a run; None where it places nothing.
 
-    `sampling_here`: whether this process samples for training. In an asynchronous run another one does, and what the
-    trainer evaluates stays with it.
+    `sampling_here`: whether this process samples for training. In an asynchronous run another process does, and
+    evaluations run in the trainer itself.
 
     Raises:
         GrouprlError: see `RunPlacement`.
@@ -132,16 +132,16 @@ def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> Run
 
 
 def close_placement(placement: RunPlacement | None) -> None:
-    """End the workers of a run, where it has placed any."""
+    """Shut down the workers of a run, if it has any."""
     if placement is not None:
         placement.close()
 
 
 def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) -> Engine[Prompt, int]:
-    """Return what samples from a run's policy: the cluster's workers, or the engine that the configuration names.
+    """Return the engine that samples from a run's policy: the cluster's workers, or the engine of the configuration.
 
-    Without a cluster the shares of several samplers are completed here, in synchronous runs, so that a run is the same
-    with Ray and without it.
+    Without a cluster, synchronous runs complete the shares of several samplers in this process, so that a run gives
+    the same results with Ray and without it.
     """
     placed = None if placement is None else placement.engine(policy)
     if placed is not None:

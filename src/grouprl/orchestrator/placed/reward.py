@@ -1,4 +1,4 @@
-"""Rewards on a cluster: completions are dealt out to workers, each of which has processes of its own."""
+"""Rewards on a cluster: completions are distributed to workers, each of which has processes of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouprl.rewards.validation import Verdict, VerdictReward, plain_rewards, ve
 from grouprl.rewards.workers import in_workers
 
 PIECES = 4
-"""So many pieces for each worker: who is done early takes another."""
+"""Pieces per worker: one that finishes early takes another piece."""
 
 
 def _whatever_life(given: tuple[object, ...], life: int) -> tuple[object, ...]:
@@ -37,15 +37,15 @@ def reward_hello(reward: Reward, settings: RewardSettings) -> PlacedParcel:
     """Return what a worker must know to score.
 
     Raises:
-        CannotSend: the reward cannot be found or pickled for another process.
+        CannotSend: the reward can neither be imported in another process nor pickled for it.
     """
     return PlacedParcel(pack(reward), settings.workers, settings.timeout, settings.memory_gb)
 
 
 class PlacedReward(VerdictReward):
-    """A reward that the workers of a pool give, usable wherever a reward is.
+    """A reward computed by the workers of a pool; usable wherever a reward is.
 
-    Pieces of a worker that is lost are scored by others. A reward that takes the whole batch in one call gets it whole.
+    Pieces of a lost worker are scored by others. A reward that takes the whole batch in one call gets it whole.
     """
 
     def __init__(self, reward: Reward, pool: WorkerPool) -> None:
@@ -62,7 +62,7 @@ class PlacedReward(VerdictReward):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return the checked outcome of every sample, in their order."""
+        """Return the checked outcome of every sample, in order."""
         count = len(completions)
         size = count if self._whole else math.ceil(count / (PIECES * self.pool.count))
         jobs = []

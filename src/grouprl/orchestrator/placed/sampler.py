@@ -30,10 +30,10 @@ class SamplerSettings:
 
 
 class PlacedSampler(ShareSampler):
-    """An `Engine` whose shares are completed by the workers of a pool, share by share always by the same one.
+    """An `Engine` whose shares are completed by the workers of a pool, each share always by the same worker.
 
-    A share whose worker is lost is completed again by the one in its place: in a session from its first requests on,
-    so that what is kept between turns is the same, and so are the samples.
+    A share whose worker is lost is completed again by the worker that replaces it: within a session from the first
+    requests on, so that the state kept between turns, and with it the samples, are the same.
     """
 
     def __init__(self, policy: Policy, pool: WorkerPool) -> None:
@@ -44,14 +44,14 @@ class PlacedSampler(ShareSampler):
         """By session and share: which life of its worker has completed the requests so far."""
 
     def take_weights(self) -> None:
-        """Put the policy's weights where the workers find them with their next share."""
+        """Publish the policy's weights; the workers load them with their next share."""
         begun = time.perf_counter()
         exchange = 1 if self._weights is None else self._weights.exchange + 1
         self._weights = publish(self.pool.host, self.policy, exchange, self.version)
         self.seconds = time.perf_counter() - begun
 
     def metrics(self) -> dict[str, float]:
-        """Return the seconds that the last exchange of weights took here."""
+        """Return the seconds that the last exchange of weights took in this process."""
         return {"seconds_sync": self.seconds}
 
     def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
@@ -77,7 +77,7 @@ class PlacedSampler(ShareSampler):
         return PlacedJob("sample_in_session", arguments, number)
 
     def close_session(self, session: SharedSession) -> None:
-        """Let the workers release what they keep for it."""
+        """Let the workers release what they keep for the session."""
         open_on = [number for number in session.batches if (session.number, number) in self._lives]
         for number in open_on:
             life = self._lives.pop((session.number, number))
@@ -92,7 +92,7 @@ class _KeptSession:
 
 
 class SamplingWorker:
-    """A copy of the policy in a worker's process, and what samples from it."""
+    """A copy of the policy in a worker's process, and the sampler of it."""
 
     def __init__(self, told: SamplerSettings) -> None:
         torch.set_num_threads(told.threads)
@@ -102,7 +102,7 @@ class SamplingWorker:
         self.policy = build_policy(run)
         self.sampler = LocalSampler(self.policy)
         self.alike = self.policy.device.type == told.device
-        """Whether products are rounded as the trainer rounds them."""
+        """Whether matrix products round as they do in the trainer: on the same type of device."""
         self._exchange = 0
         self._open: dict[int, _KeptSession] = {}
 
@@ -114,8 +114,7 @@ class SamplingWorker:
     def sample_in_session(
         self, weights: PublishedWeights, number: int, afresh: bool, batches: list[Share]
     ) -> Samples[int]:
-        """Complete batches of a session, one after the other, and return the samples of the last; `afresh`: from its
-        beginning."""
+        """Complete batches of a session in turn and return the samples of the last; `afresh` restarts the session."""
         self._follow(weights)
         if afresh:
             self.close_session(number)

@@ -1,4 +1,4 @@
-"""Weights on their way to workers: written once where all can read them, checked by whoever took them."""
+"""Weights published to workers: stored once where all can read them, verified by each that loads them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Packed = Mapping[str, tuple[str, tuple[int, ...], NDArray[np.uint8]]]
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """Weights that workers can take: which of this process's exchanges it is, their version and their CRC-32."""
+    """Published weights: the number of the exchange, their version, and their CRC-32."""
 
     exchange: int
     version: int
@@ -32,13 +32,13 @@ class PublishedWeights:
 
 
 def publish(host: WorkerHost, policy: Policy, exchange: int, version: int) -> PublishedWeights:
-    """Put the trained weights of `policy` where all workers can read them: one copy, however many read it."""
+    """Store the trained weights of `policy` where all workers can read them: one copy, however many read it."""
     state = policy.trainable_state()
     return PublishedWeights(exchange, version, checksum(state), host.share(pack_tensors(state)))
 
 
 def take(weights: PublishedWeights, policy: Policy) -> None:
-    """Load published weights into `policy`, straight from where they lie.
+    """Load published weights into `policy`, directly from shared storage.
 
     Raises:
         RunError: the policy then has others than were published.
@@ -64,7 +64,7 @@ def pack_tensors(state: Mapping[str, Tensor]) -> Packed:
 
 
 def unpack_tensors(packed: Packed) -> dict[str, Tensor]:
-    """Return the tensors; they share the arrays' memory and are only to be read."""
+    """Return the tensors; they share the arrays' memory and must not be written to."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")
         return {name: _tensor(array, getattr(torch, dtype), shape) for name, (dtype, shape, array) in packed.items()}

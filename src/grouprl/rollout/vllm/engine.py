@@ -221,11 +221,11 @@ class VllmEngine:
         return named(server.wire, self.run) if self.attached else self._label
 
     def _generated(self, server: Server, body: Mapping[str, object], adapter: str | None) -> object:
-        """Return a server's answer; one that has lost the adapters is stale."""
+        """Return a server's reply; one that has lost the adapters is stale."""
         if adapter is None:
-            return server.wire.ask(GENERATE, body, self.settings.timeout)
+            return server.wire.request(GENERATE, body, self.settings.timeout)
         try:
-            return server.wire.ask(GENERATE, {**body, "model": adapter}, self.settings.timeout)
+            return server.wire.request(GENERATE, {**body, "model": adapter}, self.settings.timeout)
         except Refused as error:
             raise known_adapter(error, adapter) from None
 

@@ -41,8 +41,8 @@ def named(wire: Wire, run: str) -> str:
     return label
 
 
-def way_of(wire: Wire, asked: str) -> Way:
-    """Return how weights reach a running server.
+def way_of(wire: Wire, setting: str) -> Way:
+    """Return how weights reach a running server; `setting` is `sampling.vllm.weights`.
 
     Raises:
         InputError: it was not started so that it can be given any.
@@ -55,12 +55,12 @@ def way_of(wire: Wire, asked: str) -> Way:
             "its calls for that are there in its development mode",
             "Start it with VLLM_SERVER_DEV_MODE=1",
         ) from None
-    if asked == "disk":
+    if setting == "disk":
         return "disk"
     try:
         wire.post("/collective_rpc", {"method": "grouprl_weights"})
     except (Refused, Gone):
-        if asked == "shared_memory":
+        if setting == "shared_memory":
             raise InputError(
                 f"the server {wire.address} does not take weights from memory",
                 f"it is started with PYTHONPATH={INSIDE} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 QUICK = 10.0
 """Seconds for what a server that works answers at once."""
 LARGEST = 2**28
-"""Bytes of the longest answer that is read."""
+"""Bytes of the longest reply that is read."""
 
 
 class ServerError(GrouprlError):
@@ -38,15 +38,15 @@ class Dropped(ServerError):
 
 
 class Late(ServerError):
-    """There was no answer in time."""
+    """There was no reply in time."""
 
 
 class Garbled(ServerError):
-    """The answer is not what such an answer can be."""
+    """The reply is malformed."""
 
 
 class Stale(ServerError):
-    """The answer comes from other weights than the server was given."""
+    """The reply comes from other weights than the server was given."""
 
 
 class Refused(ServerError):
@@ -79,7 +79,7 @@ class Wire:
         return self._once("GET", path, None, seconds, self._made())
 
     def post(self, path: str, body: object = None, seconds: float = QUICK) -> object:
-        """Send `body` on a connection of its own and return the answer; nothing is sent twice.
+        """Send `body` on a connection of its own and return the reply; nothing is sent twice.
 
         Raises:
             Gone, Late, Garbled: no use of the server.
@@ -88,11 +88,11 @@ class Wire:
         return self._once("POST", path, body, seconds, self._made())
 
     def call(self, path: str, body: object, seconds: float) -> None:
-        """Post where the answer is a sentence for people; see `post`."""
+        """Post where the reply is a sentence for people; see `post`."""
         with contextlib.suppress(Garbled):
             self.post(path, body, seconds)
 
-    def ask(self, path: str, body: object, seconds: float) -> object:
+    def request(self, path: str, body: object, seconds: float) -> object:
         """Post what may be sent twice, on a connection that is open already where there is one; see `post`."""
         with self._lock:
             kept = self._idle.pop() if self._idle else None
@@ -205,7 +205,7 @@ class _Until(io.RawIOBase):
 def _response(
     until: float, sock: socket.socket, debuglevel: int = 0, method: str | None = None
 ) -> http.client.HTTPResponse:
-    """Return an answer that is read up to a moment."""
+    """Return a reply that is read until a deadline."""
     answer = http.client.HTTPResponse(sock, debuglevel, method)
     answer.fp.close()
     answer.fp = io.BufferedReader(_Until(sock, until))

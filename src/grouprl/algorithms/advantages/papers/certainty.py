@@ -20,7 +20,7 @@ from grouprl.core.levels import Scale
 class CertaintyReward(RewardTransform):
     """Replace the reward by the completion's self-certainty, mean_t[logsumexp z_t - mean z_t] (arXiv:2505.19590).
 
-    That is the mean KL(uniform || π_t) plus log V, by the policy that sampled the completion; no verifier is asked.
+    That is the mean KL(uniform || π_t) plus log V, under the policy that sampled the completion; no verifier is used.
     """
 
     says = "the reward is how certain the policy was of its completion's tokens, not what the verifier says"
@@ -35,9 +35,9 @@ class CertaintyReward(RewardTransform):
 
 @part("advantage_transform")
 class AddOutcome(Normalize):
-    """Add the outcome, normalised in the group on its own: A + w(R - mean_g R)/(std_g R + eps).
+    """Add the outcome, normalised within its group on its own: A + w(R - mean_g R)/(std_g R + eps).
 
-    R is the reward before any shaping; each column is standardised apart, so neither drowns the other by its scale.
+    R is the reward before any shaping; the two are standardised separately, so that neither dominates by its scale.
     """
 
     weight: Annotated[float, Field(gt=0)] = 1.0
@@ -53,5 +53,5 @@ class AddOutcome(Normalize):
         return adv_bt + self.weight * batch.broadcast(outcome_b)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing to compare."""
+        """Say that a group of one has nothing to compare."""
         return ["add_outcome has no effect: a group of one has no spread"] if run.group_size == 1 else []

@@ -105,8 +105,8 @@ class SharedEnds(Normalize):
 
     @override
     def needs(self) -> tuple[str, ...]:
-        requests = self.entropy_coef > 0 or self.entropy_limit is not None
-        return ("token_bt", "entropy_bt") if requests else ("token_bt",)
+        with_entropy = self.entropy_coef > 0 or self.entropy_limit is not None
+        return ("token_bt", "entropy_bt") if with_entropy else ("token_bt",)
 
     @override
     def words(self) -> str:

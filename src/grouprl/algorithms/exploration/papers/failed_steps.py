@@ -25,9 +25,9 @@ from grouprl.records.samples import ScoredSamples
 class FailedSteps(Augmentation):
     """THOR: a turn that failed is sampled again, as a group of its own; it earns 1 if it is valid (arXiv:2509.13761).
 
-    Of each prompt up to `most` invalid turns are chosen at random. What came before is acted out again and not
-    trained on; then the policy acts `completions` times (None: as often as the run completions prompts), one turn each.
-    The new rows are of source 'extra' and form groups apart from the episodes.
+    For each prompt, up to `most` invalid turns are chosen at random. The turns before are replayed and not trained on;
+    then the policy acts `completions` times (None: the run's group size), one turn each. The new rows have the source
+    'extra' and form groups of their own, apart from the episodes.
     """
 
     most: Count = 1
@@ -67,7 +67,7 @@ class FailedSteps(Augmentation):
         return wanted[ordinal, first]
 
     def _prepared(self, steps: ScoredSamples) -> ScoredSamples:
-        """Let each row earn whether its one turn was valid."""
+        """Return the steps with reward 1 where the one turn was valid, else 0."""
         turn_bt = np.where(steps.acted_bt, steps.extras["turn_bt"][:, : steps.acted_bt.shape[1]], -1)
         last_b = turn_bt.max(1)
         valid_b = steps.extras["valid_bs"][np.arange(len(steps)), last_b.clip(min=0)] & (last_b >= 0)
@@ -77,7 +77,7 @@ class FailedSteps(Augmentation):
         return replace(steps, scores=scores).with_extras(turn_reward_bs=reward_bs)
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many turns are sampled besides the completions of the run."""
         size = self.completions or run.group_size
         return f"up to {self.most * size} single turns for each prompt in which a turn failed; they are trained on"
 
@@ -89,7 +89,7 @@ class FailedSteps(Augmentation):
         )
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Turns are needed."""
+        """Refuse a run without turns."""
         return between_turns(self.name, run)
 
 

@@ -72,16 +72,15 @@ class PairwiseGradient(Objective):
 
     @override
     def words(self) -> str:
-        prepared = "its own ratio" if self.clip == "separate" else "the ratio of the two ratios"
+        ratio = "its own ratio" if self.clip == "separate" else "the ratio of the two ratios"
         return (
             "push every two completions of one prompt apart by the difference of their rewards, times both "
-            "completions' "
-            f"ratios (not differentiated); a term is dropped when {prepared} has left "
+            f"completions' ratios (not differentiated); a term is dropped when {ratio} has left "
             f"{self._band_words()} in its direction"
         )
 
     def _band(self) -> tuple[float, float]:
-        """Bounds of the judged ratio; jointly, one bound for w_i/w_j and w_j/w_i, as both halves are one pair."""
+        """Bounds of the checked ratio; jointly, one bound for w_i/w_j and w_j/w_i, as both halves are one pair."""
         return (1 - self.clip_low if self.clip == "separate" else 1 / (1 + self.clip_high)), 1 + self.clip_high
 
     def _band_words(self) -> str:

@@ -1,9 +1,8 @@
-"""Forms of a prompt are compared with each other (Share-GRPO)."""
+"""Pairs every completion with the other forms of its prompt (Share-GRPO)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,23 +12,20 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.records.examples import Prompt
 from grouprl.records.samples import ScoredSamples, subset
 
-if TYPE_CHECKING:
-    pass
-
 
 @part("augment")
 class CrossPairs(Augmentation):
     """Show every completion under the prompt of every form of its prompt, too (Share-GRPO, arXiv:2505.16673).
 
     M forms with n completions each become M·M·n rows. The new rows have the prompt's `keys.variant`, `keys.own` 0 and
-    source 'extra'; their log-probs are those of the policy under the prompt they are shown.
+    source 'extra'; their log-probs are those of the policy given the prompt under which they are shown.
     """
 
     says = "every completion is also a row under the prompt of each other form of its prompt"
     reads = ("keys.variant", "keys.own")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Return the rows and their pairings with the other forms."""
+        """Return the rows, and each completion paired with the other forms of its prompt."""
         rows: list[int] = []
         prompts: list[Prompt] = []
         forms: list[int] = []
@@ -51,6 +47,6 @@ class CrossPairs(Augmentation):
         return splice(samples, np.zeros(len(samples), dtype=bool), [paired])
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Rows besides the completions."""
+        """Say how many rows there are besides the completions."""
         completions = run.prompts * run.group_size
         return f"no completions, but {completions} rows per rollout to train on for each further form of a prompt"

@@ -121,13 +121,13 @@ def distinct_3(completions: Sequence[Sequence[int]]) -> float:
 
 @part("curriculum")
 class DifficultyTargeted(Chooser):
-    """RolloutRequest prompts of a wanted difficulty, without replacement: P(q) ∝ exp(-|p_q - target|/temperature).
+    """Choose prompts of a wanted difficulty, without replacement: P(q) ∝ exp(-|p_q - target|/temperature).
 
     "Improving Data Efficiency for LLM RL Fine-tuning" (DOTS, arXiv:2506.05316). `predict` "attention": every `every`
     steps `reference` random prompts get a group of completions each; the pass rate of any other is the mean of theirs,
     weighted by softmax(⟨z_q, z_i⟩/(√h·`sharpness`)) of prompt embeddings z: mean last hidden states of the policy as
     the run begins, standardised over the prompts. "prompt history": the pass rate at the last visit; prompts never
-    asked count as wanted, and nothing is probed.
+    sampled count as wanted, and nothing is probed.
     """
 
     one_policy: ClassVar[bool] = True

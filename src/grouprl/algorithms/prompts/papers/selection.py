@@ -21,8 +21,7 @@ Kept = TypeVar("Kept")
 
 @part("curriculum")
 class RewardSelection(Chooser):
-    """RolloutRequest only the `keep` prompts whose completions earn least as the run begins (BLEUBERI,
-    arXiv:2505.11080).
+    """Sample only the `keep` prompts whose completions earn least as the run begins (BLEUBERI, arXiv:2505.11080).
 
     Before the first step each prompt gets `completions` completions of the policy. `which` "hard" keeps the prompts
     with the lowest mean reward, "easy" those with the highest, "medium" those in the middle; of equal ones the first.

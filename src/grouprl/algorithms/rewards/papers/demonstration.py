@@ -1,4 +1,4 @@
-"""Groups that hold a demonstration: keeping the perfect completion from drowning the policy's own."""
+"""Groups with a demonstration: rewards and advantages that keep it from dominating the policy's own completions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AsymmetricReward(RewardTransform):
 
 @part("reward_transform")
 class DemonstrationReward(RewardTransform):
-    """Scale the reward of demonstrations down, so that they stand out less in their group."""
+    """Scale the reward of demonstrations down, so that they dominate their group less."""
 
     factor: Annotated[float, Field(ge=0)] = 0.8
     says = "the reward of demonstrations counts {factor:g} times"
@@ -68,8 +68,9 @@ class DemonstrationReward(RewardTransform):
 
 @part("advantage")
 class AnchoredRelative(Advantage):
-    """Judge the sampled completions among themselves; a demonstration gets λ times their largest advantage
-    (TempSamp-R1)."""
+    """Normalise the sampled completions by themselves; a demonstration gets λ times their largest advantage.
+
+    From TempSamp-R1 (arXiv:2509.18056)."""
 
     anchor: Annotated[float, Field(ge=0)] = 1.2
     eps: Annotated[float, Field(ge=0)] = 1e-6
