@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from grouprl.algorithms.exploration.papers.segments import BudgetCuts
 from grouprl.algorithms.method import Method
@@ -99,14 +100,22 @@ def test_lora_counts_the_parameters_that_peft_adds(folder):
     assert facts.trainable == sum(p.numel() for p in policy.parameters()) < facts.parameters
 
 
-def test_a_folder_is_sized_without_its_weights(folder):
+def test_a_folder_is_sized_without_loading_its_weights(folder, monkeypatch):
+    parameters = sum(p.numel() for p in load_policy(folder).parameters())
+    with monkeypatch.context() as patched:
+        patched.setattr(PreTrainedModel, "from_pretrained", classmethod(lambda *args, **kwargs: pytest.fail("loaded")))
+        found = make(model=str(folder))
+    assert found.model.parameters == parameters
+    assert found.refusals == ()
+
+
+def test_a_folder_without_weights_is_refused(folder):
     (folder / "model.safetensors").rename(folder / "hidden")
     try:
-        found = make(model=str(folder))
+        with pytest.raises(InputError, match="has no weights"):
+            make(model=str(folder))
     finally:
         (folder / "hidden").rename(folder / "model.safetensors")
-    assert found.model.parameters == sum(p.numel() for p in load_policy(folder).parameters())
-    assert found.refusals == ()
 
 
 def test_memory_by_hand():
