@@ -190,7 +190,7 @@ class TokenLoss:
     """What an objective or regulariser returns: losses [B,T] and metrics [B,T] (averaged over action tokens)."""
 
     loss_bt: Tensor
-    metrics: Mapping[str, Tensor]
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 P = TypeVar("P", bound=type)

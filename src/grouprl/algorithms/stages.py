@@ -5,7 +5,10 @@ What a part of yours raises is said with its name; an exception of a part of gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import PurePath
 from typing import TypeVar
 
 import torch
@@ -13,7 +16,8 @@ from torch import Tensor
 
 from grouprl.algorithms.part import KINDS, Part, TokenLoss
 from grouprl.core.batch import Batch
-from grouprl.core.errors import InputError, raised, shortened
+from grouprl.core.batch_rules import WrongField
+from grouprl.core.errors import InputError, raised, shortened, suggest
 from grouprl.core.metric import GLOSSARY
 
 CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
@@ -23,7 +27,8 @@ RESOURCES = (MemoryError, torch.OutOfMemoryError)
 
 
 class BrokenContract(InputError):
-    """A part returned what no batch can make right: another type or shape, a metric that is not declared."""
+    """A part does what no batch can make right: it returns another type or shape, is called in another way, lacks its
+    formula, or changes what it is given."""
 
 
 def is_own(part: object) -> bool:
@@ -34,6 +39,17 @@ def is_own(part: object) -> bool:
 def called(part: Part) -> str:
     """Return a part as messages call it."""
     return f"the {part.kind} part '{part.name}'"
+
+
+def written(part: Part) -> str:
+    """Return where a part of the user's is written, in brackets, as messages show it; '' where that is not known."""
+    if not is_own(part):
+        return ""
+    try:
+        file, line = inspect.getsourcefile(type(part)), inspect.getsourcelines(type(part))[1]
+    except (OSError, TypeError):  # typed in, or made by type(): no file has it
+        return ""
+    return f" ({PurePath(file).name}:{line})" if file else ""
 
 
 def check_part(stage: str, part: Part, method: str) -> None:
@@ -55,32 +71,87 @@ def check_part(stage: str, part: Part, method: str) -> None:
 
 
 def call(part: Part, act: Callable[..., T], *args: object) -> T:
-    """Return `act(*args)`; what code of the user's raises there is said with the part's name."""
+    """Return `act(*args)`; what code of the user's raises there, or changes in `args`, is said with the part's name."""
     if not is_own(part):
         return act(*args)
+    before = {name: (value, value._version) for name, value in _tensors(args)}
     try:
-        return act(*args)
+        made = act(*args)
     except RESOURCES:
         raise
     except InputError as error:
-        raise InputError(f"{called(part)}: {error.what}", error.rule, error.remedy) from error
-    except Exception as error:
+        broken = BrokenContract if isinstance(error, WrongField) else InputError
+        raise broken(f"{called(part)}: {error.what}{_line(error)}", error.rule, error.remedy) from error
+    except (Exception, SystemExit) as error:
         of_grouprl = type(error).__module__.startswith("grouprl.")  # a run that fails or is stopped in the part's call
         if of_grouprl or (isinstance(error, RuntimeError) and "memory" in str(error)):
             raise
-        raise InputError(f"{called(part)} raised {raised(error)}", _rule(part), CHECK) from error
+        raise _fault(part, error) from error
+    changed = [name for name, (value, version) in before.items() if value._version != version]
+    if changed:
+        raise BrokenContract(
+            f"{called(part)} changed {changed[0]} in place{written(part)}",
+            "what a part is given is read by the others, too",
+            "Make a new tensor: x = x * 2, not x *= 2 or x.mul_(2); torch.where(…), not batch.reward_b[…] = …",
+        )
+    return made
+
+
+def _tensors(args: Sequence[object]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors that a part is given, under the names that messages call them; those of inference have no
+    version."""
+    for number, given in enumerate(args):
+        if isinstance(given, Tensor):
+            yield ("its first tensor", "its second tensor", "its third tensor")[min(number, 2)], given
+        elif isinstance(given, Batch):
+            for each in fields(given):
+                value = getattr(given, each.name)
+                inner = value.items() if isinstance(value, Mapping) else ()
+                whole = [(f"batch.{each.name}", value), *((f"batch.{each.name}['{key}']", x) for key, x in inner)]
+                yield from ((name, x) for name, x in whole if isinstance(x, Tensor) and not x.is_inference())
+
+
+def _line(error: BaseException) -> str:
+    """Return " at FILE:LINE" where the user's code raised `error`, as messages show it."""
+    place = raised(error).rpartition(" at ")[2]
+    return f" at {place}" if ".py:" in place and " " not in place else ""
+
+
+def _fault(part: Part, error: BaseException) -> InputError:
+    """Return what to say of an exception in a part's call: BrokenContract where it comes of any batch."""
+    alone = error.__traceback__ is None or error.__traceback__.tb_next is None  # raised by the call, not in it
+    if isinstance(error, NotImplementedError) and not str(error):
+        return BrokenContract(f"{called(part)} lacks its formula{written(part)}", _rule(part), CHECK)
+    if isinstance(error, TypeError) and alone:
+        return BrokenContract(f"{called(part)} cannot be called: {error}{written(part)}", _rule(part), CHECK)
+    of_ours = isinstance(error, AttributeError) and isinstance(getattr(error, "obj", None), Batch | TokenLoss)
+    always = of_ours or type(error) is NameError
+    remedy = suggest(str(error.name), _public(error.obj)) if of_ours else CHECK  # type: ignore[attr-defined]
+    return (BrokenContract if always else InputError)(f"{called(part)} raised {raised(error)}", _rule(part), remedy)
+
+
+def _public(value: object) -> list[str]:
+    return [name for name in dir(value) if not name.startswith("_")]
 
 
 def changed_batch(part: Part, batch: Batch) -> Batch:
     """Return the batch that `part` makes of `batch`: of the same rows and tokens."""
     made: object = call(part, part, batch)  # type: ignore[arg-type]
     if not isinstance(made, Batch):
-        raise BrokenContract(f"{called(part)} returned {type(made).__name__}", _rule(part), "Return batch.replace(…)")
+        what = f"{called(part)} returned {type(made).__name__}{written(part)}"
+        raise BrokenContract(what, _rule(part), "Return batch.replace(…)")
     if made.mask_bt.shape != batch.mask_bt.shape:
+        shapes = f"{list(made.mask_bt.shape)} rows and tokens of {list(batch.mask_bt.shape)}"
         raise BrokenContract(
-            f"{called(part)} returned {list(made.mask_bt.shape)} rows and tokens of {list(batch.mask_bt.shape)}",
+            f"{called(part)} returned {shapes}{written(part)}",
             "a stage keeps every row and column; what is out of the loss is masked",
             "Change loss_mask_bt or stat_b instead",
+        )
+    if made.mask_bt is not batch.mask_bt and not torch.equal(made.mask_bt, batch.mask_bt):
+        raise BrokenContract(
+            f"{called(part)} returned another mask_bt{written(part)}",
+            "mask_bt says which tokens the policy wrote, whatever counts in the loss",
+            "Change loss_mask_bt instead",
         )
     return made
 
@@ -89,7 +160,8 @@ def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
     """Return `act(*args)` of a data part, which must be a sequence of `wanted`."""
     made = call(part, act, *args)
     if not isinstance(made, Sequence) or not all(isinstance(each, wanted) for each in made):
-        raise InputError(f"{called(part)} returned {shortened(made)}", f"it must return a list of {wanted.__name__}")
+        what = f"{called(part)} returned {shortened(made)}{written(part)}"
+        raise InputError(what, f"it must return a list of {wanted.__name__}", _others(part))
     return list(made)
 
 
@@ -97,7 +169,8 @@ def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
     """Return `act(*args)` of a data part, which must be a `wanted`."""
     made = call(part, act, *args)
     if not isinstance(made, wanted):
-        raise InputError(f"{called(part)} returned {shortened(made)}", f"it must return {wanted.__name__}")
+        what = f"{called(part)} returned {shortened(made)}{written(part)}"
+        raise InputError(what, f"it must return {wanted.__name__}", _others(part))
     return made
 
 
@@ -109,7 +182,7 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args
     if not bool(finite_bt.all()):
         row, column = (int(x) for x in (~finite_bt).nonzero()[0])
         raise InputError(
-            f"{called(part)} returned {float(value_bt[row, column])} in row {row}, token {column}",
+            f"{called(part)} returned {float(value_bt[row, column])} in row {row}, token {column}{written(part)}",
             "it must be finite at every token that counts",
             "Guard divisions and logarithms, for instance where a group has no spread",
         )
@@ -124,9 +197,12 @@ def token_loss(part: Part, batch: Batch, act: Callable[..., object], input_bt: T
     """
     made = call(part, act, input_bt, *args)
     if not isinstance(made, TokenLoss):
-        what = f"{called(part)} returned {type(made).__name__}"
+        what = f"{called(part)} returned {type(made).__name__}{written(part)}"
         raise BrokenContract(what, _rule(part), "Return grouprl.TokenLoss(loss_bt, {})")
     check_shape(part, made.loss_bt, batch.mask_bt, "losses")
+    if not isinstance(made.metrics, Mapping):
+        what = f"{called(part)} returned metrics that are {type(made.metrics).__name__}{written(part)}"
+        raise BrokenContract(what, "metrics are tensors [B,T] by name", "Return grouprl.TokenLoss(loss_bt, {})")
     for name, value_bt in made.metrics.items():
         check_shape(part, value_bt, batch.mask_bt, f"metric '{name}'")
     if is_own(part):
@@ -136,17 +212,31 @@ def token_loss(part: Part, batch: Batch, act: Callable[..., object], input_bt: T
 
 def check_shape(part: Part, value: object, mask_bt: Tensor, what: str = "values") -> None:
     """Refuse what is not a tensor of numbers [B,T]: a smaller one would be spread over rows or tokens silently."""
+    here = written(part)
     if not isinstance(value, Tensor):
-        raise BrokenContract(f"{called(part)} returned {type(value).__name__} as its {what}", _rule(part))
+        rule = f"it must be a tensor [B,T] = {list(mask_bt.shape)}"
+        raise BrokenContract(f"{called(part)} returned {type(value).__name__} as its {what}{here}", rule, _rule(part))
     if value.shape != mask_bt.shape:
-        rows = list(value.shape) == [len(mask_bt)]
+        rows = list(value.shape) in ([len(mask_bt)], [len(mask_bt), 1])
+        spread = "value_b[:, None].expand_as(batch.mask_bt)" if value.ndim == 1 else "value_b1.expand_as(batch.mask_bt)"
         raise BrokenContract(
-            f"{called(part)} returned {what} of shape {list(value.shape)}",
+            f"{called(part)} returned {what} of shape {list(value.shape)}{here}",
             f"it must be [B,T] = {list(mask_bt.shape)}",
-            "Spread one value per row over its tokens: value_b[:, None].expand_as(batch.mask_bt)" if rows else CHECK,
+            f"Spread one value per row over its tokens: {spread}" if rows else CHECK,
         )
-    if what == "values" and not value.is_floating_point():
-        raise BrokenContract(f"{called(part)} returned {what} of type {value.dtype}", "they must be floating point")
+    if not value.is_floating_point() and (what in ("values", "losses") or value.is_complex()):
+        raise BrokenContract(
+            f"{called(part)} returned {what} of type {value.dtype}{here}",
+            "they must be floating point",
+            "Convert them: .to(batch.dtype)",
+        )
+    if value.layout != mask_bt.layout or value.device != mask_bt.device:
+        kind = f"of {value.layout}" if value.layout != mask_bt.layout else f"on the device {value.device}"
+        raise BrokenContract(
+            f"{called(part)} returned {what} {kind}{here}",
+            f"they must be an ordinary tensor on the batch's device, {mask_bt.device}",
+            "Make tensors on batch.mask_bt.device; .to_dense() where they are sparse",
+        )
 
 
 def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> None:
@@ -154,7 +244,7 @@ def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> N
     unknown = [name for name in made.metrics if name not in GLOSSARY]
     if unknown:
         raise BrokenContract(
-            f"{called(part)} logs '{unknown[0]}', which has no line in the glossary",
+            f"{called(part)} logs '{unknown[0]}', which has no line in the glossary{written(part)}",
             "a metric is declared before it is logged",
             f'Declare it on the class: metrics = {{"{unknown[0]}": grouprl.Metric(unit="share", words="…")}}',
         )
@@ -163,7 +253,15 @@ def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> N
         at_active = {"losses": made.loss_bt, **{f"metric '{name}'": x for name, x in made.metrics.items()}}
         for what, value_bt in at_active.items():
             if not bool(torch.isfinite(value_bt[batch.active_bt]).all()):
-                raise InputError(f"{called(part)} returned {what} that are not finite", "they must be, at every token")
+                raise InputError(
+                    f"{called(part)} returned {what} that are not finite{written(part)}",
+                    "they must be, at every token",
+                    "Guard divisions, logarithms and exponentials",
+                )
+
+
+def _others(part: Part) -> str:
+    return f"See docs/extend/data_part.md, and how others do it: grouprl parts --kind {part.kind}"
 
 
 def _rule(part: Part) -> str:

@@ -12,9 +12,10 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from grouprl.cli.quiet import Telling
-from grouprl.cli.wording import in_one_line
+from grouprl.cli.results import apart, put
 from grouprl.core.errors import GrouprlError, RunError, out_of_memory
 from grouprl.core.terminal import Terminal
+from grouprl.core.wording import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,13 +61,14 @@ class Commands(TyperGroup):
         more |= {"prog_name": prog_name, "complete_var": complete_var, "windows_expand_args": windows_expand_args}
         if not standalone_mode or "--json" not in given:
             return super().main(args=args, standalone_mode=standalone_mode, **more)
-        try:
-            code = super().main(args=args, standalone_mode=False, **more)
-        except Exception as error:
-            if not hasattr(error, "format_message"):  # errors of the parser have it
-                raise
-            print_error("UsageError", error.format_message())
-            sys.exit(getattr(error, "exit_code", BAD_INPUT))
+        with apart("launch" not in given):  # the processes that it starts keep theirs apart
+            try:
+                code = super().main(args=args, standalone_mode=False, **more)
+            except Exception as error:
+                if not hasattr(error, "format_message"):  # errors of the parser have it
+                    raise
+                print_error("UsageError", error.format_message())
+                sys.exit(getattr(error, "exit_code", BAD_INPUT))
         sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -118,7 +120,7 @@ def _name_setting(error: Any) -> None:
 def print_error(kind: str, message: str, **parts: str) -> None:
     """Print an error as plain data: its kind, the whole message, and its parts where it has some."""
     found = {"kind": kind, "message": message, **{name: words for name, words in parts.items() if words}}
-    print(json.dumps({"error": found}, ensure_ascii=False))
+    put(json.dumps({"error": found}, ensure_ascii=False))
 
 
 ORDER = (

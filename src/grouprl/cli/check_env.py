@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -73,7 +74,7 @@ def check_env_command(
     if name.endswith((".yaml", ".yml")):
         report = replace(report, findings=(*report.findings, *_template_findings(name)))
     if as_json:
-        print(json.dumps({"environment": name, **report.data()}, indent=2, default=str))
+        put(json.dumps({"environment": name, **report.data()}, indent=2, default=str))
     else:
         _show(name, report, Terminal(highlight=False))
     if report.problems:
@@ -201,7 +202,7 @@ def _show_facts(facts: dict[str, object], console: Console) -> None:
 
 
 def _show_finding(finding: EnvironmentFinding, console: Console) -> None:
-    from grouprl.cli.wording import in_one_line
+    from grouprl.core.wording import in_one_line
 
     style, mark = ("bold red", "✗") if finding.serious else ("bold yellow", "!")
     console.print(

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -77,7 +78,7 @@ def check_reward_command(
             ran = AttackFinding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
             report = dataclasses.replace(report, findings=(ran, *report.findings))
     if as_json:
-        typer.echo(json.dumps({"reward": name, **dataclasses.asdict(report)}, ensure_ascii=True))
+        put(json.dumps({"reward": name, **dataclasses.asdict(report)}, ensure_ascii=True))
     else:
         _show(name, report, note, shown, Terminal(highlight=False))
     if report.findings:

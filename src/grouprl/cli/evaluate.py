@@ -19,6 +19,7 @@ from rich.text import Text
 
 from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
@@ -122,7 +123,7 @@ def eval_command(
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:
-        typer.echo(json.dumps(as_data(found, subject)))
+        put(json.dumps(as_data(found, subject)))
     else:
         show_evaluation(found, subject, console)
     for note in [*notes, *[why_here] * bool(why_here)]:

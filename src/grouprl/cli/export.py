@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from grouprl.cli.options import AsJson
+from grouprl.cli.results import put
 from grouprl.core.terminal import Terminal
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -38,7 +39,7 @@ def export_command(
     silence_loading_bars()
     when = export(run, dest, checkpoint)
     if as_json:
-        print(json.dumps({"run": str(run), "wrote": when, "folder": str(dest)}))
+        put(json.dumps({"run": str(run), "wrote": when, "folder": str(dest)}))
     else:
         telling().print(f"Wrote {when} of {run} to {dest}")
 
@@ -56,6 +57,6 @@ def report_command(run: RunArgument, as_json: AsJson = False) -> None:
 
     page = write_report(run)
     if as_json:
-        print(json.dumps({"run": str(run), "report": str(page)}))
+        put(json.dumps({"run": str(run), "report": str(page)}))
     else:
         Terminal().print(f"Report: {page}", highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -56,7 +57,7 @@ def laws_command(
             raise InputError(f"{run} has no metrics.jsonl", "a run folder has one", "Check the path")
         rows += [(run, found) for found in _laws(curve(read_records(path), of, compute), skip)]
     if as_json:
-        print(json.dumps([_data(run, found) for run, found in rows], indent=2, ensure_ascii=False))
+        put(json.dumps([_data(run, found) for run, found in rows], indent=2, ensure_ascii=False))
     else:
         _print(rows)
     if all(isinstance(found, str) for _, found in rows):

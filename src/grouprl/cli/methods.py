@@ -11,6 +11,7 @@ from rich.text import Text
 
 from grouprl.cli.listing import catalogue, names, selected
 from grouprl.cli.options import AsJson
+from grouprl.cli.results import put
 from grouprl.core.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -42,7 +43,7 @@ def list_methods(
     found = selected(family, search)
     if only_names:
         chosen = [each.name for each in found]
-        print(json.dumps(chosen) if as_json else "\n".join(chosen))
+        put(json.dumps(chosen) if as_json else "\n".join(chosen))
     elif as_json:
         from grouprl.methods import find
         from grouprl.methods.describe import describe
@@ -112,7 +113,7 @@ def check(name: Name, as_json: AsJson = False) -> None:
         rows = [
             {"rule": each.rule, "passed": each.passed, "kept": each.passed, "words": each.words} for each in findings
         ]
-        print(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
+        put(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
     else:
         for each in findings:
             mark = ("✓ ", "green") if each.passed else ("✗ ", "bold red")
@@ -130,7 +131,7 @@ def _plain(name: str) -> str:
 
 def _print(block: object, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(block, indent=2, ensure_ascii=False))
+        put(json.dumps(block, indent=2, ensure_ascii=False))
     else:
         Terminal().print(block)
 

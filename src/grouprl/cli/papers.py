@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.listing import names_are_stored
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def papers_command(
     found = [_numbered(words[1])] if alone else _searched(words, scope, status)
     if as_json:
         data = [each.data() for each in found]
-        print(json.dumps(data[0] if alone else data, indent=2, ensure_ascii=False))
+        put(json.dumps(data[0] if alone else data, indent=2, ensure_ascii=False))
     elif alone:
         show_paper(found[0], console)
     else:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.listing import ListedPart, listed_parts
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.terminal import Terminal
 
@@ -56,7 +57,7 @@ def parts_command(
         known = {each for k in KINDS if kind in ("", k) for each in PARTS[k]}
         raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
     if as_json:
-        print(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))
+        put(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))
     elif name:
         Terminal().print(Group(*(_card(each) for each in found)))
     else:

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.results import put
 from grouprl.cli.sections import facts, heading, plain_table
 from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.errors import InputError
@@ -69,7 +70,7 @@ def plan_command(
     found = plan(config)
     found = replace(found, refusals=(*found.refusals, *_folder_refusals(config)))
     if as_json:
-        typer.echo(json.dumps(found.as_data(), ensure_ascii=False))
+        put(json.dumps(found.as_data(), ensure_ascii=False))
     else:
         show_plan(found, Terminal(), everything)
     if found.refusals:

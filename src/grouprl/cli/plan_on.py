@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import typer
 from rich import box
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.results import put
 from grouprl.cli.sections import facts, heading
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -40,7 +40,7 @@ def show_on(
     work = _workload(source, changes, completion_tokens)
     found, simulated = _placed(work, cluster)
     if as_json:
-        typer.echo(json.dumps(_data(work, cluster, found, simulated, price)))
+        put(json.dumps(_data(work, cluster, found, simulated, price)))
         return
     console = Terminal()
     heading(console, f"{cluster.name}: {cluster.count} accelerator{'s' * (cluster.count > 1)}")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.results import put
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
@@ -49,7 +50,7 @@ def sandbox_command(
             _show_level(sandbox.level, console)
         rows = _checked(sandbox) if check else []
         if as_json:
-            print(json.dumps({**_facts(sandbox.level), "escapes": rows}, indent=2))
+            put(json.dumps({**_facts(sandbox.level), "escapes": rows}, indent=2))
         elif rows:
             _show_rows(rows, console)
     if any(row["must_be_contained"] and not row["contained"] for row in rows):

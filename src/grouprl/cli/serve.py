@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from grouprl.cli.options import CheckpointStep, EngineName, ModelDevice, RunOrModel
+from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def serve_command(
                 "Anybody who reaches this port may send requests: --api-key admits only those with a key"
             )
         if as_json:
-            print(json.dumps({"model": service.model, "url": endpoint.url}), flush=True)
+            put(json.dumps({"model": service.model, "url": endpoint.url}))
         else:
             words = f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)"
             Console().print(words, highlight=False, soft_wrap=True)

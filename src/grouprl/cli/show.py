@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli.results import put
 from grouprl.core.terminal import Terminal
 
 
@@ -38,13 +39,13 @@ def show_command(
     console = Terminal(highlight=False)
     if listed and as_json:
         columns, rows = entries(of_step(run, step))
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2, ensure_ascii=False))
+        put(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2, ensure_ascii=False))
         return
     if listed:
         console.print(table(of_step(run, step)))
         return
     if as_json:
-        print(json.dumps(find(run, step, prompt, sample).data(), indent=2, ensure_ascii=False))
+        put(json.dumps(find(run, step, prompt, sample).data(), indent=2, ensure_ascii=False))
         return
     for line in lines(find(run, step, prompt, sample), plain=plain or not console.is_terminal):
         console.print(line, soft_wrap=plain or not console.is_terminal)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.results import put
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
@@ -54,7 +55,7 @@ def tasks_command(
     console = Terminal()
     if as_json:
         found = [asdict(task) for task in listed_tasks()] if name is None else task_data(name)
-        print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+        put(json.dumps(found, indent=2, ensure_ascii=False, default=str))
     elif name is None:
         _show_all(listed_tasks(), console)
     else:
@@ -75,7 +76,7 @@ def metrics_command(
     from grouprl.cli.metrics import chosen, show_metrics
 
     if as_json:
-        print(json.dumps([asdict(metric) for metric in chosen(name)], indent=2, ensure_ascii=False))
+        put(json.dumps([asdict(metric) for metric in chosen(name)], indent=2, ensure_ascii=False))
     else:
         show_metrics(name, Terminal())
 

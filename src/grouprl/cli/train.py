@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.table import Table
 
+from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
 from grouprl.core.leader import own_rank, ranks_requested
 from grouprl.core.terminal import Terminal
@@ -93,7 +94,7 @@ def train_command(
     steps = profile_steps if profile else 0
     if accept_changes and not resume:
         raise InputError("--accept-changes without --resume", "a new run uses your code as it is")
-    with leading_ranks():
+    with leading_ranks(), apart(Telling.quiet):
         summary = train(
             chosen.config,
             folder=chosen.folder,
@@ -104,9 +105,9 @@ def train_command(
             accept_changes=accept_changes,
         )
     if as_json:
-        print(json.dumps({"folder": str(summary.folder), "interrupted": summary.interrupted}))
+        put(json.dumps({"folder": str(summary.folder), "interrupted": summary.interrupted}))
     elif Telling.quiet:
-        print(summary.folder)
+        put(summary.folder)
     if summary.interrupted:
         raise typer.Exit(130)
 
@@ -151,7 +152,7 @@ def recipes_command(
     found = [(name, load_config(name)) for name in recipe_names()]
     rows = [(name, c.task_name, c.model.name, c.method_name, c.steps) for name, c in found]
     if as_json:
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
+        put(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
         return
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in rows:

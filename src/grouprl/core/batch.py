@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch_rules import BT, BT_MAPPINGS, check
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, suggest
 
 SOURCES = {
     "sampled": 0,
@@ -214,7 +214,8 @@ class Batch:
     def _with(self, changes: Mapping[str, object]) -> Batch:
         unknown = set(changes) - set(self.__dataclass_fields__)
         if unknown:
-            raise TypeError(f"Batch has no field {', '.join(sorted(unknown))}")
+            wrong = sorted(unknown)
+            raise TypeError(f"Batch has no field {', '.join(wrong)}. {suggest(wrong[0], self.__dataclass_fields__)}")
         copied = copy.copy(self)
         for name, value in changes.items():
             object.__setattr__(copied, name, value)

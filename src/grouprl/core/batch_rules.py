@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -27,7 +27,13 @@ FLOATS = (
 )
 FLOAT_MAPPINGS = ("stats",)
 """Mappings whose entries must be finite on action tokens."""
+SHAPED = ("_b", "_bt", "_bs")
+REQUIRED = ("mask_bt", "group_b", "reward_b")
 BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
+
+
+class WrongField(InputError):
+    """A field has another shape or type than it must, whatever its values are."""
 
 
 class Checked(Protocol):
@@ -59,6 +65,7 @@ class Checked(Protocol):
 
 def check(batch: Checked, names: Collection[str]) -> None:
     """Check the fields `names`; where the mask is among them, all others must be, too."""
+    _check_kinds(batch, names)
     if "mask_bt" in names:
         _check_mask(batch.mask_bt)
     _check_shapes(batch, names)
@@ -124,9 +131,23 @@ def numbered(group_b: Tensor) -> dict[str, Tensor]:
     }
 
 
+def _check_kinds(batch: Checked, names: Collection[str]) -> None:
+    """Refuse what is no tensor, and no mapping of tensors, where one stands."""
+    for name in names:
+        value = getattr(batch, name)
+        if name in (*BT_MAPPINGS, *B_MAPPINGS):
+            if not isinstance(value, Mapping):
+                raise WrongField(f"{name} is of type {type(value).__name__}", "it must be a mapping of tensors by name")
+            for key, column in value.items():
+                if not isinstance(column, Tensor):
+                    raise WrongField(f"{name}['{key}'] is of type {type(column).__name__}", "it must be a tensor")
+        elif not isinstance(value, Tensor) and (name in REQUIRED or (name.endswith(SHAPED) and value is not None)):
+            raise WrongField(f"{name} is of type {type(value).__name__}", "it must be a tensor")
+
+
 def _check_mask(mask_bt: Tensor) -> None:
     if mask_bt.ndim != 2 or mask_bt.dtype != torch.bool:
-        raise InputError(
+        raise WrongField(
             f"mask_bt has shape {list(mask_bt.shape)} and type {mask_bt.dtype}", "it must be [B,T] and bool"
         )
     if len(mask_bt) and not bool(mask_bt.any()):
@@ -150,30 +171,30 @@ def _check_shapes(batch: Checked, names: Collection[str]) -> None:
             for key, column in value.items():
                 _expect(f"{name}['{key}']", column, (b,) if name in B_MAPPINGS else (b, t))
         elif name.endswith("_bs") and value is not None and (value.ndim != 2 or value.shape[0] != b):
-            raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
+            raise WrongField(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
 
 
 def _check_types(batch: Checked, names: Collection[str]) -> None:
     group_b, reward_b = batch.group_b, batch.reward_b
     if "group_b" in names and group_b.dtype != torch.int64:
-        raise InputError(f"group_b has type {group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
+        raise WrongField(f"group_b has type {group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
     if "group_b" in names and len(group_b) and int(group_b.min()) < 0:
         row = int(group_b.argmin())
         raise InputError(f"group_b[{row}] = {int(group_b[row])}", "every sequence must belong to a group (id >= 0)")
     if "token_bt" in names and batch.token_bt is not None and batch.token_bt.dtype != torch.int64:
-        raise InputError(f"token_bt has type {batch.token_bt.dtype}", "it must be int64 token ids", "Use .long()")
+        raise WrongField(f"token_bt has type {batch.token_bt.dtype}", "it must be int64 token ids", "Use .long()")
     if "reward_b" in names and not reward_b.is_floating_point():
-        raise InputError(f"reward_b has type {reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
+        raise WrongField(f"reward_b has type {reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
     for name in (n for n in BOOLS if n in names):
         value = getattr(batch, name)
         if value is not None and value.dtype != torch.bool:
-            raise InputError(f"{name} has type {value.dtype}", "it must be bool", f"Use {name}.bool()")
+            raise WrongField(f"{name} has type {value.dtype}", "it must be bool", f"Use {name}.bool()")
 
 
 def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
     if value is not None and tuple(value.shape) != shape:
         rule = f"it must be {'[B,T]' if len(shape) == 2 else '[B]'} = {list(shape)} like mask_bt"
-        raise InputError(f"{name} has shape {list(value.shape)}", rule)
+        raise WrongField(f"{name} has shape {list(value.shape)}", rule)
 
 
 def _check_values(batch: Checked, names: Collection[str]) -> None:

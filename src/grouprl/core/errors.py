@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
+import sysconfig
 import traceback
 from collections.abc import Iterable
 
+NOT_THE_USERS = tuple(
+    os.path.join(os.path.realpath(place), "")
+    for place in {
+        os.path.dirname(os.path.dirname(__file__)),
+        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    }
+)
+"""Folders of this package, of Python and of what is installed."""
 MANY = 60
 """Known names that a message does not list."""
 
@@ -57,10 +67,21 @@ def shortened(value: object, limit: int = 200) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Return an exception as messages show it, with the line of code that raised it (a SyntaxError names its own)."""
+    """Return an exception as messages show it, with the line of code that raised it (a SyntaxError names its own).
+
+    Of several lines that called each other the last one of the user's is named, not what it came to in a library.
+    """
     frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if len(frames) > 1 else ""
-    return f"{type(error).__name__}: {error}{place}"
+    own = [frame for frame in frames if _of_the_user(frame.filename)]
+    last = (own or frames)[-1] if len(frames) > 1 else None
+    place = f" at {last.filename.rsplit('/', 1)[-1]}:{last.lineno}" if last is not None else ""
+    said = f": {error}" if str(error) else ""
+    return f"{type(error).__name__}{said}{place}"
+
+
+def _of_the_user(file: str) -> bool:
+    """Whether a file is neither of this package nor of Python and what is installed in it."""
+    return os.path.isfile(file) and not os.path.realpath(file).startswith(NOT_THE_USERS)
 
 
 def _sentence(text: str) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, raised
-from grouprl.core.importing import import_from_beside
+from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 
 ENTRY_POINTS = "grouprl.plugins"
 """Group of entry points under which an installed package announces modules that register parts, methods, metrics."""
@@ -39,18 +38,23 @@ def load_file(where: str, rule: str) -> ModuleType:
         return sys.modules[module_name]
     if not path.is_file():
         raise InputError(f"there is no file '{path}'", rule)
-    made = importlib.util.spec_from_file_location(module_name, path)
-    if made is None or made.loader is None:
-        raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
     import_from_beside(path)
-    module = sys.modules[module_name] = importlib.util.module_from_spec(made)
-    try:
-        with _importing(where, rule):
-            made.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[module_name]
-        raise
-    return module
+    with _importing(where, rule):
+        return module_from_source(module_name, Source(str(path), path.read_bytes()))
+
+
+def sources_of_files() -> dict[str, Source]:
+    """Return the text of each file that `load_file` imported, by the name of its module: what another process needs to
+    read a pickle of the parts that it defines."""
+    return {name: source for name, source in SOURCES.items() if name.startswith("grouprl_user_")}
+
+
+def import_sources(sources: Mapping[str, Source]) -> None:
+    """Import files that another process imported with `load_file`; InputError where one fails."""
+    for name, source in sources.items():
+        import_from_beside(Path(source.path))
+        with _importing(source.path, PLUGIN_RULE):
+            module_from_source(name, source)
 
 
 def load_plugins(plugins: Iterable[str]) -> list[ModuleType]:

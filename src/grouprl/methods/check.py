@@ -12,10 +12,11 @@ from torch import Tensor
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.stages import called, is_own
+from grouprl.algorithms.stages import BrokenContract, called, is_own, written
 from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised
+from grouprl.core.wording import in_one_line
 from grouprl.methods.compose import as_data, compose
 from grouprl.methods.contrast import EXAMPLES, ContrastExample, example_batch
 from grouprl.methods.registry import Entry
@@ -33,7 +34,7 @@ DEAD = ContrastExample(
     ((0.1, -0.2), (0.3,), (-0.1, 0.2), (0.05,)),
     (0, 0, 1, 1),
 )
-KNOWN = (*EXAMPLES, DEAD)
+KNOWN = (DEAD, *EXAMPLES)  # first a batch with B unlike T, so that a message tells rows from tokens
 Tried = TypeVar("Tried")
 
 
@@ -75,6 +76,7 @@ def fault_of_own_parts(method: Method) -> InputError | None:
     try:
         with alarm(MAKING):
             _on_examples(copy.deepcopy(method))
+            _only_needs(copy.deepcopy(method))
     except InputError as error:
         return error
     except (Exception, TooLong):  # of a part of grouprl's own, which wants more than these batches hold
@@ -86,7 +88,7 @@ def _tried(rule: str, act: Callable[[], Tried]) -> tuple[RuleFinding, Tried | No
     try:
         return RuleFinding(rule), act()
     except InputError as error:
-        return RuleFinding(rule, str(error)), None
+        return RuleFinding(rule, in_one_line(error)), None
     except Exception as error:
         return RuleFinding(rule, raised(error)), None
 
@@ -132,8 +134,12 @@ def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
     cross_bt = None if method.cross is None else torch.zeros_like(logp_bt)
     value = method.loss(logp_bt, ready, ready.entropy_bt, cross_bt).value
     if not value.requires_grad:
-        raise InputError(
-            f"the loss of '{method.name}' does not depend on the log-probs", "it is differentiated by them"
+        own = is_own(method.objective)
+        whose = f"{called(method.objective)}{written(method.objective)}" if own else f"the method '{method.name}'"
+        raise (BrokenContract if own else InputError)(
+            f"the loss of {whose} does not depend on the log-probs",
+            "it is differentiated by them",
+            "Leave out .detach(), .item(), torch.no_grad() and conversions to whole numbers",
         )
     (gradient_bt,) = torch.autograd.grad(value, logp_bt)
     return gradient_bt
@@ -155,7 +161,15 @@ def _only_needs(method: Method) -> None:
     if method.critic is not None or method.needs_entropy:
         unneeded = {k: v for k, v in unneeded.items() if k not in ("value_bt", "entropy_bt")}
     bare = batch.replace(**unneeded)
-    _gradient(method, method.compute_loss_weights(method.compute_advantages(bare)), logp_bt)
+    try:
+        _gradient(method, method.compute_loss_weights(method.compute_advantages(bare)), logp_bt)
+    except InputError as error:
+        without = ", ".join(unneeded)
+        raise InputError(
+            f"on a batch that has no {without}, {error.what}",
+            "a run has only those of them that a part names",
+            'Name what the formula reads on the class: reads = ("ref_bt",), for instance',
+        ) from error
 
 
 def _ready(method: Method, example: ContrastExample) -> tuple[Batch, Tensor]:

@@ -19,6 +19,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.leader import current_ranks
 from grouprl.core.units import worded
+from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.methods.registry import CATALOGUE
@@ -158,7 +159,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
-    fault, trial = fault_of_own_parts(method), try_reward(config.reward, reward, task)
+    (faults, doubts), trial = _own_parts(method), try_reward(config.reward, reward, task)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -188,7 +189,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *lengths.refusals,
             *needed.refusals,
             *pass_refusals(config, model),
-            *([str(fault)] if isinstance(fault, BrokenContract) else []),
+            *faults,
         ),
         idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run), *placing.idle),
         notes=(
@@ -199,10 +200,20 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *server_notes(run),
             *placing.notes,
             *(*lengths.notes, *needed.notes),
-            *([f"tried on a small batch, {fault}"] if fault and not isinstance(fault, BrokenContract) else []),
+            *doubts,
         ),
         actions=task.spaces is not None,
     )
+
+
+def _own_parts(method: Method) -> tuple[list[str], list[str]]:
+    """Return what rules out the parts of the user's, and what a small batch makes doubtful of them."""
+    fault = fault_of_own_parts(method)
+    if fault is None:
+        return [], []
+    if isinstance(fault, BrokenContract):
+        return [in_one_line(fault)], []
+    return [], [f"tried on a small batch, {in_one_line(fault)}"]
 
 
 def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:

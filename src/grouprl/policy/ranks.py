@@ -23,7 +23,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
+from grouprl.core.importing import Source
 from grouprl.core.leader import LEADING
+from grouprl.core.plugins import import_sources, sources_of_files
 
 IDLE = timedelta(days=365)
 """How long a rank waits for its next work: while a reward is computed there is none."""
@@ -81,6 +83,7 @@ class Ranks:
         """From now on ranks wait for each other for so many seconds, and so many cut matrices among themselves."""
         assert self.count % cut_by == 0
         self.each(_begin, (timeout, cut_by))
+        self.each(_import, sources_of_files())
         self.timeout, self.cut_by = timeout, cut_by
 
     def call(self, work: Work[Result], shares: Sequence[object]) -> list[Result]:
@@ -191,6 +194,12 @@ def _done(station: Station, work: Work[object], share: object) -> object:
         return work(station, share)
     except GrouprlError as error:
         return error
+
+
+def _import(station: Station, sources: dict[str, Source]) -> None:
+    """Import what rank 0 has imported from files of the user's: a method that it sends may hold parts of theirs."""
+    if station.rank:
+        import_sources(sources)
 
 
 def _begin(station: Station, share: tuple[float, int]) -> None:
