@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -25,9 +26,10 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.part import PARTS
 from grouprl.algorithms.reductions.aggregate import TokenSum
+from grouprl.algorithms.stages import BrokenContract, each_of, rows_of
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, parse_config
-from grouprl.core.plugins import ENTRY_POINTS, load_announced
+from grouprl.core.plugins import ENTRY_POINTS, load_announced, load_file, sources_of_files
 from grouprl.methods.check import check_method
 from grouprl.methods.compose import compose
 from grouprl.methods.naming import entry_of
@@ -250,6 +252,153 @@ def test_a_run_that_is_stopped_inside_a_part_is_no_fault_of_the_part() -> None:
     context: Any = SimpleNamespace(method=with_parts(curriculum=made))
     with pytest.raises(Stopped):
         choose(context, 2)
+
+
+# --- what no batch can make right ---------------------------------------------------------------------------------
+
+
+def changed(tensor: torch.Tensor, value: float) -> torch.Tensor:
+    tensor.fill_(value)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda b: b.broadcast(changed(b.reward_b, 2)), r"changed batch\.reward_b in place.*x = x \* 2"),
+        (lambda b: changed(b.mask_bt, 1).to(b.dtype), r"changed batch\.mask_bt in place"),
+        (lambda b: changed(b.stats["x"], 2), r"changed batch\.stats\['x'\] in place"),
+        (lambda b: b.rewards_b, r"no attribute 'rewards_b' at test_own_parts\.py:\d+\..*Did you mean 'reward_b'"),
+        (lambda b: undefined_name(b), r"NameError: name 'undefined_name'.* at test_own_parts\.py:\d+"),  # noqa: F821
+        (lambda b: b.replace(reward_b=b.reward_b[:1]), r"reward_b has shape \[1\] at test_own_parts\.py:\d+"),
+        (lambda b: b.replace(loss_mask_bt=1.0), r"loss_mask_bt is of type float"),
+        (lambda b: b.replace(reward_b=None), r"reward_b is of type NoneType"),
+        (lambda b: b.replace(stats={"x": 1.0}), r"stats\['x'\] is of type float"),
+        (lambda b: b.mask_bt.to(b.dtype).to_sparse(), "returned values of torch.sparse_coo.*ordinary tensor"),
+        (lambda b: torch.ones(2, 2, device="meta"), "returned values on the device meta"),
+        (lambda b: torch.ones(2, 2, dtype=torch.complex64), "of type torch.complex64.*floating point"),
+    ],
+)
+def test_what_is_wrong_on_every_batch_is_told_from_what_one_batch_lacks(act: Any, said: str) -> None:
+    whole = batch().replace(stats={"x": torch.zeros(2, 2, dtype=torch.float64)})
+    with pytest.raises(BrokenContract, match=rf"(?s)the advantage part 'tried_advantage'.*{said}"):
+        with_parts(advantage=own("advantage", act)).prepare(whole)
+
+
+def test_a_formula_that_is_missing_and_a_mask_that_is_not_the_parts_are_told() -> None:
+    class Formless(grouprl.Advantage):
+        says = "nothing yet"
+
+    with pytest.raises(BrokenContract, match=r"'formless' lacks its formula \(test_own_parts\.py:\d+\)"):
+        with_parts(advantage=part("advantage")(Formless)()).prepare(batch())
+
+    class Deaf(grouprl.Advantage):
+        says = "called with nothing"
+
+        def __call__(self) -> None:  # type: ignore[override]
+            """Take no batch."""
+
+    with pytest.raises(BrokenContract, match=r"'deaf' cannot be called: .* 1 positional argument.*py:\d+\)\. a part"):
+        with_parts(advantage=part("advantage")(Deaf)()).prepare(batch())
+    other = own("filter", lambda b: b.replace(mask_bt=~small([1.0, 0.0], [2, 1]).mask_bt))
+    with pytest.raises(BrokenContract, match=r"'tried_filter' returned another mask_bt.*loss_mask_bt instead"):
+        with_parts(filter=(other,)).prepare(batch())
+
+
+def test_an_exit_in_a_part_is_a_fault_of_the_part_and_not_the_end() -> None:
+    with pytest.raises(InputError, match=r"raised SystemExit: 0 at test_own_parts\.py:\d+"):
+        with_parts(advantage=own("advantage", lambda b: sys.exit(0))).prepare(batch())
+
+
+def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
+    logp_bt = torch.full((2, 2), -1.0, dtype=torch.float64, requires_grad=True)
+    plain = with_parts(objective=own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective))
+    assert plain.loss(logp_bt, plain.prepare(batch())).value.item() == 4
+    nothing: Any = None
+    broken = with_parts(objective=own("objective", lambda x, b: TokenLoss(-x, nothing), grouprl.Objective))
+    with pytest.raises(BrokenContract, match="returned metrics that are NoneType"):
+        broken.loss(logp_bt, broken.prepare(batch()))
+    whole = with_parts(objective=own("objective", lambda x, b: TokenLoss(x.long()), grouprl.Objective))
+    with pytest.raises(BrokenContract, match=r"losses of type torch\.int64"):
+        whole.loss(logp_bt, whole.prepare(batch()))
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"says": 3}, "says = 3. it is a text"),
+        ({"reads": "old_bt"}, r"reads = 'old_bt'.*Write reads = \(\"old_bt\",\)"),
+        ({"couples": "rows"}, "couples = 'rows'. it is one of sequence, group, batch"),
+        ({"__init__": lambda self: None}, "has an __init__.*write __post_init__"),
+    ],
+)
+def test_members_that_no_part_can_have_are_refused_as_it_is_registered(members: Any, said: str) -> None:
+    with pytest.raises(InputError, match=rf"(?s)TriedObjective, to be a part of kind objective.*{said}"):
+        own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective, **members)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "said"),
+    [
+        ("words", None, "words returned None.*a text"),
+        ("words", KeyError("w"), r"words raised KeyError: 'w' at test_own_parts\.py:\d+"),
+        ("formula", 3, "formula returned 3.*a text"),
+        ("needs", None, "needs returned None.*names of batch fields"),
+        ("needs", "old_bt", "needs returned 'old_bt'"),
+        ("idle", None, r"idle returned None.*a list of sentences, \[\]"),
+        ("refuse", "no", "refuse returned 'no'"),
+    ],
+)
+def test_what_a_part_says_of_itself_wrongly_is_named(member: str, value: Any, said: str) -> None:
+    def give(self: Any, *args: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    made = own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective, **{member: give})
+    run = (grouprl.RunFacts(),) if member in ("idle", "refuse") else ()
+    with pytest.raises(InputError, match=rf"the objective part 'tried_objective': {said}"):
+        getattr(made, member)(*run)
+
+
+def test_what_other_members_return_wrongly_is_named() -> None:
+    made = own("refill", None)
+    for value, said in (
+        (None, "returned None"),
+        (torch.tensor([0.5, 1]), r"returned type torch\.float32 and shape \[2\]"),
+        (torch.tensor([True]), r"returned type torch\.bool and shape \[1\]"),
+    ):
+        with pytest.raises(InputError, match=rf"the refill part 'tried_refill' {said}.*one true or false per row"):
+            rows_of(made, batch(), lambda _, value=value: value, batch())
+    assert rows_of(made, batch(), lambda _: torch.tensor([True, False]), batch()).tolist() == [True, False]
+    update = own("update", None)
+    for act, said in (
+        (lambda: None, "returned None.*yield learner.take"),
+        (lambda: iter([1]), "returned 1.*finite numbers by name"),
+        (lambda: iter([{"loss": 1.0}, {"loss": float("nan")}]), "returned nan as its metric 'loss'"),
+        (lambda: iter([{"loss": torch.ones(3)}]), r"returned tensor\(\[1., 1., 1.\]\) as its metric"),
+        (lambda: (1 // 0 for _ in range(2)), r"raised ZeroDivisionError: .* at test_own_parts\.py:\d+"),
+    ):
+        with pytest.raises(InputError, match=rf"the update part 'tried_update' {said}"):
+            list(each_of(update, act))
+    assert list(each_of(update, lambda: iter([{"loss": 1.0}]))) == [{"loss": 1.0}]
+
+
+def test_parts_of_a_file_reach_another_process(tmp_path: Path) -> None:
+    """A run on several processes sends its method to the others, which have not imported the file."""
+    path = tmp_path / "sent.py"
+    path.write_text(PARTS_FILE.format(name="SentAlong", metric="sent_metric"))
+    module = load_file(str(path), "a rule")
+    sent = pickle.dumps({name: each for name, each in sources_of_files().items() if name == module.__name__})
+    path.unlink()
+    code = (
+        "import pickle, sys; from grouprl.core.plugins import import_sources\n"
+        "sources, part = pickle.load(sys.stdin.buffer), sys.stdin.buffer\n"
+        "import_sources(sources); print(pickle.load(part).words())"
+    )
+    given = sent + pickle.dumps(module.SentAlong())
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, timeout=120, check=False)
+    assert done.stdout.decode().strip() == "push each log-prob by its advantage", done.stderr
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------

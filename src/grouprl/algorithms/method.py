@@ -15,7 +15,7 @@ from grouprl.algorithms.filters.selection import unmasked
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.algorithms.reductions.aggregate import Aggregate
-from grouprl.algorithms.stages import changed_batch, check_part, token_loss, token_values
+from grouprl.algorithms.stages import call, changed_batch, check_part, one_of, rows_of, token_loss, token_values
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
@@ -176,7 +176,7 @@ class Method:
         weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, batch), batch)
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
         for term in self.regularize:
-            batch = term.compute_loss_weights(batch)
+            batch = one_of(term, Batch, term.compute_loss_weights, batch)
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
         return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
 
@@ -217,7 +217,7 @@ class Method:
         metrics = {"policy_loss": value.detach(), **averages, **_drift(logp_bt, batch)}
         for term in self.regularize:
             extra = token_loss(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)
-            term_value = (unmasked(term.weights(batch), batch) * extra.loss_bt).sum()
+            term_value = (unmasked(call(term, term.weights, batch), batch) * extra.loss_bt).sum()
             value = value + term_value
             name = term.name.removesuffix("_loss")
             metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
@@ -244,10 +244,10 @@ class Method:
             return torch.zeros_like(batch.group_b, dtype=torch.bool)
         weight_bt = batch.need("weight_bt", "zero_rows")
         scaled_bt = weight_bt if batch.multiplier_bt is None else weight_bt * batch.multiplier_bt
-        policy_b = self.objective.zero_rows(batch) | ~(scaled_bt != 0).any(1)
+        policy_b = rows_of(self.objective, batch, self.objective.zero_rows, batch) | ~(scaled_bt != 0).any(1)
         extra_b = torch.ones_like(policy_b)
         for term in self.regularize:
-            extra_b &= term.zero_rows(batch)
+            extra_b &= rows_of(term, batch, term.zero_rows, batch)
         return (policy_b & extra_b) | ~(weight_bt != 0).any(1)
 
     def with_parts(self, **changes: Any) -> Method:

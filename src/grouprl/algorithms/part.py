@@ -29,6 +29,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
+from grouprl.algorithms.members import check_members, guard
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
@@ -203,11 +204,16 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
 
     def decorate(cls: P) -> P:
         _check_class(kind, cls)
-        config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        own = not cls.__module__.startswith("grouprl.")
+        if own:
+            check_members(cls, kind)
+        config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=own)
         made = cast("type[Part]", pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
         made.kind, made.name = kind, name or snake_case(cls.__name__)
         _accept_old_names(made)
         _check_templates(made)
+        if own:
+            guard(made)
         _check_free(made)
         declare(f"the {kind} part '{made.name}'", made.metrics)
         PARTS[kind][made.name] = made

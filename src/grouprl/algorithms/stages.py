@@ -5,15 +5,15 @@ What a part of yours raises is said with its name; an exception of a part of gro
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import PurePath
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.members import place_of
 from grouprl.algorithms.part import KINDS, Part, TokenLoss
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import WrongField
@@ -21,6 +21,8 @@ from grouprl.core.errors import InputError, raised, shortened, suggest
 from grouprl.core.metric import GLOSSARY
 
 CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
+METRICS = "metrics are finite numbers by name"
+YIELD = "Take the steps and yield the metrics of each: yield learner.take(step)"
 T = TypeVar("T")
 RESOURCES = (MemoryError, torch.OutOfMemoryError)
 """Errors that are the machine's, not the part's."""
@@ -43,13 +45,7 @@ def called(part: Part) -> str:
 
 def written(part: Part) -> str:
     """Return where a part of the user's is written, in brackets, as messages show it; '' where that is not known."""
-    if not is_own(part):
-        return ""
-    try:
-        file, line = inspect.getsourcefile(type(part)), inspect.getsourcelines(type(part))[1]
-    except (OSError, TypeError):  # typed in, or made by type(): no file has it
-        return ""
-    return f" ({PurePath(file).name}:{line})" if file else ""
+    return place_of(type(part)) if is_own(part) else ""
 
 
 def check_part(stage: str, part: Part, method: str) -> None:
@@ -167,11 +163,47 @@ def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
 
 def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> T:
     """Return `act(*args)` of a data part, which must be a `wanted`."""
-    made = call(part, act, *args)
+    return of_type(part, wanted, call(part, act, *args))
+
+
+def of_type(part: Part, wanted: type[T], made: object) -> T:
+    """Return what a data part made, which must be a `wanted`."""
     if not isinstance(made, wanted):
         what = f"{called(part)} returned {shortened(made)}{written(part)}"
         raise InputError(what, f"it must return {wanted.__name__}", _others(part))
     return made
+
+
+def rows_of(part: Part, batch: Batch, act: Callable[..., object], *args: object) -> Tensor:
+    """Return `act(*args)`, which must be [B] bool: one true or false per row of `batch`."""
+    made = call(part, act, *args)
+    if not (isinstance(made, Tensor) and made.dtype == torch.bool and made.shape == batch.group_b.shape):
+        what = f"type {made.dtype} and shape {list(made.shape)}" if isinstance(made, Tensor) else shortened(made)
+        rule = f"it must return a bool tensor [B] = {list(batch.group_b.shape)}, one true or false per row"
+        raise BrokenContract(f"{called(part)} returned {what}{written(part)}", rule, _others(part))
+    return made
+
+
+def numbers_of(part: Part, made: object) -> dict[str, float]:
+    """Return metrics that a part made, which must be finite numbers by name; those of grouprl's own are."""
+    if not isinstance(made, Mapping):
+        raise InputError(f"{called(part)} returned {shortened(made)}{written(part)}", METRICS, _others(part))
+    for name, value in made.items() if is_own(part) else ():
+        number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+        if not isinstance(name, str) or not isinstance(number, int | float) or not math.isfinite(number):
+            what = f"{called(part)} returned {shortened(value)} as its metric {name!r}{written(part)}"
+            raise InputError(what, METRICS, "Leave out what has no value in a step")
+    return dict(made)
+
+
+def each_of(part: Part, act: Callable[..., Iterable[object]], *args: object) -> Iterator[dict[str, float]]:
+    """Yield the metrics of each optimiser step that `act(*args)` of an update part takes."""
+    made = call(part, act, *args)
+    if not isinstance(made, Iterable):
+        raise InputError(f"{called(part)} returned {shortened(made)}{written(part)}", _rule(part), YIELD)
+    steps, end = iter(made), object()
+    while (record := call(part, next, steps, end)) is not end:
+        yield numbers_of(part, record)
 
 
 def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
@@ -261,7 +293,7 @@ def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> N
 
 
 def _others(part: Part) -> str:
-    return f"See docs/extend/data_part.md, and how others do it: grouprl parts --kind {part.kind}"
+    return f"See how others do it: grouprl parts --kind {part.kind}, and docs/extend"
 
 
 def _rule(part: Part) -> str:

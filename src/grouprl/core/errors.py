@@ -53,6 +53,8 @@ class RunError(GrouprlError, RuntimeError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return a remedy sentence for an unknown `name`: the nearest known names, or all where they are not too many."""
     names = sorted(known)
+    if not names:
+        return "There are none."
     close = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.5)
     close.sort(key=lambda known: sorted(known) != sorted(name))  # letters in another order are the commonest slip
     if close:
@@ -75,8 +77,17 @@ def raised(error: BaseException) -> str:
     own = [frame for frame in frames if _of_the_user(frame.filename)]
     last = (own or frames)[-1] if len(frames) > 1 else None
     place = f" at {last.filename.rsplit('/', 1)[-1]}:{last.lineno}" if last is not None else ""
-    said = f": {error}" if str(error) else ""
+    said = f": {_brief(error)}" if str(error) else ""
     return f"{type(error).__name__}{said}{place}"
+
+
+def _brief(error: BaseException) -> str:
+    """Return what an exception says; of pydantic's lists, which name every rule and its page, the first."""
+    listed = getattr(error, "errors", None)
+    if type(error).__name__ != "ValidationError" or not callable(listed):
+        return str(error)
+    first = listed()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _of_the_user(file: str) -> bool:

@@ -144,4 +144,6 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
 
 
 def _broken(where: str, what: str, error: BaseException) -> InputError:
+    if isinstance(error, InputError):  # a part that cannot be one, for instance
+        return InputError(f"Importing '{where}' for a {what} failed: {error.what}", error.rule, error.remedy)
     return InputError(f"Importing '{where}' for a {what} failed: {raised(error)}")

@@ -97,5 +97,7 @@ def _importing(where: str, rule: str) -> Iterator[None]:
     with imported_in_time(where):
         try:
             yield
+        except InputError as error:  # a part that cannot be one
+            raise InputError(f"cannot import '{where}': {error.what}", error.rule, error.remedy) from error
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot import '{where}': {raised(error)}", rule) from error

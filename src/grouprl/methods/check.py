@@ -117,6 +117,8 @@ def _silent(part: Part) -> str:
         needs = part.needs()
         if isinstance(needs, str) or not all(isinstance(name, str) for name in needs):
             return "has needs that are no names of batch fields"
+    except InputError as error:
+        return f"cannot be described: {in_one_line(error)}"
     except Exception as error:
         return f"cannot be described: {raised(error)}"
     return ""

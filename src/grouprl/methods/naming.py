@@ -9,7 +9,7 @@ from types import ModuleType
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.errors import InputError, raised, suggest
 from grouprl.core.plugins import load_file, load_module
 from grouprl.methods.card import Card
 from grouprl.methods.registry import CATALOGUE, Entry, find
@@ -70,8 +70,9 @@ def _own(name: str, function: Callable[..., Method]) -> Callable[..., Method]:
             return function(*args, **settings)
         except InputError:
             raise
-        except Exception as error:
-            raise InputError(f"the method '{name}' raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            rule = "a method is a function that returns a Method, whatever its settings are by default"
+            raise InputError(f"the method '{name}' raised {raised(error)}", rule) from error
 
     return build
 

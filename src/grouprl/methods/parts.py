@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grouprl.algorithms.part import KINDS, PARTS, Part
+from grouprl.algorithms.part import KINDS, PARTS, Part, checked
 from grouprl.core.json_types import JsonObject
 from grouprl.methods.compose import LISTS
 from grouprl.methods.describe import type_words
@@ -62,7 +62,8 @@ def listing() -> list[dict[str, object]]:
 def describe_part(part: type[Part]) -> Described:
     """Return what is known of the class of a part."""
     settings = tuple(_settings(part))
-    plain = None if any(row["default"] == REQUIRED for row in settings) else part()
+    needed = any(row["default"] == REQUIRED for row in settings)
+    plain = None if needed else checked(part, {}, f"the {part.kind} part '{part.name}'")
     doc = inspect.cleandoc(part.__doc__ or "")
     words = plain.words() if plain else ""
     item = f"{{part: {part.name}}}"

@@ -15,9 +15,10 @@ import torch
 from grouprl.algorithms.data_part import Together, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.stages import call
+from grouprl.algorithms.stages import METRICS, call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.protocols import SampleSource, StoredRows
@@ -137,6 +138,10 @@ class SessionContext:
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
         """Log `value` as the metric `name` of this step, together with what was noted under that name before."""
+        if not math.isfinite(value):
+            raise InputError(
+                f"{value} is noted as the metric '{name}'", METRICS, "Leave out what has no value in a step"
+            )
         self._notes.setdefault(name, (together, []))[1].append(float(value))
 
     def read_notes(self) -> dict[str, float]:
@@ -184,7 +189,7 @@ class SessionContext:
     ) -> ScoredSamples:
         """Sample and score the completions that `requests` ask for, by the method's sampling rule."""
         rule = self.method.sampling
-        scaling = None if rule is None or greedy else rule.scaling(self)
+        scaling = None if rule is None or greedy else call(rule, rule.scaling, self)
         samples = self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
         if not isinstance(self.task, StoredRows):
             self._counts.add(samples)

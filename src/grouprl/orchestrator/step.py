@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouprl.algorithms.stages import call
+from grouprl.algorithms.stages import call, of_type, one_of, rows_of
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.orchestrator.accounting import Fates, StepRollout, dropped
 from grouprl.orchestrator.context import SessionContext
@@ -20,7 +20,8 @@ def collect_rollout(context: SessionContext) -> StepRollout | None:
     """Collect one step's rows; None when the method requests nothing in this step."""
     method = context.method
     refill, replay = method.refill, method.buffer
-    missing, limit = context.prompts if replay is None else replay.fresh(context), getattr(refill, "max_rounds", 1)
+    missing = context.prompts if replay is None else one_of(replay, int, replay.fresh, context)
+    limit = getattr(refill, "max_rounds", 1)
     parts: list[ScoredSamples] = []
     good: list[ScoredSamples] = []
     fates: list[Fates] = []
@@ -36,7 +37,8 @@ def collect_rollout(context: SessionContext) -> StepRollout | None:
         )
         valid = subset(part, part.valid_b)
         if refill is not None and len(valid):
-            wanted_b = call(refill, refill.wanted, context.batch(valid)).numpy()
+            laid_out = context.batch(valid)
+            wanted_b = rows_of(refill, laid_out, refill.wanted, laid_out).numpy()
             fate_b[np.flatnonzero(part.valid_b)[~wanted_b]] = "refill"
             valid = subset(valid, wanted_b)
         parts.append(whole)
@@ -49,7 +51,8 @@ def collect_rollout(context: SessionContext) -> StepRollout | None:
         return None
     wanted = join(good) if good else None
     if replay is not None:
-        wanted = call(replay, replay.mix, wanted, context)
+        mixed = call(replay, replay.mix, wanted, context)
+        wanted = None if mixed is None else of_type(replay, ScoredSamples, mixed)
     if wanted is None:
         return None
     sampled, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))

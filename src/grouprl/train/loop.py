@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
-from grouprl.algorithms.stages import one_of
+from grouprl.algorithms.stages import call, numbers_of, one_of
 from grouprl.config.rates import learning_rate, ratio_of_squares, update_ratio, update_squares
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch
@@ -193,7 +193,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: Trai
         part, number = pieces[session.step]
         first = session.source.sampled
         with clock.step:
-            metrics = one_of(part, dict, part.piece, number, session.context)
+            metrics = numbers_of(part, call(part, part.piece, number, session.context))
             session.step += 1
             session.publish()
         sampled = account_before(session.source.sampled - first, session.context.read_sampled_counts())

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.stages import each_of
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
@@ -128,8 +129,9 @@ def update(
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     plain = (learner.take(step) for step in learner.steps(prepared))
+    own = method.update
     for number, record in enumerate(
-        plain if method.update is None else method.update(cast("UpdateSteps", learner), prepared)
+        plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)
     ):
         for name, value in record.items():
             if name in GAPS and number:  # later steps have moved away from the sampler on purpose
