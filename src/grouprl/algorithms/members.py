@@ -6,11 +6,18 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Protocol
 
 from grouprl.core.errors import InputError, raised, shortened
 
 COUPLES = ("sequence", "group", "batch")
+
+
+class Named(Protocol):
+    """What messages say of a part."""
+
+    kind: str
+    name: str
 
 
 def _text(value: object) -> bool:
@@ -69,16 +76,16 @@ def check_members(cls: type, kind: str) -> None:
         raise InputError(f"{where}: couples = '{couples}'", f"it is one of {', '.join(COUPLES)}")
 
 
-def guard(made: Any) -> None:
+def guard(made: type) -> None:
     """Let each member of a part's class say in words, with the part's name, what it raises or returns wrongly."""
     for name, (rule, fits) in MEMBERS.items():
         if hasattr(made, name):
             setattr(made, name, _guarded(getattr(made, name), name, rule, fits))
 
 
-def _guarded(member: Callable[..., Any], name: str, rule: str, fits: Callable[[object], bool]) -> Callable[..., Any]:
+def _guarded(member: Callable[..., object], name: str, rule: str, fits: Callable[[object], bool]) -> object:
     @functools.wraps(member)
-    def within(self: Any, *args: object) -> Any:
+    def within(self: Named, *args: object) -> object:
         where = f"the {self.kind} part '{self.name}'"
         try:
             value = member(self, *args)
