@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -268,6 +271,117 @@ def test_every_help_has_examples(path):
     text = " ".join(done.stdout.split())
     assert "Example" in text
     assert f"grouprl {' '.join(path)}".strip() in text.split("Example", 1)[1]
+
+
+def examples(path):
+    """Return the words of every command line in a help, without what is said beside it."""
+    found = re.findall(r"^\s*((?:torchrun .* -m )?grouprl .*)$", commands()[path].help, re.M)
+    lines = [re.split(r"\s{2,}", line.strip())[0] for line in found]
+    return [shlex.split(line.partition("grouprl ")[2].replace(" …", "")) for line in lines]
+
+
+@pytest.mark.parametrize("path", commands(), ids=lambda path: " ".join(path) or "grouprl")
+def test_every_example_parses(path):
+    assert examples(path)
+    for words in examples(path):
+        found, rest = commands()[()], list(words)
+        while rest and rest[0] in getattr(found, "commands", {}):
+            found, rest = found.commands[rest[0]], rest[1:]
+        if rest and found is not commands()[()]:  # whose options are those of every command, and of completion
+            found.make_context(" ".join(words), [word for word in rest if word != "-q"])
+
+
+LISTS = ("tasks", "recipes", "parts", "papers", "metrics", "methods")
+
+
+def test_examples_of_listings_run():
+    lines = {tuple(words) for path in commands() for words in examples(path) if words[0] in LISTS}
+    done = {words: invoke(*words) for words in lines if not re.search(r"my_|mine|jsonl:|nope", " ".join(words))}
+    assert len(done) > 15
+    assert {words: run.output for words, run in done.items() if run.exit_code} == {}
+
+
+COMPLETED = {
+    "grouprl methods show da": "dapo",
+    "grouprl meth": "methods",
+    "grouprl tasks addi": "addition",
+    "grouprl train add": "addition",
+    "grouprl plan mi": "mine.yaml",
+    "grouprl train runs/": "runs/one",
+    "grouprl eval ru": "runs/one",
+    "grouprl parts rela": "relative",
+    "grouprl metrics clip_f": "clip_fraction",
+    "grouprl check-env gue": "guess",
+    "grouprl train addition --se": "--seed",
+}
+
+
+def test_bash_completes_what_was_installed_by_the_module(tmp_path):
+    """In a real bash: what `python -m grouprl --install-completion` wrote is sourced, and TAB is what calls it."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash here")
+    command, home = tmp_path / "bin" / "grouprl", tmp_path / "home"
+    (home / "runs" / "one").mkdir(parents=True)
+    (home / "runs" / "one" / "config.yaml").write_text("task: addition\n")
+    (home / "mine.yaml").write_text("task: addition\n")
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m grouprl "$@"\n')
+    command.chmod(0o755)
+    lines = "\n".join(f"complete_line {shlex.quote(line)}" for line in COMPLETED)
+    (tmp_path / "tab.sh").write_text(
+        "grouprl --install-completion >/dev/null || exit 1\n"
+        ". ~/.bashrc\n"
+        "name=$(complete -p grouprl | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\n"
+        "complete_line() {\n"
+        "  COMP_LINE=$1; COMP_POINT=${#1}; read -ra COMP_WORDS <<<$1; COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n"
+        '  $name grouprl "${COMP_WORDS[$COMP_CWORD]}"; echo "$1|${COMPREPLY[*]}"\n'
+        "}\n" + lines
+    )
+    path = os.pathsep.join([str(command.parent), os.environ["PATH"]])
+    given = {**os.environ, "PATH": path, "HOME": str(home), "SHELL": bash}
+    done = subprocess.run([bash, tmp_path / "tab.sh"], capture_output=True, text=True, env=given, cwd=home, timeout=200)
+    found = dict(line.split("|", 1) for line in done.stdout.splitlines() if "|" in line)
+    assert {line: COMPLETED[line] in found.get(line, "").split() for line in COMPLETED} == dict.fromkeys(
+        COMPLETED, True
+    ), done
+
+
+NOISY = """
+print("noise of an import")
+import grouprl
+from grouprl import part
+
+
+@part("advantage")
+class NoisyAdvantage(grouprl.Advantage):
+    says = "print, and compare with nothing"
+
+    def __call__(self, batch):
+        print("noise of a part")
+        return batch.broadcast(batch.reward_b)
+
+
+def noisy():
+    print("noise of a method")
+    return grouprl.method("grpo").with_parts(advantage=NoisyAdvantage())
+"""
+
+
+def test_what_own_code_prints_is_no_result(tmp_path):
+    """Neither plain data nor, with -q, the run's folder has anything else around it."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    (tmp_path / "run.yaml").write_text(
+        "task: {name: addition, digits: 1}\nmethod: noisy.py:noisy\n"
+        "model: {name: tiny, tiny: {hidden: 16, layers: 1, heads: 2, intermediate: 32}}\nsteps: 1\n"
+        "warmup: {steps: 2}\nbatch: {prompts: 2, group_size: 2}\neval: {every: 0, prompts: 2, final_prompts: 2}\n"
+    )
+    checked = run("methods", "check", "noisy.py:noisy", "--json", cwd=tmp_path)
+    assert json.loads(checked.stdout)["method"] == "noisy.py:noisy"
+    assert "noise of a part" in checked.stderr
+    trained = run("train", "run.yaml", "--folder", "out", "-q", cwd=tmp_path)
+    assert trained.stdout == "out\n", trained.stderr
+    assert "noise of a part" in trained.stderr
 
 
 def test_the_shell_completes_names():

@@ -29,7 +29,7 @@ def _run() -> None:
     warnings.showwarning = _noted(warnings.showwarning)
     from grouprl.cli.app import app
 
-    app()
+    app(prog_name="grouprl")
 
 
 def _noted(show: Callable[..., None]) -> Callable[..., None]:

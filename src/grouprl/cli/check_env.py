@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -31,7 +32,9 @@ def check_env_command(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="ENV", help="pkg.module:Class, file.py:Class, a task's name, or a YAML file, for its task."
+            metavar="ENV",
+            help="pkg.module:Class, file.py:Class, a task's name, or a YAML file, for its task.",
+            autocompletion=completion.tasks,
         ),
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play; each is played again to compare.")] = 64,

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -35,11 +36,18 @@ WORDS = {
 def check_reward_command(
     name: Annotated[
         str,
-        typer.Argument(metavar="REWARD", help="A built-in name, pkg.module:function, file.py:function, or a task."),
+        typer.Argument(
+            metavar="REWARD",
+            help="A built-in name, pkg.module:function, file.py:function, or a task.",
+            autocompletion=completion.rewards,
+        ),
     ],
     task: Annotated[
         str | None,
-        typer.Option(help="The task, or YAML file of a run, whose prompts are used; else the reward's own examples."),
+        typer.Option(
+            help="The task, or YAML file of a run, whose prompts are used; else the reward's own examples.",
+            autocompletion=completion.tasks,
+        ),
     ] = None,
     examples: Annotated[int, typer.Option(min=1, help="How many prompts to attack.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,

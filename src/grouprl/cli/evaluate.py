@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
 from grouprl.cli.results import put
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from grouprl.rollout.sampler import MakeEngine
     from grouprl.tasks import Task
 
-EvalTask = Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")]
+EvalTask = Annotated[
+    str | None,
+    typer.Option(
+        help="The task (default: the run's own). A model needs one.",
+        autocompletion=completion.tasks,
+    ),
+]
 HeldOutPrompts = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Held-out prompts (default: the run's final_prompts, else 1024)."),
@@ -274,9 +281,9 @@ def _show_completions(found: Evaluation, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("prompt", "greedy completion" if found.greedy else "first sampled completion", "reward"):
         table.add_column(column, overflow="fold", justify="right" if column == "reward" else "left")
-    for prompt, completion, reward, correct in found.samples:
+    for prompt, text, reward, correct in found.samples:
         mark, style = verdict_mark(correct)
-        table.add_row(Text(_clip(prompt)), Text(f"{mark} {_clip(completion)}", style=style), f"{reward:g}")
+        table.add_row(Text(_clip(prompt)), Text(f"{mark} {_clip(text)}", style=style), f"{reward:g}")
     console.print(table)
 
 

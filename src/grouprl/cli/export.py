@@ -8,11 +8,19 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli import completion
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.terminal import Terminal
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder.",
+        autocompletion=completion.runs,
+    ),
+]
 
 
 def export_command(

@@ -12,6 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from grouprl.cli import completion
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -24,7 +25,14 @@ Row = tuple[Path, "Fitted | str"]
 
 
 def laws_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Run folders.",
+            autocompletion=completion.runs,
+        ),
+    ],
     of: Annotated[
         Literal["train", "eval"], typer.Option(help="pass@1 of the completions trained on, or held-out.")
     ] = "train",

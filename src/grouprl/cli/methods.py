@@ -9,6 +9,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.listing import catalogue, names, selected
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
@@ -23,7 +24,13 @@ Name = Annotated[
 @app.callback(invoke_without_command=True)
 def list_methods(
     context: typer.Context,
-    family: Annotated[str, typer.Option(help="Only one family, such as 'group' or 'dialects'.")] = "",
+    family: Annotated[
+        str,
+        typer.Option(
+            help="Only one family, such as 'group_relative' or 'dialects'.",
+            autocompletion=completion.families,
+        ),
+    ] = "",
     search: Annotated[str, typer.Option(help="Only methods whose name, title or summary holds this text.")] = "",
     only_names: Annotated[bool, typer.Option("--names", help="Print the names alone, one per line.")] = False,
     as_json: AsJson = False,
@@ -31,7 +38,7 @@ def list_methods(
     """The catalogue of methods: list them, read a card, compare two.
 
     [bold]Examples[/]
-    grouprl methods --family group
+    grouprl methods --family group_relative
     grouprl methods --search entropy
     grouprl methods --names                names alone, for scripts
     grouprl methods show dapo              a card

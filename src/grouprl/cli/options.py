@@ -6,8 +6,15 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli import completion
+
 RunOrModel = Annotated[
-    str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder, a GGUF file or a Hub id.")
+    str,
+    typer.Argument(
+        metavar="RUN_OR_MODEL",
+        help="A run folder, or a model: a folder, a GGUF file or a Hub id.",
+        autocompletion=completion.runs,
+    ),
 ]
 CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")]
 EngineName = Annotated[

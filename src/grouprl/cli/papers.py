@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.listing import names_are_stored
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
@@ -27,8 +28,19 @@ def papers_command(
     query: Annotated[
         list[str] | None, typer.Argument(metavar="[QUERY]", help="Words to look for, or: show NUMBER")
     ] = None,
-    scope: Annotated[str, typer.Option(help="Only core, recipe, adjacent or outside.")] = "",
-    status: Annotated[str, typer.Option(help="Only entry, recipe, part, planned, adjacent or outside.")] = "",
+    scope: Annotated[
+        str,
+        typer.Option(
+            help="Only core, recipe, adjacent or outside.",
+            autocompletion=completion.scopes,
+        ),
+    ] = "",
+    status: Annotated[
+        str,
+        typer.Option(
+            help="Only entry, recipe, part, planned, adjacent or outside.", autocompletion=completion.statuses
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Search the literature: what implements each paper, and what is missing.

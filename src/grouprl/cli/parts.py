@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.listing import ListedPart, listed_parts
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
@@ -23,8 +24,19 @@ if TYPE_CHECKING:
 
 
 def parts_command(
-    name: Annotated[str, typer.Argument(help="A part's name; without one all are listed.")] = "",
-    kind: Annotated[str, typer.Option(metavar="KIND", help="Only one kind, such as 'advantage' or 'objective'.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A part's name; without one all are listed.",
+            autocompletion=completion.parts,
+        ),
+    ] = "",
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND", help="Only one kind, such as 'advantage' or 'objective'.", autocompletion=completion.kinds
+        ),
+    ] = "",
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A file or module of yours to import; repeat for more."),

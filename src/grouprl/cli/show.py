@@ -8,12 +8,20 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli import completion
 from grouprl.cli.results import put
 from grouprl.core.terminal import Terminal
 
 
 def show_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run folder.",
+            autocompletion=completion.runs,
+        ),
+    ],
     step: Annotated[int | None, typer.Option(min=1, help="Step; by default the last that was stored.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Id of a prompt, as --list shows it.")] = None,
     sample: Annotated[int | None, typer.Option(help="Number of the completion to it.")] = None,

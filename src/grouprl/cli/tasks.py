@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli import completion
 from grouprl.cli.results import put
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
@@ -26,17 +27,12 @@ if TYPE_CHECKING:
 EXAMPLES = 4
 
 
-def _known(incomplete: str) -> list[str]:
-    """Return the names of tasks that begin with `incomplete`, for the shell's completion."""
-    from grouprl.cli.listing import listed_tasks
-
-    return [task.name for task in listed_tasks() if task.name.startswith(incomplete)]
-
-
 def tasks_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A task, written as in a configuration.", autocompletion=_known),
+        typer.Argument(
+            metavar="[NAME]", help="A task, written as in a configuration.", autocompletion=completion.tasks
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
@@ -63,7 +59,14 @@ def tasks_command(
 
 
 def metrics_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A metric, a group, or a pattern.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A metric, a group, or a pattern.",
+            autocompletion=completion.metrics,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
 ) -> None:
     """Explain what every logged number means and how a healthy run looks.

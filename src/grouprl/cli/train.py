@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.table import Table
 
+from grouprl.cli import completion
 from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
 from grouprl.core.leader import own_rank, ranks_requested
@@ -20,7 +21,14 @@ from grouprl.core.terminal import Terminal
 if TYPE_CHECKING:
     from grouprl.config.run import Config
 
-SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A YAML file, or the name of a recipe.",
+        autocompletion=completion.sources,
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeat for more. Example: optim.lr=1e-3"),
@@ -38,7 +46,12 @@ class Chosen(NamedTuple):
 
 def train_command(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A YAML file, the name of a recipe, or a run folder to resume.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A YAML file, the name of a recipe, or a run folder to resume.",
+            autocompletion=completion.sources,
+        ),
     ],
     changes: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its newest checkpoint.")] = False,
