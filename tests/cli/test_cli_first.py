@@ -283,11 +283,12 @@ def examples(path):
 @pytest.mark.parametrize("path", commands(), ids=lambda path: " ".join(path) or "grouprl")
 def test_every_example_parses(path):
     assert examples(path)
+    root = commands()[()]
     for words in examples(path):
-        found, rest = commands()[()], list(words)
+        found, rest = root, list(words)
         while rest and rest[0] in getattr(found, "commands", {}):
             found, rest = found.commands[rest[0]], rest[1:]
-        if rest and found is not commands()[()]:  # whose options are those of every command, and of completion
+        if rest and found is not root:  # whose options are those of every command, and of completion
             found.make_context(" ".join(words), [word for word in rest if word != "-q"])
 
 
