@@ -29,6 +29,7 @@ from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.model_checks import check_config, check_files, check_state, check_tensors
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
+from grouprl.policy.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -317,6 +318,8 @@ def _read_pretrained(name: str) -> tuple[object, object] | None:
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise InputError(f"{folder} has no config.json", "a model folder holds config.json, weights and a tokenizer")
     where = str(folder) if folder.is_dir() else name
+    if folder.is_dir():
+        check_tokenizer_files(folder)
     try:
         stored = AutoConfig.from_pretrained(where, local_files_only=True)
         check_config(stored, name)
@@ -332,7 +335,9 @@ def _read_pretrained(name: str) -> tuple[object, object] | None:
     if folder.is_dir():
         check_files(folder)
         check_tensors(folder, model)
+        check_finite_files(folder)
     check_state(model, name)
+    check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], name)
     if tokenizer.eos_token_id is None:
         rule = "a completion ends with one; without it every completion would be cut off"
         raise InputError(f"The tokenizer of {name} has no end-of-sequence token", rule, "Set eos_token")

@@ -56,6 +56,7 @@ from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import check_optimizer
+from grouprl.policy.tokenizer_checks import unused_ids
 from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.stored import stored_refusals
@@ -193,7 +194,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         ),
         idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run), *placing.idle),
         notes=(
-            *(*_notes(run, model), *_engine_notes(engine)),
+            *(*_notes(run, model, tokenizer), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
             *(*judge_notes(config, environment=facts.environment), *trial.notes),
@@ -304,8 +305,10 @@ def _temperature(value: float) -> Iterator[str]:
         )
 
 
-def _notes(run: ResolvedRun, model: ModelFacts | None) -> Iterator[str]:
+def _notes(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> Iterator[str]:
     config, task, method, resolved = run.config, run.task, run.method, run.resolved
+    if model is not None:
+        yield from unused_ids(tokenizer, model.vocabulary)
     yield from resolved.warnings
     yield from resolved.notes
     yield from _repeats(config, task)

@@ -19,6 +19,7 @@ from grouprl.policy.lora import add_lora
 from grouprl.policy.model_checks import check_config, check_files, check_missing, check_state, check_tensors
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.tiny import PRINTABLE, build_tiny
+from grouprl.policy.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
 from grouprl.storage.pickles import refusal
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def load_policy(
         if tiny:
             raise InputError(f"{sorted(tiny)} given for {spec}", "Sizes belong to the tiny model only", "Remove them")
         model, tokenizer = _load_pretrained(as_folder(spec), kind)
-    _check_special_tokens(tokenizer, str(spec))
+    _check_special_tokens(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
     model = model.to(place)
     policy = CausalPolicy(
         model if lora is None else add_lora(model, lora, seed),
@@ -145,12 +146,15 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
         check_config(config, spec)
         if folder.is_dir():
             check_files(folder)
+            check_tokenizer_files(folder)
             with torch.device("meta"):
                 check_tensors(folder, AutoModelForCausalLM.from_config(config))
         tokenizer = AutoTokenizer.from_pretrained(spec)
         model, told = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype, output_loading_info=True)
         check_missing(sorted(told["missing_keys"]), spec)
         check_state(model, spec)
+        check_finite(model, spec)
+        check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], spec)
     except InputError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError) as error:
@@ -164,13 +168,17 @@ def _why(error: Exception) -> str:
     return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 
-def _check_special_tokens(tokenizer: PreTrainedTokenizerBase, spec: str) -> None:
+def _check_special_tokens(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> None:
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {spec} has no end-of-sequence token",
             "A completion ends with one; without it every completion would be cut off",
             "Set eos_token in tokenizer_config.json",
         )
-    if tokenizer.pad_token_id is None:
-        log.info("The tokenizer of %s has no padding token; its end token %r stands in.", spec, tokenizer.eos_token)
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= rows:
+        log.info(
+            "The tokenizer of %s has no padding token of the model's; its end token %r stands in.",
+            spec,
+            tokenizer.eos_token,
+        )
         tokenizer.pad_token = tokenizer.eos_token
