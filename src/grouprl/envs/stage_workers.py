@@ -149,6 +149,7 @@ class WorkerStage(AnsweringStage):
         if key is None:
             key = self._home[each.episode] = self._place(each.episode)
             self._slots[key].queued.extend(self._journal.get(each.episode, ()))
+        each.turn = len(self._journal.get(each.episode, ()))
         slot = self._slots[key]
         slot.episodes.pop(each.episode, None)
         slot.episodes[each.episode] = None
