@@ -74,7 +74,7 @@ class Slot:
 
     def feed(self, number: Iterator[int]) -> None:
         """Send on what waits, as far as the worker should have it. Raises whatever pickling the arguments raises."""
-        while self.queued and (self.together or len(self.sent) < (AHEAD if self._quick() else SENT)):
+        while self.queued and (self.together or len(self.sent) < self._ahead()):
             each = self.queued[0] if self.together or self._quick() else self._furthest()
             own = next(number)
             frame = pickle.dumps((own, each.method, each.episode, each.arguments))
@@ -83,6 +83,10 @@ class Slot:
                 self.begun()
             self.sent[own] = each
             self.process.send(frame)
+
+    def _ahead(self) -> int:
+        known = self.queued[0].method in self.usual  # a worker that has answered none yet may be lost by the first
+        return AHEAD if self._quick() else SENT if known else 1
 
     def _quick(self) -> bool:
         return self.usual.get(self.queued[0].method, math.inf) < QUICK
