@@ -25,7 +25,7 @@ class InputError(GrouprlError, ValueError):
     def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
         self.what, self.rule, self.remedy = what, rule, remedy
         self.begun = False
-        super().__init__(" ".join(_sentence(part) for part in (what, rule, remedy) if part))
+        super().__init__("".join(_sentence(part) for part in (what, rule, remedy) if part).rstrip(" "))
 
 
 class MissingExtra(GrouprlError, ImportError):
@@ -64,7 +64,8 @@ def raised(error: BaseException) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text if text[-1] in ".?!:" else text + "."
+    """Return a part of a message with its full stop and a space behind it; one that ends its line stays as it is."""
+    return text if text[-1] == "\n" else text + " " if text[-1] in ".?!:" else text + ". "
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -12,9 +12,10 @@ from pydantic import Field
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonObject
-from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.rows import RowTask, Table
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import without_folder
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt has a 64th of that at most."""

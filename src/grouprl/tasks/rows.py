@@ -6,38 +6,25 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number
-from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
-from grouprl.tasks.options import OptionTask, without_folder
-from grouprl.tasks.task import check_request, with_system
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import check_request, with_system, without_folder
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
 """Characters of a prompt, as many as an environment may say at once."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows, with the number by which messages call each: `unit` and `numbers` give "line 3 of data.jsonl"."""
-
-    name: str
-    rows: Sequence[JsonMapping]
-    numbers: Sequence[int]
-    unit: str
-
-    def label(self, position: int) -> str:
-        """Return what messages call the row at a position."""
-        return f"{self.unit} {self.numbers[position]} of {self.name}"
 
 
 class RowTask(OptionTask):
@@ -113,7 +100,7 @@ class RowTask(OptionTask):
         Raises:
             InputError: naming the first that has not.
         """
-        for table in {id(table): table for table in self._tables.values()}.values():
+        for table in self.tables():
             for position, row in enumerate(table.rows):
                 _check_columns(reward, row, table.label(position))
 
@@ -165,6 +152,10 @@ class RowTask(OptionTask):
     def options(self) -> JsonObject:
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the table to train on and, if there is one, the table to evaluate on."""
+        return list({id(table): table for table in self._tables.values()}.values())
 
     def _check(self, table: Table, content: hashlib._Hash) -> list[str]:
         """Check every row, add it to the hash, and return the prompts' contents, which decide the split."""
