@@ -399,6 +399,8 @@ def test_a_refused_run_leaves_no_folder(work, monkeypatch):
 
 
 class Silent:
+    graded = False
+
     def raise_if_refused(self):
         return None
 

@@ -100,6 +100,8 @@ class Plan:
     notes: tuple[str, ...]
     actions: bool = False
     """Whether the policy takes actions, and writes no tokens."""
+    graded: bool = False
+    """Whether the reward is known to be graded, as it was tried: neither 0 nor 1."""
 
     @property
     def peak(self) -> int | None:
@@ -202,6 +204,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *([f"tried on a small batch, {fault}"] if fault and not isinstance(fault, BrokenContract) else []),
         ),
         actions=task.spaces is not None,
+        graded=trial.graded,
     )
 
 
