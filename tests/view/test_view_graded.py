@@ -19,6 +19,7 @@ from grouprl.view.charts import Series, chart
 from grouprl.view.curves import reward_parts
 from grouprl.view.report import write_report
 from grouprl.view.sections import _decimals
+from grouprl.view.tokens import token_texts
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
 PARTIAL = """
@@ -119,3 +120,10 @@ def test_a_component_that_is_the_whole_reward_is_shown_once():
     assert reward_parts([same]) == []
     assert reward_parts([same, {"eval/reward": 2.0, "eval/reward/turns": 1.0}]) == ["eval/reward/turns"]
     assert reward_parts([same | {"eval/reward/other": 0.0}]) == ["eval/reward/turns", "eval/reward/other"]
+
+
+def test_a_completion_that_was_cut_off_is_not_shown_with_an_end(tmp_path):
+    pieces = token_texts(tmp_path)
+    row = {"completion_ids": [1, 2, 3], "completion": "ab"}
+    assert pieces(row) == ["a", "b", "⟨end⟩"]
+    assert pieces(row | {"truncated": True}) is None  # one of them has no text, and nobody knows which

@@ -54,7 +54,7 @@ def headline(run: RunData) -> str:
         if cards
         else _none("No evaluation yet.")
     )
-    words = f"So far: {found.words[:1].lower()}{found.words[1:]}" if so_far else found.words
+    words = f"So far: {found.words[:1].lower()}{found.words[1:]}" if so_far and after else found.words
     said = f'<p class="verdict-line {found.kind}">{escape(words)}</p>' if cards else ""
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
 
