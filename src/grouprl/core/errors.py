@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import sys
 import traceback
 from collections.abc import Iterable
 
@@ -54,6 +55,12 @@ def shortened(value: object, limit: int = 200) -> str:
     """Return a value as messages show it: its repr, shortened in the middle where it is long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
+
+
+def unreadable(error: Exception) -> str:
+    """Return why a text could not be read as data; of a whole number that is too long, without Python's advice."""
+    long = "integer string conversion" in str(error)
+    return f"a number has more than {sys.get_int_max_str_digits():,} digits" if long else str(error)
 
 
 def raised(error: BaseException) -> str:

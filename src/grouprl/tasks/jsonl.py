@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from grouprl.core.errors import InputError, shortened
+from grouprl.core.errors import InputError, shortened, unreadable
 from grouprl.core.json_types import JsonObject
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask
@@ -95,7 +95,8 @@ def _lines(path: str) -> Iterator[bytes]:
             raise
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"The file {shortened(path)} cannot be read: {reason}", remedy=f"Looked in {Path.cwd()}."
+            f"The file {shortened(path)} cannot be read: {reason}",
+            remedy="" if Path(path).is_absolute() else f"Looked in {Path.cwd()}.",
         ) from error
 
 
@@ -123,7 +124,7 @@ def _reason(error: Exception) -> str:
         return f"it holds half a character ({half!a}), which no text in UTF-8 can"
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
-    return str(error)
+    return unreadable(error)
 
 
 def _parse(text: str) -> object:
