@@ -206,10 +206,10 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(name, label) for name, label in rows if _is_number(record.get(name))]
 
 
-def _card(name: str, label: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
+def _card(name: str, label: str, before: JsonMapping, after: JsonMapping) -> str:
     values = [record[name] for record in (before, after) if _is_number(record.get(name))]
-    text = _decimals if "length" not in name else (lambda v: f"{v:.1f}")
-    *old, new = map(text, values)
+    digits = 1 if "length" in name else None
+    *old, new = (_decimals(value) if digits is None else f"{value:.{digits}f}" for value in values)
     first = "".join(f'<span class="old">{each}</span> → ' for each in old)
     intervals = [
         f"[{_decimals(record[f'{name}_low'])}, {_decimals(record[f'{name}_high'])}]"
