@@ -48,6 +48,8 @@ def _section(field: Any) -> type[Section] | None:
 
 
 def _row(key: str, field: Any) -> list[str]:
+    if field.is_required():
+        return [f"`{key}`", _kind(field), "must be given", " ".join((field.description or "").split())]
     default = field.get_default(call_default_factory=True)
     shown = {None: "none", True: "true", False: "false", "": '""'}.get(default) if _plain(default) else None
     return [f"`{key}`", _kind(field), shown or _value(default), " ".join((field.description or "").split())]

@@ -56,7 +56,9 @@ def main(
         for name in names or [*RUNS, *struck.READERS]:
             met = whole[name][1] if name in RUNS else struck.command(struck.READERS[name], home, count=True).met
             product = [(at, kind) for at in moments(name, met, calls, luck) for kind in struck.KINDS]
-            for (number, point), kind in luck.sample(product, round(share * len(product))):
+            for done, ((number, point), kind) in enumerate(luck.sample(product, round(share * len(product)))):
+                if done % 20 == 0:
+                    print(f"{name}: {done} of {len(product)}, {(time.monotonic() - begun) / 60:.0f} min", flush=True)
                 if time.monotonic() - begun > 60 * minutes:
                     break
                 strike = struck.Strike(number, struck.KINDS[kind], point)

@@ -399,6 +399,8 @@ def test_a_refused_run_leaves_no_folder(work, monkeypatch):
 
 
 class Silent:
+    graded = False
+
     def raise_if_refused(self):
         return None
 
@@ -482,12 +484,23 @@ def test_every_kind_of_path_becomes_absolute():
         "tools:t.py:one,two": "tools:/base/t.py:one,two",
         "sub/own.py:Task": "/base/sub/own.py:Task",
         "jsonl:~/x.jsonl": f"jsonl:{Path.home()}/x.jsonl",
+        "pairs:p.jsonl": "pairs:/base/p.jsonl",
+        "rollouts:runs/a": "rollouts:/base/runs/a",
+        "task_folders:jobs": "task_folders:/base/jobs",
     }
     for before, after in changed.items():
         assert absolute_paths({"task": before}, base)["task"] == after
         assert absolute_paths({"task": {"name": before, "seed": 1}}, base)["task"] == {"name": after, "seed": 1}
-    for same in ("addition", "env:pkg.module:Class", "hf:org/data", "program:python agent.py", "gym:CartPole-v1"):
+    names = ("addition", "env:pkg.module:Class", "hf:org/data", "program:python agent.py", "gym:CartPole-v1")
+    for same in (*names, "textworld:generated"):
         assert absolute_paths({"task": same}, base)["task"] == same
+    own = {"model": "policy.py:Mine", "sampling": {"tool_calls": "calls.py:mine", "vllm": {"folder": "w"}}}
+    assert absolute_paths(own, base) == {
+        "model": "/base/policy.py:Mine",
+        "sampling": {"tool_calls": "/base/calls.py:mine", "vllm": {"folder": "/base/w"}},
+    }
+    pairs = {"name": "pairs", "path": "p.jsonl", "eval": "e.jsonl"}
+    assert absolute_paths({"task": pairs}, base)["task"] == pairs | {"path": "/base/p.jsonl", "eval": "/base/e.jsonl"}
     found = absolute_paths({"model": {"name": "./m", "agents": {"a": "org/model"}}, "method": "me.py:f"}, base)
     assert found == {"model": {"name": "/base/m", "agents": {"a": "org/model"}}, "method": "/base/me.py:f"}
 

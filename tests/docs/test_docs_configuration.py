@@ -21,3 +21,8 @@ def test_every_key_says_what_it_means(path: str, section: type) -> None:
     nested = {name.rpartition(".")[2] for name, _ in sections(section)}
     silent = [name for name, field in section.model_fields.items() if name not in nested and not field.description]
     assert silent == []
+
+
+def test_what_must_be_given_is_said_to_be_so() -> None:
+    assert "PydanticUndefined" not in configuration_page()
+    assert "| `reward.judge.url` | text | must be given |" in configuration_page()

@@ -113,7 +113,7 @@ def command(
     met = int(count.read_text()) if count.exists() else 0
     files = sorted(path.name for path in temporary.iterdir())
     said = out.read_text(errors="replace")
-    for path in (out, count):
+    for path in (out, count, out.with_suffix(".half")):
         path.unlink(missing_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
     return Outcome(code, said, met, left, files)
@@ -154,7 +154,8 @@ def _child(
     sys.argv = ["grouprl", *words]
     read_met = _arm(strike, count)
     code = _main()
-    out.with_suffix(".met").write_text(str(read_met()))
+    out.with_suffix(".half").write_text(str(read_met()))
+    out.with_suffix(".half").rename(out.with_suffix(".met"))  # whole or absent: a late signal may end the process here
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(code)

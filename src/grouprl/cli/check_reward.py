@@ -38,7 +38,7 @@ def check_reward_command(
         str,
         typer.Argument(
             metavar="REWARD",
-            help="A built-in name, pkg.module:function, file.py:function, or a task.",
+            help="A built-in name, pkg.module:function, file.py:function, a task, or a YAML file.",
             autocompletion=completion.rewards,
         ),
     ],
@@ -67,6 +67,7 @@ def check_reward_command(
     grouprl check-reward numeric_match --task jsonl:prompts.jsonl
     grouprl check-reward my_rewards.py:f --task run.yaml
     grouprl check-reward addition      the task's own reward
+    grouprl check-reward run.yaml      the reward of a run
 
     [bold]Exit codes[/] 0 nothing passed, 1 something did, 2 not found.
     """
@@ -98,7 +99,8 @@ def _target(name: str, task: str | None, examples: int) -> tuple[Reward, list[Ca
     from grouprl.rewards import load_reward, reward_names
     from grouprl.tasks import task_names
 
-    is_task = name not in reward_names() and name.partition(":")[0] in {n.partition(":")[0] for n in task_names()}
+    heads = {each.partition(":")[0] for each in task_names()}
+    is_task = name not in reward_names() and (name.partition(":")[0] in heads or name.endswith((".yaml", ".yml")))
     if is_task or task is not None:
         found, function = _task(name if is_task else str(task))
         reward = (load_reward(function) if function else found.reward) if is_task else load_reward(name)

@@ -128,7 +128,7 @@ def eval_command(
             stage=stage,
             sampler=sampler,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+        ).knowing(subject.graded and reward is None)
     if as_json:
         put(json.dumps(as_data(found, subject)))
     else:
@@ -153,6 +153,8 @@ class Subject:
     acting: JsonObject
     engine: MakeEngine
     """What makes the sampler."""
+    graded: bool = False
+    """Whether its run knows the reward to be graded."""
 
 
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str, engine: str | None) -> Subject:
@@ -194,6 +196,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None
     from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
     from grouprl.train.export import load_trained
+    from grouprl.view.runfiles import is_graded
 
     trained = load_trained(run, checkpoint)
     config = trained.config
@@ -210,7 +213,8 @@ def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
     policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
     made_by = configured_engine(config.sampling, engine)
-    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by)
+    graded = task is None and is_graded(run)
+    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by, graded)
 
 
 def _task_spec(text: str) -> str | dict[str, object]:

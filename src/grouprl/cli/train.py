@@ -229,7 +229,7 @@ def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool
         )
     if folder is not None:
         raise InputError(f"{run} --resume with --folder {folder}", "a run continues in its own folder", "Leave it out")
-    return Chosen(load_config(str(stored)), run, True, tuple(changes))
+    return Chosen(load_config(str(stored), plugins=False), run, True, tuple(changes))  # a plugin may have moved
 
 
 def newest_run(config: Config, source: str, root: Path = Path("runs")) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from grouprl.config.run import Config, load_config, with_absolute_paths
@@ -33,6 +34,8 @@ MAY_CHANGE = (
     "cluster.restarts",
 )
 """Settings of a run that may be changed as it is resumed: its length, and settings that no sample depends on."""
+PLACED = re.compile(r"(?P<head>(?:\w+:)?)(?P<folder>(?:/[^/\n]+)*)/(?P<name>[^/\n]+)")
+"""An absolute path, perhaps behind the name of a task."""
 
 
 def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
@@ -41,15 +44,44 @@ def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
     Raises:
         InputError: a setting may not be changed.
     """
+    moved_folders(run, changes)
+    return load_config(str(run.config), changes)
+
+
+def moved_folders(run: RunFolder, changes: Sequence[str]) -> dict[str, str]:
+    """Return folders that were moved, by their old place: files that `changes` name at a new place.
+
+    Raises:
+        InputError: a setting may not be changed.
+    """
+    before = load_config(str(run.config), plugins=False).model_dump(mode="json")
+    moves: dict[str, str] = {}
     for change in changes:
-        key = change.partition("=")[0]
-        if key not in MAY_CHANGE:
+        if change.partition("=")[0] in MAY_CHANGE:
+            continue
+        after = load_config(str(run.config), [change], plugins=False).model_dump(mode="json")
+        found = [_moved(old, new) for _, old, new in _differences(before, after)]
+        if not found or None in found:
             raise InputError(
                 f"{run.path} --resume with --set {change}",
-                f"what may be changed in a run that has begun: {', '.join(MAY_CHANGE)}",
+                f"what may be changed in a run that has begun: {', '.join(MAY_CHANGE)}, and where a file lies",
                 f"Leave it out, or start a new run: grouprl train {run.config} --folder … --set {change}",
             )
-    return load_config(str(run.config), changes)
+        moves |= {old: new for each in found if each for old, new in each.items()}
+    return moves
+
+
+def _moved(old: object, new: object) -> dict[str, str] | None:
+    """Return the folders, then and now, of files that are called as before; None where more is different."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        found = [_moved(*pair) for pair in zip(old, new, strict=True)]
+        return None if None in found else {then: now for each in found if each for then, now in each.items()}
+    if old == new:
+        return {}
+    then, now = (PLACED.fullmatch(each) if isinstance(each, str) else None for each in (old, new))
+    if then is None or now is None or (then["head"], then["name"]) != (now["head"], now["name"]):
+        return None
+    return {then["folder"]: now["folder"]}
 
 
 def made_by(run: RunFolder, changes: Sequence[str]) -> tuple[str, ...]:

@@ -43,12 +43,19 @@ def remember(run: RunFolder, code: Mapping[str, str]) -> dict[str, str]:
     return {path: _digest_of(text) for path, text in code.items()}
 
 
-def changed(run: RunFolder, hashes: Mapping[str, str]) -> list[str]:
-    """Return the files that have changed since the run began."""
-    return [path for path, known in hashes.items() if (text := _read(Path(path))) is None or _digest_of(text) != known]
+def changed(hashes: Mapping[str, str], moves: Mapping[str, str]) -> list[str]:
+    """Return the files that have changed since the run began; `moves` says to which folders folders were moved."""
+    read = ((path, known, _read(moved_path(path, moves))) for path, known in hashes.items())
+    return [path for path, known, text in read if text is None or _digest_of(text) != known]
 
 
-def refuse_changes(run: RunFolder, files: list[str]) -> None:
+def moved_path(path: str, moves: Mapping[str, str]) -> Path:
+    """Return where a file lies now."""
+    at = Path(path)
+    return next((Path(new) / at.relative_to(old) for old, new in moves.items() if at.is_relative_to(old)), at)
+
+
+def refuse_changes(run: RunFolder, files: list[str], moves: Mapping[str, str]) -> None:
     """Refuse to continue with changed code, showing the difference.
 
     Raises:
@@ -56,21 +63,21 @@ def refuse_changes(run: RunFolder, files: list[str]) -> None:
     """
     names, verb = ", ".join(files), "has" if len(files) == 1 else "have"
     raise InputError(
-        f"{names} {verb} changed since the run {run.path} began:\n{_difference(run, files)}",
+        f"{names} {verb} changed since the run {run.path} began:\n{_difference(run, files, moves)}\n",
         "a resumed run continues exactly as it began",
         "Undo the change, accept it with --accept-changes, or start a new run",
     )
 
 
-def _difference(run: RunFolder, files: list[str]) -> str:
+def _difference(run: RunFolder, files: list[str], moves: Mapping[str, str]) -> str:
     recorded: JsonObject = {}
     with suppress(OSError, ValueError):
         recorded = json.loads(run.code.read_bytes())
     lines: list[str] = []
     for path in files:
-        before, now = recorded.get(path), _read(Path(path))
+        before, now = recorded.get(path), _read(moved_path(path, moves))
         if now is None:
-            lines.append(f"{path} is gone")
+            lines.append(f"{path} is gone; if it was moved, say where to: --set KEY=NEW/PLACE")
         elif before is not None:
             pair = (before.splitlines(), now.splitlines())
             lines += difflib.unified_diff(*pair, f"{path} then", f"{path} now", lineterm="", n=1)

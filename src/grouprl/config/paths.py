@@ -18,6 +18,12 @@ OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Z
 """path/to/file.py:name, or several names in a file, with commas."""
 CODE_TASKS = ("env:", "tools:", "program:")
 """Prefixes of tasks whose argument may be the user's own code."""
+FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders")
+"""Tasks whose argument is a file or a folder."""
+DATA_OPTIONS = {"path": FILE_TASKS, "eval": FILE_TASKS, "folder": ("textworld",), "data": ("alfworld",)}
+"""Options that are paths, and the tasks that have them."""
+MAYBE_PATHS = {"dataset": ("hf",)}
+"""Options that are paths where there is such a file or folder, and the tasks that have them."""
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 """Names that no file has on Windows."""
 GGUF = ".gguf"
@@ -29,8 +35,9 @@ LONGEST_NAME = 120
 def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     """Return a configuration as plain data with every path in it absolute; relative ones begin at `base`.
 
-    Paths are: files of your own code (`file.py:name`), of a `jsonl:` task, folders and files of an `hf:` task, model
-    folders, `plugins` that are files, and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
+    Paths are: files of your own code (`file.py:name`), data of a task (`jsonl:`, `pairs:`, `rollouts:`,
+    `task_folders:`; of `hf:` and `textworld:` where there is such a file or folder), model folders, `plugins` that are
+    files, `sampling.vllm.folder` and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
 
     Raises:
         InputError: a model folder that is not at `base`, but is in the working directory.
@@ -44,7 +51,9 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     if "plugins" in found:
         found["plugins"] = _plugins(found["plugins"], base)
     found = _below(found, "reward", "function", lambda value: _code(value, base))
-    found = _below(found, "sampling", "engine", lambda value: _code(value, base))
+    for key in ("engine", "tool_calls"):
+        found = _below(found, "sampling", key, lambda value: _code(value, base))
+    found = _below(found, "sampling", "vllm", lambda vllm: _with_folder(vllm, base))
     return _below(found, "run", "folder", lambda value: _at(value, base))
 
 
@@ -89,8 +98,10 @@ def _task(task: object, base: Path) -> object:
     name = task.get("name")
     if isinstance(name, str):
         found["name"] = _named(name, base)
-        keys = ("path", "eval") if name.startswith("jsonl") else ("dataset",) if name.startswith("hf") else ()
-        found |= {key: _data(found[key], base, sure=name.startswith("jsonl")) for key in keys if key in found}
+        kind = name.partition(":")[0]
+        for options, sure in ((DATA_OPTIONS, True), (MAYBE_PATHS, False)):
+            keys = [key for key, kinds in options.items() if kind in kinds and key in found]
+            found |= {key: _data(found[key], base, sure=sure) for key in keys}
     for key in ("examples", "questions"):  # the task inside a program's, by its present and its old name
         if isinstance(found.get(key), str | dict):
             found[key] = _task(task[key], base)
@@ -101,9 +112,10 @@ def _named(name: str, base: Path) -> str:
     head = next((head for head in CODE_TASKS if name.startswith(head)), "")
     if head:
         return head + str(_code(name.removeprefix(head), base))
-    for head in ("jsonl:", "hf:"):
-        if name.startswith(head):
-            return head + str(_data(name.removeprefix(head), base, sure=head == "jsonl:"))
+    kind, colon, path = name.partition(":")
+    if colon and kind in (*FILE_TASKS, "hf", "textworld"):
+        named = kind == "textworld" and not re.search(r"[./]", path)  # a kind of game, whatever lies here by its name
+        return name if named else f"{kind}:{_data(path, base, sure=kind in FILE_TASKS)}"
     return str(_code(name, base))
 
 
@@ -129,6 +141,8 @@ def _model(model: object, base: Path) -> object:
 def _model_folder(name: object, base: Path) -> object:
     if not isinstance(name, str) or name == "tiny" or not name:
         return name
+    if OWN_CODE.fullmatch(name):
+        return _code(name, base)
     if name.startswith((".", "~")) or _exists(base / name):
         return _at(name, base)
     if not Path(name).is_absolute() and _exists(Path(name)):
@@ -145,6 +159,11 @@ def _below(data: dict[str, object], section: str, key: str, change: Callable[[ob
     if not isinstance(part, Mapping) or part.get(key) is None:
         return data
     return {**data, section: {**part, key: change(part[key])}}
+
+
+def _with_folder(section: object, base: Path) -> object:
+    """Make the `folder` of a section absolute, where it has one."""
+    return _below({"": section}, "", "folder", lambda value: _at(value, base))[""]
 
 
 def _exists(path: Path) -> bool:

@@ -209,6 +209,8 @@ def _read(source: str) -> JsonObject:
 
 def _meant(path: Path) -> str:
     """Return a remedy: the file, run or recipe that may have been meant by what is none of them."""
+    if _is_odd(path):
+        return "It is a pipe or a device, and a configuration lies in a file."
     beside = _folder(path.parent) or []
     files = [str(each) for each in beside if each.suffix in (".yaml", ".yml")]
     if (within := _folder(path)) is not None:
@@ -218,6 +220,14 @@ def _meant(path: Path) -> str:
         return suggest(str(path), files) if files else f"There is no YAML file in {path.parent.absolute()}."
     runs = [str(each) for each in beside if (each / "config.yaml").is_file()]
     return suggest(str(path), runs if runs and path.parent != Path() else recipe_names())
+
+
+def _is_odd(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder."""
+    try:
+        return path.exists() and not path.is_file() and not path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _folder(path: Path) -> list[Path] | None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from grouprl.core.errors import InputError, shortened
+from grouprl.core.errors import InputError, shortened, unreadable
 
+LONGEST = 1_000_000
+"""Bytes that the file of a configuration may have."""
 MOST = 100_000
 """Values that a configuration may hold, aliases written out."""
 
@@ -67,7 +69,7 @@ def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
     """Return what is wrong with a YAML text, where, and the remedy."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
-        return f"{where} is not valid YAML: {error}", "", ""
+        return f"{where} is not valid YAML: {unreadable(error)}", "", ""
     if problem.startswith("but "):
         problem = f"{getattr(error, 'context', '')} {problem}"
     line = (mark.get_snippet(indent=0) or "").partition("\n")[0].strip()
@@ -99,6 +101,8 @@ def is_file(path: Path) -> bool:
 def read_text(path: Path) -> str:
     """Return a file's text. Raises InputError when it cannot be read or is not UTF-8."""
     try:
+        if (size := path.stat().st_size) > LONGEST:
+            raise InputError(f"{path} has {size:,} bytes", f"a configuration has at most {LONGEST:,}", "Check the path")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ class InputError(GrouprlError, ValueError):
     def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
         self.what, self.rule, self.remedy = what, rule, remedy
         self.begun = False
-        super().__init__(" ".join(_sentence(part) for part in (what, rule, remedy) if part))
+        super().__init__("".join(_sentence(part) for part in (what, rule, remedy) if part).rstrip(" "))
 
 
 class MissingExtra(GrouprlError, ImportError):
@@ -68,6 +69,12 @@ def shortened(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
 
 
+def unreadable(error: Exception) -> str:
+    """Return why a text could not be read as data; of a whole number that is too long, without Python's advice."""
+    long = "integer string conversion" in str(error)
+    return f"a number has more than {sys.get_int_max_str_digits():,} digits" if long else str(error)
+
+
 def raised(error: BaseException) -> str:
     """Return an exception as messages show it, with the line of code that raised it (a SyntaxError names its own).
 
@@ -96,7 +103,8 @@ def _of_the_user(file: str) -> bool:
 
 
 def _sentence(text: str) -> str:
-    return text if text[-1] in ".?!:" else text + "."
+    """Return a part of a message with its full stop and a space behind it; one that ends its line stays as it is."""
+    return text if text[-1] == "\n" else text + " " if text[-1] in ".?!:" else text + ". "
 
 
 def out_of_memory(error: BaseException) -> bool:

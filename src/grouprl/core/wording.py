@@ -6,11 +6,21 @@ from grouprl.core.errors import GrouprlError, InputError
 
 
 def in_one_line(error: GrouprlError) -> str:
-    """Return the message as sentences: what is wrong, the rule it breaks, the remedy."""
+    """Return the message as sentences: what is wrong, the rule it breaks, the remedy.
+
+    A part that ends in a newline, such as a difference of files, keeps its lines to itself.
+    """
     if not isinstance(error, InputError):
         return str(error)
-    what, *more = [part.strip().rstrip(".") for part in (error.what, error.rule, error.remedy) if part]
-    return " ".join(part if part[-1] in "?!:" else f"{part}." for part in [what, *map(_capital, more)])
+    what, *more = [part for part in (error.what, error.rule, error.remedy) if part]
+    return "".join(map(_sentence, [what, *map(_capital, more)])).rstrip()
+
+
+def _sentence(part: str) -> str:
+    if part.endswith("\n"):
+        return part
+    text = part.strip().rstrip(".")
+    return f"{text} " if text[-1] in "?!:" else f"{text}. "
 
 
 def _capital(text: str) -> str:

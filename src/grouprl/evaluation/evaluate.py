@@ -6,7 +6,7 @@ Training and `grouprl eval` use this one function, so their numbers are the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from grouprl.core.errors import InputError
@@ -52,6 +52,11 @@ class Evaluation:
     def reward_mean(self) -> float:
         """The mean reward without its interval."""
         return self.reward.value
+
+    def knowing(self, graded: bool) -> Evaluation:
+        """Return it with what is known of the reward besides: where it is graded, no completion is right or wrong."""
+        samples = tuple(sample.without_mark() for sample in self.samples)
+        return replace(self, graded=True, samples=samples) if graded else self
 
     def record(self) -> dict[str, float]:
         """Return the flat metrics of the run's record, each explained by `grouprl metrics`."""
@@ -181,7 +186,7 @@ def _shown(sampled: Sequence[Completions], requested: Sequence[Example], count: 
     """Return the completions to show, none of them right or wrong where any reward of the evaluation is graded."""
     samples = sampled[-1].show(requested, count)
     graded = any(completions.scores.graded for completions in sampled)
-    return tuple(sample._replace(correct=None) for sample in samples) if graded else samples
+    return tuple(sample.without_mark() for sample in samples) if graded else samples
 
 
 def _check_request(prompts: int, samples: int, k: Sequence[int], greedy: bool) -> None:

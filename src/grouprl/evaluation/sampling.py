@@ -44,6 +44,10 @@ class Sample(NamedTuple):
     reward: float
     correct: bool | None
 
+    def without_mark(self) -> Sample:
+        """Return it as neither right nor wrong."""
+        return self._replace(correct=None)
+
 
 @dataclass(frozen=True)
 class Completions:

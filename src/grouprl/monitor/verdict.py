@@ -19,13 +19,16 @@ class Verdict:
     words: str
 
 
-def verdict(before: JsonMapping, after: JsonMapping) -> Verdict:
+def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -> Verdict:
     """Compare the first and the last evaluation of a run, both on held-out prompts with 95 % intervals.
 
+    `steps` is how many steps of training lie between them, where that is known.
     A run learned (or got worse) if the intervals do not overlap, which is stricter than a test of the difference.
     """
     if not before or not after:
         return Verdict("unfinished", "Not finished: there is no evaluation after training yet.")
+    if steps == 0:
+        return Verdict("unfinished", "Nothing was trained: the run has no steps.")
     measures = MEASURES[::-1] if after.get("eval/graded") else MEASURES
     found = [(name, label) for name, label in measures if all(_ends(record, name) for record in (before, after))]
     if not found:

@@ -102,6 +102,8 @@ class Plan:
     notes: tuple[str, ...]
     actions: bool = False
     """Whether the policy takes actions, and writes no tokens."""
+    graded: bool = False
+    """Whether the reward is known to be graded, as it was tried: neither 0 nor 1."""
 
     @property
     def peak(self) -> int | None:
@@ -204,6 +206,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *doubts,
         ),
         actions=task.spaces is not None,
+        graded=trial.graded,
     )
 
 

@@ -32,6 +32,8 @@ class RewardTrial:
 
     refusals: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    graded: bool = False
+    """Whether a reward was seen that is neither 0 nor 1, so that no completion is right or wrong."""
 
 
 def try_reward(settings: Settings, reward: Callable[..., object], task: Task) -> RewardTrial:
@@ -100,7 +102,7 @@ def _tried(
     for example in examples:
         scores = _scores(scorer, task, example, correct_at)
         if scores.ok_b.any():
-            return RewardTrial(notes=_notes(name, [*problems, *scores.problems]))
+            return RewardTrial(notes=_notes(name, [*problems, *scores.problems]), graded=scores.graded)
         problems += [problem for problem in scores.problems if problem.status != "not_applicable"]
         tried += len(scores.status_b)
         if problems and all(problem.status == "timeout" for problem in problems):

@@ -85,6 +85,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.facts = path / "run.json"
         self.code = path / "code.json"
+        self.data = path / "data.json"
         self.rollouts = path / "rollouts"
         self.checkpoints = path / "checkpoints"
         self.verdicts = path / "verdicts"
@@ -128,8 +129,8 @@ class RunFolder:
         """Whether the folder holds nothing but what a run makes before its config.yaml."""
         if not self.path.is_dir():
             return False
-        made = {self.rollouts, self.checkpoints, self.lock, self.facts, self.code}
-        halves = {_beside(self.facts, "part"), _beside(self.config, "part"), _beside(self.code, "part")}
+        made = {self.rollouts, self.checkpoints, self.lock, self.facts, self.code, self.data}
+        halves = {_beside(each, "part") for each in (self.facts, self.config, self.code, self.data)}
         inside = [x for folder in (self.rollouts, self.checkpoints) if folder.is_dir() for x in folder.iterdir()]
         return not inside and set(self.path.iterdir()) <= made | halves
 

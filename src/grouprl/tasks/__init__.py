@@ -35,7 +35,7 @@ from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
 from grouprl.tasks.rollouts import Rollouts
 from grouprl.tasks.routing import Route
-from grouprl.tasks.rows import RowTask, Table
+from grouprl.tasks.rows import RowTask
 from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
 from grouprl.tasks.self_search import SelfSearch
@@ -46,6 +46,7 @@ from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
+from grouprl.tasks.table import Table
 from grouprl.tasks.task import Task
 from grouprl.tasks.task_folders import TaskFolders
 from grouprl.tasks.teams import SignalsTask, TeamTask

@@ -23,9 +23,9 @@ from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.generated import GeneratedTask
-from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Task, check_request, split_of
+from grouprl.tasks.task import Task, check_request, split_of, without_folder
 
 PATIENCE = 10.0
 """Seconds that an environment that is not this package's has to say how a prompt begins."""

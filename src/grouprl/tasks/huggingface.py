@@ -10,9 +10,10 @@ from pydantic import Field
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.rows import RowTask, Table
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import without_folder
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
 SAVED = ("dataset_dict.json", "state.json")

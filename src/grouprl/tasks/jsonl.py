@@ -10,11 +10,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from grouprl.core.errors import InputError, shortened
+from grouprl.core.errors import InputError, shortened, unreadable
 from grouprl.core.json_types import JsonObject
-from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.rows import RowTask, Table
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import without_folder
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt has a 64th of that at most."""
@@ -94,7 +95,8 @@ def _lines(path: str) -> Iterator[bytes]:
             raise
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"The file {shortened(path)} cannot be read: {reason}", remedy=f"Looked in {Path.cwd()}."
+            f"The file {shortened(path)} cannot be read: {reason}",
+            remedy="" if Path(path).is_absolute() else f"Looked in {Path.cwd()}.",
         ) from error
 
 
@@ -122,7 +124,7 @@ def _reason(error: Exception) -> str:
         return f"it holds half a character ({half!a}), which no text in UTF-8 can"
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
-    return str(error)
+    return unreadable(error)
 
 
 def _parse(text: str) -> object:

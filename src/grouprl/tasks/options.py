@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -74,11 +73,6 @@ class KnownCharacters:
 def typed_signs(without: str) -> str:
     """Return what can be typed and the newline, but for some signs."""
     return "".join(char for char in string.printable if char not in without)
-
-
-def without_folder(path: str) -> str:
-    """Return an absolute path without its folders: names, ids and seeds do not depend on where files lie."""
-    return PurePath(path).name if PurePath(path).is_absolute() else path
 
 
 def check_option_names(task: str, options: dict[str, object], known: list[str]) -> None:

@@ -12,6 +12,7 @@ from grouprl.protocols import StoredRow
 from grouprl.records.examples import Example
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import without_folder
 
 
 def preferred(completion: str, *, chosen: object, **columns: object) -> float:
@@ -49,7 +50,7 @@ class Pairs(Jsonl):
     @property
     def name(self) -> str:
         """The path after "pairs:"."""
-        return f"pairs:{self.path}"
+        return f"pairs:{without_folder(self.path)}"
 
     @property
     def description(self) -> str:

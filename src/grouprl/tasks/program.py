@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 from pydantic import Field, PrivateAttr
@@ -19,9 +19,10 @@ from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.validation import RESERVED, verdicts_of
-from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask
 from grouprl.tasks.registry import load_task, register_task
-from grouprl.tasks.task import Task
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import Task, without_folder
 
 FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 
@@ -110,6 +111,14 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     def size(self, split: Split) -> int | None:
         """Return the size of the other task."""
         return self._inner.size(split)
+
+    def options(self) -> JsonObject:
+        """Return every option, and what the other task's prompts depend on."""
+        return super().options() | {"examples_fingerprint": self._inner.fingerprint()}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the other task's."""
+        return self._inner.tables()
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return those of the other task, where its reward is used."""

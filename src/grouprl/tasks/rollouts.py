@@ -15,7 +15,8 @@ from grouprl.records.examples import Example, Split
 from grouprl.rewards import Reward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import check_request
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import check_request, without_folder
 
 COLUMNS = (
     *("step", "group", "prompt_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),
@@ -58,12 +59,12 @@ class Rollouts(OptionTask):
         if not training:
             raise InputError(f"No prompt of {self.path} is left to train on", "some are held out", "Lower it")
         self._groups = {"train": training, "eval": [g for g in groups if g[0]["prompt_id"] in held_out]}
-        self._content = digest([[row["completion_ids"] for row in group] for group in groups])
+        self._content = digest(groups)
 
     @property
     def name(self) -> str:
         """The path after "rollouts:"."""
-        return f"rollouts:{self.path}"
+        return f"rollouts:{without_folder(self.path)}"
 
     @property
     def reward(self) -> Reward:
@@ -110,6 +111,11 @@ class Rollouts(OptionTask):
     def options(self) -> JsonObject:
         """Return every option with its value, and a hash of the rollouts."""
         return {**super().options(), "content": self._content}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the stored completions, those of training first."""
+        rows = [row for groups in self._groups.values() for group in groups for row in group]
+        return (Table(self.path, rows, range(len(rows)), "row"),)
 
 
 def _read(path: Path) -> list[list[JsonObject]]:

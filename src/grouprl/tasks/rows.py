@@ -6,38 +6,25 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number
-from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
-from grouprl.tasks.options import OptionTask, without_folder
-from grouprl.tasks.task import check_request, with_system
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import check_request, with_system, without_folder
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
 """Characters of a prompt, as many as an environment may say at once."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows, with the number by which messages call each: `unit` and `numbers` give "line 3 of data.jsonl"."""
-
-    name: str
-    rows: Sequence[JsonMapping]
-    numbers: Sequence[int]
-    unit: str
-
-    def label(self, position: int) -> str:
-        """Return what messages call the row at a position."""
-        return f"{self.unit} {self.numbers[position]} of {self.name}"
 
 
 class RowTask(OptionTask):
@@ -113,9 +100,10 @@ class RowTask(OptionTask):
         Raises:
             InputError: naming the first that has not.
         """
-        for table in {id(table): table for table in self._tables.values()}.values():
+        needed = _needed_columns(reward)
+        for table in self.tables():
             for position, row in enumerate(table.rows):
-                _check_columns(reward, row, table.label(position))
+                _check_columns(needed, row, table, position)
 
     def example(self, split: Split, index: int) -> Example:
         """Return prompt `index` of a split, in the order of the rows.
@@ -123,7 +111,9 @@ class RowTask(OptionTask):
         Raises:
             InputError: on an unknown split or an index beyond the size.
         """
-        check_request(self.name, split, index, self.size(split))
+        positions = self._positions.get(split)
+        if positions is None or not 0 <= index < len(positions):
+            check_request(self.name, split, index, self.size(split))
         table, position = self._tables[split], self._positions[split][index]
         row = dict(table.rows[position])
         prompt = self._prompt(row, table.label(position))
@@ -166,15 +156,18 @@ class RowTask(OptionTask):
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
 
+    def tables(self) -> Sequence[Table]:
+        """Return the table to train on and, if there is one, the table to evaluate on."""
+        return list({id(table): table for table in self._tables.values()}.values())
+
     def _check(self, table: Table, content: hashlib._Hash) -> list[str]:
         """Check every row, add it to the hash, and return the prompts' contents, which decide the split."""
-        prompts = []
+        prompts, needed = [], _needed_columns(self._reward) if "reward_spec" in self.model_fields_set else []
         for position, row in enumerate(table.rows):
             label = table.label(position)
             self._prompt(row, label)
             prompts.append(json.dumps(row[self.prompt], sort_keys=True, default=str))
-            if "reward_spec" in self.model_fields_set:
-                _check_columns(self._reward, row, label)
+            _check_columns(needed, row, table, position)
             self._check_text("demonstration", self.demonstration_column, row, label)
             self._check_text("solution", self.solution_column, row, label)
             self._check_list("hints", self.hints_column, row, label, str)
@@ -263,12 +256,18 @@ def _are_calls(calls: object) -> bool:
     return all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in functions)
 
 
-def _check_columns(reward: Reward, row: Mapping[str, object], label: str) -> None:
-    """Check that a row has every column that the reward needs."""
-    for function in plain_rewards(reward):
-        for name in inspect_reward(function).required:
-            if name not in row:
-                raise missing_column(name, row, function, label)
+def _needed_columns(reward: Reward) -> list[tuple[str, Reward]]:
+    """Return the columns that a reward needs, each with the function that does."""
+    return [(name, function) for function in plain_rewards(reward) for name in inspect_reward(function).required]
+
+
+def _check_columns(
+    needed: Sequence[tuple[str, Reward]], row: Mapping[str, object], table: Table, position: int
+) -> None:
+    """Check that a row has every column that is needed."""
+    for name, function in needed:
+        if name not in row:
+            raise missing_column(name, row, function, table.label(position))
 
 
 def lowest(prompts: Sequence[str], fraction: float) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from grouprl.core.errors import InputError, suggest
@@ -14,6 +15,10 @@ from grouprl.core.json_types import JsonObject
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
+from grouprl.tasks.table import Table
+
+IN_FOLDERS = re.compile(r"^(\w+:)?/(?:[^\n]*/)?(?=[^\n/]+$)")
+"""The folders of an absolute path, and of one behind the name of a task."""
 
 
 class Task(ABC):
@@ -180,12 +185,32 @@ class Task(ABC):
         return ()
 
     def fingerprint(self) -> str:
-        """Return a hash of the task's name and options, so that a resumed run can refuse another task."""
-        return digest({"task": self.name, "options": self.options()})
+        """Return a hash of the task's name and options, so that a resumed run can refuse another task.
+
+        Where files lie does not count, only what they are called.
+        """
+        return digest({"task": self.name, "options": _without_folders(self.options())})
 
     def options(self) -> JsonObject:
         """Return the options that the fingerprint covers."""
         return {}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the rows that were read from data; a resumed run that refuses other data says which differ."""
+        return ()
+
+
+def _without_folders(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_folders(each) for each in value]
+    return IN_FOLDERS.sub(r"\1", value) if isinstance(value, str) else value
+
+
+def without_folder(path: str) -> str:
+    """Return an absolute path without its folders: names, ids and seeds do not depend on where files lie."""
+    return path.rstrip(os.sep).rpartition(os.sep)[2] if os.path.isabs(path) else path  # a path for each row is slow
 
 
 def final_answer(text: str) -> str | None:

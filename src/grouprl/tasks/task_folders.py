@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -15,10 +16,10 @@ from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.runtimes.checks import read_checks
 from grouprl.tasks.environments import EpisodeReward
-from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.shell_options import ShellOptions
-from grouprl.tasks.task import check_request
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import check_request, without_folder
 from grouprl.tools.shell import ShellTools
 
 HEAD = "task.yaml"
@@ -99,6 +100,12 @@ class TaskFolders(ShellOptions):
         """Return every option, and what the folders hold."""
         held = [[example.id, example.prompt, example.columns] for jobs in self._jobs.values() for example in jobs]
         return super().options() | {"path": without_folder(self.path), "held": digest(held)}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the jobs, those of training first."""
+        jobs = [example for jobs in self._jobs.values() for example in jobs]
+        rows = [{"job": job.id, "prompt": job.prompt, **job.columns} for job in jobs]
+        return (Table(self.path, rows, range(len(rows)), "job"),)
 
 
 def _read(head: Path, split: Split) -> tuple[Example, Split]:

@@ -16,9 +16,9 @@ from grouprl.envs.textworld_games import GENERATED, brings_commands, games_at, k
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.environments import EpisodeReward
-from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import check_request, split_of
+from grouprl.tasks.task import check_request, split_of, without_folder
 
 if TYPE_CHECKING:
     from textworld import Environment as GameSession

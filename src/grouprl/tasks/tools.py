@@ -19,9 +19,10 @@ from grouprl.rewards import KnownExample, Reward, exact_match
 from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
-from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask, without_folder
+from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask
 from grouprl.tasks.registry import load_task, register_task
-from grouprl.tasks.task import Task
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import Task, without_folder
 from grouprl.tools import PythonTool, Tool, Toolbox, ToolEnvironment, form_named
 from grouprl.tools.mcp import McpTool
 
@@ -122,6 +123,10 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
     def options(self) -> JsonObject:
         """Return every option, and what the other task's prompts depend on."""
         return super().options() | {"of_fingerprint": self._inner.fingerprint()}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the other task's."""
+        return self._inner.tables()
 
 
 class ShownTools(ToolEnvironment):

@@ -22,6 +22,7 @@ from grouprl.tasks.environments import EpisodeReward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import lowest
+from grouprl.tasks.table import Table
 from grouprl.tasks.task import check_request
 
 TURNS = 16
@@ -147,6 +148,11 @@ class Verifiers(OptionTask):
     def options(self) -> JsonObject:
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
+
+    def tables(self) -> Sequence[Table]:
+        """Return the environment's rows, those of training first."""
+        rows = [row for split in self._rows.values() for row in split]
+        return (Table(self.id, rows, range(len(rows)), "row"),)
 
     @property
     def max_turns(self) -> int:

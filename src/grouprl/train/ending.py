@@ -43,7 +43,7 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
     """Write model, samples, summary, health and report, and print the outcome. `after` is None if interrupted."""
     run = session.run
     write_json(run.health, [finding.as_row() for finding in session.health.findings()])
-    before = _before(run, console)
+    before = _before(session, console)
     if after is not None:
         with replacing(run.model) as folder:
             session.policy.save(folder)
@@ -55,7 +55,7 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
         actions = session.task.spaces is not None
         console.print(summary_table(before[0], after.record(), actions=actions))
         console.print(side_by_side(before[1], after.samples, actions=actions))
-        console.print(verdict(before[0], after.record()).words, soft_wrap=True)
+        console.print(verdict(before[0], after.record(), session.step).words, soft_wrap=True)
     elif after is None:
         console.print(f"Interrupted in {session.phase} after step {session.step}; a checkpoint is written.")
         console.print(f"Go on with: grouprl train {run.path} --resume", soft_wrap=True)
@@ -64,13 +64,19 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
     console.print(f"Report: {report}", soft_wrap=True)
 
 
-def _before(run: RunFolder, console: Console) -> tuple[dict[str, float], list[Sample]] | None:
-    """The evaluation before reinforcement; without it a run still ends well, and reports the loss."""
+def _before(session: Session, console: Console) -> tuple[dict[str, float], list[Sample]] | None:
+    """The evaluation before reinforcement; without it a run still ends well, and reports the loss.
+
+    That the reward is graded may have come out only since.
+    """
     try:
-        return read_before(run)
+        found = read_before(session.run)
     except RunError as error:
         console.print(f"{error}: there is no comparison with the completions before training.", soft_wrap=True)
         return None
+    if found is None or not session.graded:
+        return found
+    return {**found[0], "eval/graded": 1.0}, [sample.without_mark() for sample in found[1]]
 
 
 def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> None:
@@ -108,6 +114,7 @@ def _summary(session: Session, before: Mapping[str, float] | None, after: Evalua
         "phase": session.phase,
         "steps": session.step,
         "finished": after is not None,
+        "graded": session.graded,
         "account": totals(session.run.read_metrics()),
         "set_aside": [
             {"prompt": each.prompt, "times": each.times, "left_out": each.times >= OFFERS, "what": each.what}

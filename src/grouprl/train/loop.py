@@ -97,6 +97,7 @@ def train(
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
         session = start(resolved, folder, engine)
+        session.graded = prospect.graded
     else:
         session = resume_session(_required(folder), changes, accept_changes=accept_changes, engine=engine)
     try:
@@ -411,6 +412,7 @@ def _evaluate(
         )
     session.evaluated = session.step
     session.graded |= found.graded
+    found = found.knowing(session.graded)
     _log(session, display, clock, "eval", found.record())
     return found
 

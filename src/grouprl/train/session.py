@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from grouprl.algorithms.critics.papers.utterance import LateStart
 from grouprl.algorithms.data_part import Pretraining
 from grouprl.algorithms.method import Method
-from grouprl.config.extending import changed_config, check_steps, said
+from grouprl.config.extending import changed_config, check_steps, moved_folders, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
+from grouprl.config.own_data import refuse_data, refuse_missing, remember_data
 from grouprl.config.paths import folder_name
 from grouprl.config.rates import fastest_of, reach_of_rollout
 from grouprl.config.run import Config, load_config, with_absolute_paths
@@ -219,6 +220,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
             "settings": settings_digest(settings),
             "versions": versions(),
         }
+        remember_data(run, task)
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
         session = assemble(resolved, run, policy, reward, engine, placement)
@@ -279,22 +281,20 @@ def resume(
 
 
 def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine | None) -> Session:
-    before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
     _check_settings(run, facts)
-    other = changed(run, facts.get("code", {}))
+    before, moves = load_config(str(run.config), plugins=False), moved_folders(run, changes)
+    other = changed(facts.get("code", {}), moves)
     if other and not accept_changes:
-        refuse_changes(run, other)
+        refuse_changes(run, other, moves)
+    config = changed_config(run, changes)
+    refuse_missing(run, config)
     torch.set_num_threads(facts["threads"])
     torch.manual_seed(config.seed)
     resolved = resolve(config)
     task = resolved.task
     if task.fingerprint() != facts["task"] and not accept_changes:
-        raise InputError(
-            f"the task of {run.path} has changed since the run began",
-            "a resumed run continues with the same prompts",
-            "Restore the data, accept it with --accept-changes, or start a new run",
-        )
+        refuse_data(run, task)
     checkpoint, complaints = _last_checkpoint(run)
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
@@ -360,6 +360,7 @@ def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, 
     """
     settings = config.dump()
     code = remember(run, own_code(config))
+    remember_data(run, task)
     now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": settings_digest(settings)}
     write_json(run.facts, now)
     write_text(run.config, settings)

@@ -123,7 +123,8 @@ class _Frame:
             y0 = min(y0, floor_at)
         pad = 0.06 * (y1 - y0) or abs(y1) * 0.1 or 1.0
         y0 = y0 if y0 == floor_at else y0 - pad
-        return cls(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, y0, y1 + pad, *size)
+        beside = 0.0 if max(xs) > min(xs) else 0.5  # a single step stands in the middle, and no other is named
+        return cls(min(xs) - beside, max(xs) + beside, y0, y1 + pad, *size)
 
     def box(self) -> list[float]:
         return [self.x0, self.x1, LEFT, self.width - RIGHT, self.width]

@@ -72,13 +72,8 @@ def leading(run: RunData) -> str:
 
     Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
-    draw = held_out_rewards if graded(run) else success
+    draw = held_out_rewards if run.graded else success
     return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'
-
-
-def graded(run: RunData) -> bool:
-    """Whether rewards are graded, so that a share of correct completions says little."""
-    return any(record.get("eval/graded") for record in run.of_phase("eval"))
 
 
 def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
@@ -87,7 +82,7 @@ def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
     series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
-    title = "Completions with a reward of 1 or more" if graded(run) else "Correct completions"
+    title = "Completions with a reward of 1 or more" if run.graded else "Correct completions"
     words = "Their share: sampled in training, and on held-out prompts with 95 % intervals."
     return chart(run.worded(title), words, [s for s in series if s.y], 0.0, size)
 
@@ -96,14 +91,20 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
     """Draw the mean reward of held-out completions and its components, with intervals; nothing without
     evaluations."""
     evals = run.of_phase("eval")
-    names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
-    parts = [name for name in names if not name.endswith(("_low", "_high"))]
-    series = [_series(run.of_phase("train"), "reward_mean", "training")] if graded(run) else []
+    parts = reward_parts(evals)
+    series = [_series(run.of_phase("train"), "reward_mean", "training")] if run.graded else []
     series += [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
     drawn = [s for s in series if s.y][:COLOURS] if evals else []
     return chart("Held-out reward", run.worded(words), drawn, None, size) if drawn else ""
+
+
+def reward_parts(evals: Sequence[JsonMapping]) -> list[str]:
+    """Return the metrics of held-out components of the reward; none where the only one is the reward itself."""
+    names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
+    parts = [name for name in names if not name.endswith(("_low", "_high"))]
+    return [] if len(parts) == 1 and all(r.get(parts[0]) == r.get("eval/reward") for r in evals) else parts
 
 
 def components(run: RunData) -> str:

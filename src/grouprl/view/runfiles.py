@@ -31,6 +31,13 @@ class RunData:
     rollout_file: str = ""
     missing: list[str] = field(default_factory=list)
 
+    @property
+    def graded(self) -> bool:
+        """Whether any reward of the run is known to be graded, so that nothing in it is right or wrong."""
+        evaluated = (record.get("eval/graded") for record in self.of_phase("eval"))
+        stored = (row.get("correct") is None and row.get("reward") is not None for row in self.rollouts)
+        return any((self.summary.get("graded"), *evaluated, *stored))
+
     def of_phase(self, phase: str) -> list[JsonObject]:
         """Records of one phase, in order."""
         return [r for r in self.records if r.get("phase", "train") == phase]
@@ -50,14 +57,35 @@ def read_run(folder: Path) -> RunData:
     if run.summary.get("finished") is not False or (folder / "samples.json").exists():  # written when a run ends
         run.samples = _try(run, "samples.json", _rows, [])
     files = sorted(folder.glob("rollouts/step-*.parquet"))
-    if not files:
+    if not files and run.of_phase("train"):
         run.missing.append("rollouts/ holds no Parquet file")
     for path in reversed(files[-3:]):
         run.rollouts = _try(run, f"rollouts/{path.name}", _table, [])
         run.rollout_file = path.name
         if run.rollouts:
             break
+    if run.graded:
+        _unmark(run)
     return run
+
+
+def _unmark(run: RunData) -> None:
+    """Take the marks from what was stored before a reward turned out to be graded."""
+    for record in (*run.of_phase("eval"), *(run.summary.get(when) for when in ("before", "after"))):
+        if isinstance(record, dict) and record:
+            record["eval/graded"] = 1.0
+    for row in run.rollouts:
+        row["correct"] = None
+    for row in run.samples:
+        row |= {"before_correct": None, "after_correct": None}
+
+
+def is_graded(folder: Path) -> bool:
+    """Whether the reward of a run is known to be graded, by what it evaluated and how it ended."""
+    run = RunData(folder)
+    run.records = _try(run, "metrics.jsonl", read_records, [])
+    run.summary = _try(run, "summary.json", _object, {})
+    return run.graded
 
 
 def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[JsonObject]]:
@@ -79,9 +107,10 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[Json
             f"step {number} is not stored in {folder}", "run.rollouts_every says which are", f"Nearest: {near}"
         )
     try:
-        return number, _table(files[number])
+        rows = _table(files[number])
     except ValueError as error:
         raise InputError(f"{files[number]}: {error}") from error
+    return number, [row | {"correct": None} for row in rows] if is_graded(folder) else rows
 
 
 def read_records(path: Path) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
-from grouprl.view.curves import components, further, graded, held_out_rewards, leading, pictures, success
+from grouprl.view.curves import components, further, held_out_rewards, leading, pictures, reward_parts, success
 from grouprl.view.runfiles import RunData
 from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
@@ -35,8 +35,8 @@ LEGEND = (
 def headline(run: RunData) -> str:
     """The verdict, the numbers before → after with intervals, and what kind of run this was."""
     before, after = evaluations(run)
-    found = verdict(before, after)
-    cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after)]
+    found = verdict(before, after, run.summary.get("steps") if run.summary.get("finished") else None)
+    cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after or before)]
     facts = [
         f'{key} <b title="{escape(str(run.summary[key]))}">{escape(without_folders(str(run.summary[key])))}</b>'
         for key in ("task", "method", "model", "seed")
@@ -54,7 +54,7 @@ def headline(run: RunData) -> str:
         if cards
         else _none("No evaluation yet.")
     )
-    words = f"So far: {found.words[:1].lower()}{found.words[1:]}" if so_far else found.words
+    words = f"So far: {found.words[:1].lower()}{found.words[1:]}" if so_far and after else found.words
     said = f'<p class="verdict-line {found.kind}">{escape(words)}</p>' if cards else ""
     return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
 
@@ -94,7 +94,7 @@ def curves(run: RunData) -> str:
     """Learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    second = success(run) if graded(run) else held_out_rewards(run)
+    second = success(run) if run.graded else held_out_rewards(run)
     small, more = [second, components(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
     return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
@@ -148,7 +148,7 @@ def rollouts(run: RunData) -> str:
         f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. '
         f"Point at {run.worded('a token')} for its numbers.{more}</p>"
         f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
-        f"{stored_steps(run.folder)}"
+        f"{stored_steps(run.folder, marks=not run.graded)}"
     )
 
 
@@ -196,7 +196,7 @@ def missing(run: RunData) -> str:
 
 def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     ks = sorted(int(name[10:]) for name in record if name[:10] == "eval/pass@" and name[10:].isdigit())
-    parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
+    parts = reward_parts([record])
     graded = bool(record.get("eval/graded"))
     right = "Reward ≥ 1" if graded else "Right"
     shares = [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
@@ -206,20 +206,25 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(name, label) for name, label in rows if _is_number(record.get(name))]
 
 
-def _card(name: str, label: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
-    old, new = before.get(name), after[name]
-    share = "length" not in name
-    text = (lambda v: f"{v:.3f}") if share else (lambda v: f"{v:.1f}")
-    first = f'<span class="old">{text(old)}</span> → ' if _is_number(old) else ""
+def _card(name: str, label: str, before: JsonMapping, after: JsonMapping) -> str:
+    values = [record[name] for record in (before, after) if _is_number(record.get(name))]
+    digits = 1 if "length" in name else None
+    *old, new = (_decimals(value) if digits is None else f"{value:.{digits}f}" for value in values)
+    first = "".join(f'<span class="old">{each}</span> → ' for each in old)
     intervals = [
-        f"[{record[f'{name}_low']:.3f}, {record[f'{name}_high']:.3f}]"
+        f"[{_decimals(record[f'{name}_low'])}, {_decimals(record[f'{name}_high'])}]"
         for record in (before, after)
         if _is_number(record.get(f"{name}_low")) and _is_number(record.get(f"{name}_high"))
     ]
     return (
-        f'<div class="card"><h3>{escape(label)}</h3><p class="big">{first}<b>{text(new)}</b></p>'
+        f'<div class="card"><h3>{escape(label)}</h3><p class="big">{first}<b>{new}</b></p>'
         f'<p class="muted">{" → ".join(intervals)}</p></div>'
     )
+
+
+def _decimals(value: float) -> str:
+    """Write a number with three decimals, with fewer where it is large: a card has room for two of them."""
+    return f"{value:.{max(0, 4 - len(str(int(abs(value)))))}f}"
 
 
 def _finding(row: Mapping[str, object]) -> str:

@@ -16,16 +16,19 @@ TEXT = 400
 COLUMNS = ("group", "prompt", "completion", "reward", "correct")
 
 
-def stored_steps(folder: Path) -> str:
-    """Return a fold for each stored step of a run folder, in order; nothing where at most one step is stored."""
+def stored_steps(folder: Path, *, marks: bool = True) -> str:
+    """Return a fold for each stored step of a run folder, in order; nothing where at most one step is stored.
+
+    `marks`: whether completions are marked as right or wrong.
+    """
     files = sorted(folder.glob("rollouts/step-*.parquet"))
     if len(files) < 2:
         return ""
-    folds = "".join(_fold(folder, path) for path in files)
+    folds = "".join(_fold(folder, path, marks) for path in files)
     return f"<h3>All {len(files)} stored steps</h3>{folds}"
 
 
-def _fold(folder: Path, path: Path) -> str:
+def _fold(folder: Path, path: Path, marks: bool) -> str:
     step = int(path.stem.partition("-")[2])
     command = f"<code>grouprl show {escape(quote(str(folder)))} --step {step}</code>"
     try:
@@ -37,21 +40,21 @@ def _fold(folder: Path, path: Path) -> str:
     facts = [f"reward {number(sum(rewards) / len(rewards))}"] if rewards else []
     facts += [f"{len(mixed)} of {len(groups)} groups with different rewards"]
     shown = (mixed or groups)[:1]
-    body = "".join(_pair(group) for group in shown)
+    body = "".join(_pair(group, marks) for group in shown)
     more = f'<p class="muted">{command} shows it in full, <code>--list</code> what else there is.</p>'
     return f"<details><summary>step {step} · {' · '.join(facts)}</summary>{body}{more}</details>"
 
 
-def _pair(group: Sequence[JsonMapping]) -> str:
+def _pair(group: Sequence[JsonMapping], marks: bool) -> str:
     ranked = sorted(group, key=lambda row: -1e300 if row.get("reward") is None else float(row["reward"]))
     ends = ranked[-1:] + ranked[:1] * (len(ranked) > 1)
     prompt = f'<pre class="prompt">{_text(group[0].get("prompt"))}</pre>'
-    return prompt + "".join(_completion(row) for row in ends)
+    return prompt + "".join(_completion(row, marks) for row in ends)
 
 
-def _completion(row: JsonMapping) -> str:
+def _completion(row: JsonMapping, marks: bool) -> str:
     reward = "no reward" if row.get("reward") is None else f"reward {number(float(row['reward']))}"
-    head = f'{verdict(row.get("correct"))}<span class="muted">{reward}</span>'
+    head = f'{verdict(row.get("correct") if marks else None)}<span class="muted">{reward}</span>'
     return f'<div class="completion"><p>{head}</p><pre>{_text(row.get("completion"))}</pre></div>'
 
 

@@ -48,7 +48,8 @@ def token_texts(folder: Path) -> Pieces:
             return None
         if tokenizer is not None:
             return [_piece(tokenizer, ids, i) for i in range(len(ids))]
-        if 0 <= len(ids) - len(text) <= 1:
+        ended = 0 if row.get("truncated") else 1  # of one that was cut off, no token without text is its end
+        if 0 <= len(ids) - len(text) <= ended:
             return list(text) + ["⟨end⟩"] * (len(ids) - len(text))
         return None
 

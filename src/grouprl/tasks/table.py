@@ -1,0 +1,22 @@
+"""Rows of data with the numbers by which messages call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grouprl.core.json_types import JsonMapping
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, with the number by which messages call each: `unit` and `numbers` give "line 3 of data.jsonl"."""
+
+    name: str
+    rows: Sequence[JsonMapping]
+    numbers: Sequence[int]
+    unit: str
+
+    def label(self, position: int) -> str:
+        """Return what messages call the row at a position."""
+        return f"{self.unit} {self.numbers[position]} of {self.name}"
