@@ -73,7 +73,13 @@ def index(entries: list[Entry]) -> str:
 
 def _index_row(entry: Entry) -> list[Any]:
     learned = {"learned": "yes", "mixed": "partly", "not shown": "**no**", "no record": "–"}[shown(entry.name).verdict]
-    return [f"[`{entry.name}`]({file_name(entry.name)})", year(entry) or "", _what(entry), entry.card.confidence, learned]
+    return [
+        f"[`{entry.name}`]({file_name(entry.name)})",
+        year(entry) or "",
+        _what(entry),
+        entry.card.confidence,
+        learned,
+    ]
 
 
 def _what(entry: Entry) -> str:

@@ -68,7 +68,17 @@ def _evaluated(line: Record) -> Record:
 
 def table(records: list[Record]) -> str:
     """Return a row per run, recipes by name."""
-    columns = ("recipe", "seed", "gained", "reward", "right before", "right after", "held-out reward", "greedy", "seconds")
+    columns = (
+        "recipe",
+        "seed",
+        "gained",
+        "reward",
+        "right before",
+        "right after",
+        "held-out reward",
+        "greedy",
+        "seconds",
+    )
     head = f"| {' | '.join(columns)} |\n" + "| --- " * len(columns) + "|\n"
     return head + "".join(map(_row, sorted(records, key=lambda each: (each["recipe"], each["seed"]))))
 

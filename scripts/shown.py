@@ -25,6 +25,12 @@ from grouprl.methods import CATALOGUE
 DOCS = Path(__file__).parents[1] / "docs"
 PACKAGE = Path(__file__).parents[1] / "src" / "grouprl"
 METHODS, RECIPES = PACKAGE / "methods" / "shown.json", PACKAGE / "recipes" / "shown.json"
+WHY = {
+    **learn_report.WHY_NOT,
+    "ssp": "what its proposer sets moves away from the held-out problems, and the solver forgets those (docs/teams.md)",
+    "cpmobius": "the player gets better at what its coach sets, not at what is held out (docs/teams.md)",
+}
+"""What is known of methods that did not learn."""
 ORDINARY = "grpo"
 """Recipes and examples with this method are about their task or reward: they say little of a method."""
 
@@ -129,7 +135,7 @@ def _sentence(name: str, dialect: bool, tried: Mapping[str, list[Tried]]) -> dic
     good, bad = ([each for each in found if (each.gained == each.runs) is side] for side in (True, False))
     if not bad:
         return {"verdict": "learned", "words": f"Learned in all recorded runs: {_listed(good)}."}
-    why = learn_report.WHY_NOT.get(name, "")
+    why = WHY.get(name, "")
     words = f"NOT shown to learn in {_listed(bad)}." + (f" {why[0].upper()}{why[1:]}." if why else "")
     if not any(each.gained for each in found):
         return {"verdict": "not shown", "words": words}

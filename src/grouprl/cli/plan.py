@@ -67,7 +67,9 @@ def plan_command(
     from grouprl.plan.plan import plan
 
     found = plan(config)
-    found = replace(found, refusals=(*found.refusals, *_folder_refusals(config)), notes=(*_of_recipe(source), *found.notes))
+    found = replace(
+        found, refusals=(*found.refusals, *_folder_refusals(config)), notes=(*_of_recipe(source), *found.notes)
+    )
     if as_json:
         typer.echo(json.dumps(found.as_data(), ensure_ascii=False))
     else:

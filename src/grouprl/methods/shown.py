@@ -13,7 +13,7 @@ OWN = "A method of yours: no run of it is recorded with this package."
 
 
 @dataclass(frozen=True)
-class Shown:
+class Evidence:
     """Whether a method learned in the recorded runs, and the sentence that says so with its numbers."""
 
     verdict: Verdict
@@ -25,9 +25,9 @@ class Shown:
         return self.verdict in ("mixed", "not shown")
 
 
-def shown(name: str) -> Shown:
+def shown(name: str) -> Evidence:
     """Return what the records show of a method; nothing of one that the catalogue does not have."""
-    return _stored().get(name, Shown("no record", OWN))
+    return _stored().get(name, Evidence("no record", OWN))
 
 
 def forget() -> None:
@@ -36,6 +36,6 @@ def forget() -> None:
 
 
 @cache
-def _stored() -> dict[str, Shown]:
+def _stored() -> dict[str, Evidence]:
     text = (files("grouprl") / "methods" / "shown.json").read_text(encoding="utf-8")
-    return {name: Shown(**found) for name, found in json.loads(text).items()}
+    return {name: Evidence(**found) for name, found in json.loads(text).items()}
