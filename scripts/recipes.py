@@ -66,6 +66,19 @@ def _evaluated(line: Record) -> Record:
     return {kind: line[f"eval/{kind}"] for kind in [*kinds, "prompts"]}
 
 
+def summary(records: list[Record]) -> str:
+    """Say which recipes gained in every recorded seed, in some, in none, and which are not recorded."""
+    seeds = {name: [gain(each) != "**no**" for each in records if each["recipe"] == name] for name in recipe_names()}
+    sure = [name for name, found in seeds.items() if found and all(found)]
+    groups = {
+        "Not shown to learn": [name for name, found in seeds.items() if found and not any(found)],
+        "Shown in some seeds only": [name for name, found in seeds.items() if any(found) and not all(found)],
+        "Without a record": [name for name, found in seeds.items() if not found],
+    }
+    said = [f"**{title}**: {', '.join(f'`{name}`' for name in names) or 'none'}." for title, names in groups.items()]
+    return " ".join([f"{len(sure)} of {len(seeds)} recipes gained for sure in every recorded seed.", *said]) + "\n"
+
+
 def table(records: list[Record]) -> str:
     """Return a row per run, recipes by name."""
     columns = (
@@ -99,7 +112,10 @@ def rose(record: Record, measure: str) -> bool:
 
 def gain(record: Record) -> str:
     """Say what rose for sure: completions that are right, the reward alone, or nothing."""
-    return "right" if rose(record, "pass@1") else "reward" if rose(record, "reward") else "**no**"
+    if rose(record, "pass@1") or not rose(record, "reward"):
+        return "right" if rose(record, "pass@1") else "**no**"
+    fell = rose({"before": record["after"], "after": record["before"]}, "pass@1")
+    return "reward; right fell" if fell else "reward"
 
 
 def _interval(found: Record, kind: str = "pass@1") -> str:
@@ -119,7 +135,7 @@ def publish(records: list[Record]) -> None:
     write_json(DOCS / "recipes.json", records)
     before, _, rest = (DOCS / "recipes.md").read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    write_text(DOCS / "recipes.md", f"{before}{BEGIN}\n{table(records)}{END}{after}")
+    write_text(DOCS / "recipes.md", f"{before}{BEGIN}\n{summary(records)}\n{table(records)}{END}{after}")
 
 
 def main(

@@ -47,6 +47,7 @@ def test_a_table_says_what_rose_for_sure_and_the_reward_where_that_is_something_
     assert "| 1.000 [0.900, 1.100] → 1.500 [1.400, 1.600] |" in row
     assert recipes.gain({**record, "after": side(0.6, 1.1)}) == "**no**"
     assert recipes.gain({**record, "after": side(0.8, 1.1)}) == "right"
+    assert recipes.gain({**record, "after": side(0.1, 1.5)}) == "reward; right fell"
     old = {kind: {k: v for k, v in record[kind].items() if "reward" not in k} for kind in ("before", "after")}
     assert recipes.gain({**record, **old}) == "**no**", "a record of before there was a held-out reward"
 
@@ -80,7 +81,21 @@ def test_what_is_recorded_is_not_run_again_until_the_recipe_changes(folder, tmp_
 def test_the_page_shows_what_is_stored():
     page = (recipes.DOCS / "recipes.md").read_text(encoding="utf-8")
     stored = json.loads((recipes.DOCS / "recipes.json").read_text(encoding="utf-8"))
-    assert recipes.table(stored) in page
+    assert f"{recipes.summary(stored)}\n{recipes.table(stored)}" in page
+
+
+def test_the_summary_names_what_did_not_gain_and_what_is_not_recorded(monkeypatch):
+    def run(name, after):
+        sides = (("before", 0.5), ("after", after))
+        ends = {side: {"pass@1_low": x - 0.1, "pass@1_high": x + 0.1} for side, x in sides}
+        return {"recipe": name, **ends}
+
+    monkeypatch.setattr(recipes, "recipe_names", lambda: ["a", "b", "c", "d"])
+    said = recipes.summary([run("a", 0.9), run("a", 0.8), run("b", 0.9), run("b", 0.6), run("c", 0.1)])
+    assert said == (
+        "1 of 4 recipes gained for sure in every recorded seed. **Not shown to learn**: `c`. "
+        "**Shown in some seeds only**: `b`. **Without a record**: `d`.\n"
+    )
 
 
 def test_what_is_recorded_is_of_the_recipes_as_they_are():
