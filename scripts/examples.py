@@ -123,7 +123,6 @@ EXAMPLES = (
         "utterances above tokens",
         "docs/agents.md",
         3,
-        unrecorded="a critic of 20 updates a step: three seeds are in agents.md, of which one gains for sure, sampled",
     ),
     Example("first data and reward", "docs/getting_started.md", 0, {"my_rewards.py": (0,)}, LETTERS, letters),
     Example("policy over vectors", "docs/policies.md", 0, needs="gymnasium"),
