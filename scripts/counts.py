@@ -11,6 +11,7 @@ from examples import EXAMPLES
 from grouprl.config.run import recipe_names
 from grouprl.methods import CATALOGUE
 from learn_report import CONTROL, TAUGHT, learned
+from shown import of_methods, of_recipes
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- counts, by scripts/generate_docs.py -->", "<!-- /counts -->"
@@ -29,18 +30,20 @@ def counted() -> str:
     gained = sum(any(_above(run, measure) for measure in ("pass@1", "reward")) for run in real)
     examples = json.loads((DOCS / "examples.json").read_text(encoding="utf-8"))
     taught = sum(each["after"][f"{(m := each['measure'])}_low"] > each["before"][f"{m}_high"] for each in examples)
-    recipes = json.loads((DOCS / "recipes.json").read_text(encoding="utf-8"))
-    kept = len({each["recipe"] for each in recipes})
+    recipes = [each for each in of_recipes().values() if each["seeds"]]
+    sure = sum(each["gained"] == each["seeds"] for each in recipes)
+    ran = sum(shown["verdict"] != "no record" for name, shown in of_methods().items() if "@" not in name)
     return (
         f"- **{len(methods)} methods, {len(CATALOGUE) - len(methods)} dialects** of them in other libraries. Formulas "
         f"and defaults of {checked['verified']} are verified, of {checked['partly']} partly; of "
         f"{checked['abstract-only']} only the abstract could be read. Each card says which.\n"
-        f"- **{good} of {len(runs)} recorded toy runs learned**; [which did not](docs/learning.md) is listed.\n"
+        f"- **{good} of {len(runs)} recorded toy runs learned**; [which did not](docs/learning.md) is listed. {ran} of "
+        f"the {len(methods)} methods have a recorded run; `grouprl methods` says which learned, a card says it first.\n"
         f"- **{len(claims)} claims of papers tried at toy size**: {found['shown']} shown, {found['leaning']} leaning, "
         f"{found['not shown']} not shown, {found['opposite']} [the other way](docs/effects.md).\n"
         f"- **{taught} of {len(examples)} recorded examples** of these pages learned; {len(EXAMPLES) - len(examples)} "
-        f"are [run, but not shown to learn](docs/examples.md). {kept} of {len(recipe_names())} "
-        "[recipes](docs/recipes.md) are recorded.\n"
+        f"are [run, but not shown to learn](docs/examples.md). {len(recipes)} of {len(recipe_names())} "
+        f"[recipes](docs/recipes.md) are recorded, {sure} of them with a sure gain in every seed.\n"
         f"- **{gained} of {len(real)} recorded runs of a pretrained model** of 135 million parameters gained for sure, "
         "held-out completions sampled ([which](docs/real.md)).\n"
     )

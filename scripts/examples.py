@@ -7,16 +7,20 @@ are said in the table. A run that is recorded is not repeated while the example 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,6 +58,8 @@ class Example:
     """Why it is not trained to its end, but run small, by a test."""
     partner: int | None = None
     """The block that says how the configuration of a second trainer differs, which runs at the same time."""
+    server: str = ""
+    """The file of an OpenEnv server that runs beside it, in the Python that `OPENENV_PYTHON` names, or in this one."""
 
 
 def letters() -> list[Settings]:
@@ -112,13 +118,11 @@ EXAMPLES = (
         0,
         {"my_agent.py": (0,)},
         needs="openai",
-        unrecorded="its warm-up plays 12,800 episodes through the client of the program, half an hour of a core",
     ),
     Example(
         "utterances above tokens",
         "docs/agents.md",
         3,
-        unrecorded="a critic of 20 updates a step: three seeds are in agents.md, of which one gains for sure, sampled",
     ),
     Example("first data and reward", "docs/getting_started.md", 0, {"my_rewards.py": (0,)}, LETTERS, letters),
     Example("policy over vectors", "docs/policies.md", 0, needs="gymnasium"),
@@ -136,6 +140,14 @@ EXAMPLES = (
     Example("PettingZoo", "docs/adapters.md", 5, {"meet.py": (0,)}, needs="pettingzoo"),
     Example("TextArena", "docs/adapters.md", 6, needs="textarena"),
     Example("MCP", "docs/adapters.md", 7, {"shop.py": (1,), "expert.py": (2,)}, needs="mcp"),
+    Example(
+        "OpenEnv",
+        "docs/adapters.md",
+        8,
+        {"guess_server.py": (3,)},
+        needs="openenv",
+        server="guess_server.py",
+    ),
     Example(
         "TextArena, two players",
         "docs/adapters.md",
@@ -197,6 +209,47 @@ def partner(example: Example, data: Settings) -> Settings:
     return {**data, **yaml.safe_load(blocks(example.page, "yaml")[example.partner])}
 
 
+def lacking(example: Example) -> str:
+    """Return the package for whose lack an example cannot run here; empty if it can."""
+    if example.server:
+        found = subprocess.run([server_python(), "-c", f"import {example.needs}"], capture_output=True).returncode == 0
+        return "" if found else example.needs
+    return example.needs if example.needs and importlib.util.find_spec(example.needs) is None else ""
+
+
+def server_python() -> str:
+    """Return the Python that has openenv-core."""
+    return os.environ.get("OPENENV_PYTHON", sys.executable)
+
+
+@contextmanager
+def served(example: Example, data: Settings) -> Iterator[Settings]:
+    """Run an example's server in the current folder; yield its configuration, with the server's address."""
+    if not example.server:
+        yield data
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([server_python(), example.server, str(port)], stdout=subprocess.DEVNULL)
+    try:
+        _wait_for(port, process)
+        yield json.loads(json.dumps(data).replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert process.poll() is None, "the server ended"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError("the server did not begin to listen within a minute")
+
+
 def version(example: Example) -> str:
     """Return a hash of everything the example is made of."""
     code = blocks(example.page, "python")
@@ -219,14 +272,19 @@ def run(example: Example, seed: int = 0) -> Settings:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            data = stage(example, Path(folder))
-            config, begun = configured(data, seed), seconds_used()
-            other = None if example.partner is None else beside(partner(example, data), seed)
-            outcome = train(config, folder=Path(folder) / "run", console=Console(file=io.StringIO()))
-            assert other is None or other.wait() == 0
-            return record(example, config, seed, outcome.folder, seconds_used() - begun)
+            with served(example, stage(example, Path(folder))) as data:
+                return trained(example, data, seed, Path(folder) / "run")
         finally:
             os.chdir(before)
+
+
+def trained(example: Example, data: Settings, seed: int, folder: Path) -> Settings:
+    """Train, beside the second trainer where there is one, and return the record."""
+    config, begun = configured(data, seed), seconds_used()
+    other = None if example.partner is None else beside(partner(example, data), seed)
+    outcome = train(config, folder=folder, console=Console(file=io.StringIO()))
+    assert other is None or other.wait() == 0
+    return record(example, config, seed, outcome.folder, seconds_used() - begun)
 
 
 def beside(data: Settings, seed: int) -> subprocess.Popen[bytes]:

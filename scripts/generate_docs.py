@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import shown as records
 from configuration import configuration_page
 from counts import with_counts
 from grouprl.methods import CATALOGUE, Entry
@@ -22,6 +23,7 @@ from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words
 from grouprl.methods.describe import listing as listing_data
 from grouprl.methods.parts import listing as listing_of_parts
 from grouprl.methods.render import value_words
+from grouprl.methods.shown import forget, shown
 from grouprl.papers import STATUSES, Standing, counts, search
 from grouprl.papers.status import to_store
 from grouprl.tasks import describe_tasks
@@ -51,13 +53,13 @@ def index(entries: list[Entry]) -> str:
     lines = [MADE, "# The catalogue", "", f"{len(entries)} methods. `grouprl methods` prints this table,"]
     lines += ["`grouprl methods show NAME` a card, `grouprl methods diff A B` the difference of two methods.", ""]
     for family, members in families(entries).items():
-        rows = [[f"[`{e.name}`]({file_name(e.name)})", year(e) or "", _what(e), e.card.confidence] for e in members]
+        rows = [_index_row(each) for each in members]
         lines += [
             f"## {family}",
             "",
             family_words(members[0]),
             "",
-            *table(["name", "year", "what it does", "checked"], rows),
+            *table(["name", "year", "what it does", "checked", "learned here"], rows),
             "",
         ]
     lines += ["## Names that several papers claim", ""]
@@ -69,6 +71,17 @@ def index(entries: list[Entry]) -> str:
     return "\n".join([*lines, *table(["name", "paper", "reference", "entry"], claims), ""])
 
 
+def _index_row(entry: Entry) -> list[Any]:
+    learned = {"learned": "yes", "mixed": "partly", "not shown": "**no**", "no record": "–"}[shown(entry.name).verdict]
+    return [
+        f"[`{entry.name}`]({file_name(entry.name)})",
+        year(entry) or "",
+        _what(entry),
+        entry.card.confidence,
+        learned,
+    ]
+
+
 def _what(entry: Entry) -> str:
     return f"**{entry.card.title}.** {entry.card.summary}"
 
@@ -76,7 +89,10 @@ def _what(entry: Entry) -> str:
 def page(data: dict[str, Any]) -> str:
     lines = [MADE, f"# {data['name']}: {data['title']}", ""]
     lines += [f"*{_paper(p)}*  " for p in data["papers"]]
+    said, verdict = data["recorded"]["words"], data["recorded"]["verdict"]
     lines += [
+        "",
+        f"**{said}**" if verdict in ("mixed", "not shown") else f"{said}",
         "",
         data["summary"],
         "",
@@ -166,9 +182,15 @@ def listing_of_tasks() -> str:
     return stored_text([asdict(task) for task in describe_tasks()])
 
 
-def stored_text(found: list[dict[str, Any]]) -> str:
+def stored_text(found: list[dict[str, Any]] | dict[str, Any]) -> str:
     """Return what a listing reads."""
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_records() -> dict[Path, str]:
+    """Return what the records of runs show of methods and recipes, which the package ships."""
+    found = {records.METHODS: records.of_methods(), records.RECIPES: records.of_recipes()}
+    return {path: stored_text(data) for path, data in found.items()}
 
 
 def files() -> dict[Path, str]:
@@ -176,6 +198,7 @@ def files() -> dict[Path, str]:
     made = {FOLDER / name: text for name, text in pages().items()}
     made |= {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
     made |= {PARTS: stored_text(listing_of_parts()), PAPERS_STORED: stored_text(to_store())}
+    made |= from_records()
     return {**made, PAPERS: papers_page(), LISTING: listing(), TASKS: listing_of_tasks()}
 
 
@@ -186,6 +209,10 @@ def differing(made: dict[Path, str], folder: Path = FOLDER) -> list[Path]:
 
 
 def main(arguments: list[str]) -> None:
+    if arguments != ["--check"]:  # the pages quote these
+        for path, text in from_records().items():
+            path.write_text(text, encoding="utf-8")
+        forget()
     made = files()
     stale = differing(made)
     if arguments == ["--check"]:

@@ -214,6 +214,12 @@ def _clear_unfinished(folder: Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}.cut-off-{time.time_ns()}"))
 
 
+def known_outcomes(docs: Path) -> list[Settings]:
+    """Return the runs of the record."""
+    found: list[Settings] = json.loads((docs / "learning.json").read_text(encoding="utf-8"))["runs"]
+    return found
+
+
 def main(
     out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
         "runs/learn"
@@ -221,15 +227,20 @@ def main(
     docs: Annotated[Path, typer.Option(help="Where learning.md, .json and .svg are written.")] = Path("docs"),
     dialects: Annotated[bool, typer.Option("--all", help="Run the dialects too.")] = False,
     only: Annotated[str, typer.Option(help="Only runs whose name contains this; nothing is written to docs.")] = "",
+    missing: Annotated[bool, typer.Option("--missing", help="Keep the record, and add what it lacks.")] = False,
 ) -> None:
     """Let every method of the catalogue learn, and write the record."""
     console, outcomes = Console(), []
+    kept = known_outcomes(docs) if missing else []
+    there = {(outcome["task"], outcome["method"], outcome["seed"]) for outcome in kept}
     for trial in trials(dialects):
-        if only in trial.name:
+        if only in trial.name and (trial.task, trial.method, trial.seed) not in there:
             outcome = run_trial(trial, out, {})
             outcomes.append(outcome)
             console.print(learn_report.line(outcome), soft_wrap=True)
-    if not only:
+    if missing:
+        learn_report.write([*kept, *outcomes], docs)
+    elif not only:
         warm = [
             json.loads((out / f"{task}-{TAUGHT}-s0" / "outcome.json").read_text(encoding="utf-8")) for task in TASKS
         ]

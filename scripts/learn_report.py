@@ -157,7 +157,8 @@ def listed(lines: list[str]) -> str:
 
 WHY_NOT = {
     "intuitor": "its reward is the policy's own certainty; it never reads whether a completion is right",
-    "rl_v": "not explained yet; the same weights also learn to verify, and were lost to it",
+    "rl_v": "not explained yet; the same weights also learn to verify, and were lost to it; with `verify_coef: 0.01` "
+    "it learned about as well as GRPO (docs/effects.md)",
     "self": "an artefact of its task: the policy is the same before and after, so no step trained on anything",
     "dvpo": "its value model is fixed before training and no reward is read after; it did not guide this model",
     "dapo_direct": "its critic explains no variance on this task; on `addition`, where it does, the method learns",

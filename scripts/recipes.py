@@ -62,26 +62,72 @@ def read(name: str, seed: int, folder: Path, seconds: float) -> Record:
 
 
 def _evaluated(line: Record) -> Record:
-    kinds = ("greedy", "greedy_low", "greedy_high", "pass@1", "pass@1_low", "pass@1_high", "prompts")
-    return {kind: line[f"eval/{kind}"] for kind in kinds}
+    kinds = [f"{kind}{end}" for kind in ("greedy", "pass@1", "reward") for end in ("", "_low", "_high")]
+    return {kind: line[f"eval/{kind}"] for kind in [*kinds, "prompts"]}
+
+
+def summary(records: list[Record]) -> str:
+    """Say which recipes gained in every recorded seed, in some, in none, and which are not recorded."""
+    seeds = {name: [gain(each) != "**no**" for each in records if each["recipe"] == name] for name in recipe_names()}
+    sure = [name for name, found in seeds.items() if found and all(found)]
+    groups = {
+        "Not shown to learn": [name for name, found in seeds.items() if found and not any(found)],
+        "Shown in some seeds only": [name for name, found in seeds.items() if any(found) and not all(found)],
+        "Without a record": [name for name, found in seeds.items() if not found],
+    }
+    said = [f"**{title}**: {', '.join(f'`{name}`' for name in names) or 'none'}." for title, names in groups.items()]
+    return " ".join([f"{len(sure)} of {len(seeds)} recipes gained for sure in every recorded seed.", *said]) + "\n"
 
 
 def table(records: list[Record]) -> str:
     """Return a row per run, recipes by name."""
-    head = "| recipe | seed | reward | right before | right after | greedy | seconds |\n" + "| --- " * 7 + "|\n"
+    columns = (
+        "recipe",
+        "seed",
+        "gained",
+        "reward",
+        "right before",
+        "right after",
+        "held-out reward",
+        "greedy",
+        "seconds",
+    )
+    head = f"| {' | '.join(columns)} |\n" + "| --- " * len(columns) + "|\n"
     return head + "".join(map(_row, sorted(records, key=lambda each: (each["recipe"], each["seed"]))))
 
 
 def _row(record: Record) -> str:
     first, last = record["reward"]
     greedy = f"{record['before']['greedy']:.3f} → {record['after']['greedy']:.3f}"
-    cells = [f"`{record['recipe']}`", record["seed"], f"{first:.2f} → {last:.2f}"]
-    cells += [_interval(record["before"]), _interval(record["after"]), greedy, record["seconds"]]
+    cells = [f"`{record['recipe']}`", record["seed"], gain(record), f"{first:.2f} → {last:.2f}"]
+    cells += [_interval(record["before"]), _interval(record["after"]), _paid(record), greedy, record["seconds"]]
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _interval(found: Record) -> str:
-    return f"{found['pass@1']:.3f} [{found['pass@1_low']:.3f}, {found['pass@1_high']:.3f}]"
+def rose(record: Record, measure: str) -> bool:
+    """Whether the interval after lies above that before; False where an old record does not have the measure."""
+    low, high = record["after"].get(f"{measure}_low"), record["before"].get(f"{measure}_high")
+    return low is not None and high is not None and low > high
+
+
+def gain(record: Record) -> str:
+    """Say what rose for sure: completions that are right, the reward alone, or nothing."""
+    if rose(record, "pass@1") or not rose(record, "reward"):
+        return "right" if rose(record, "pass@1") else "**no**"
+    fell = rose({"before": record["after"], "after": record["before"]}, "pass@1")
+    return "reward; right fell" if fell else "reward"
+
+
+def _interval(found: Record, kind: str = "pass@1") -> str:
+    return f"{found[kind]:.3f} [{found[f'{kind}_low']:.3f}, {found[f'{kind}_high']:.3f}]"
+
+
+def _paid(record: Record) -> str:
+    """Return the held-out reward where it is recorded and not the share that is right."""
+    sides = [record[side] for side in ("before", "after")]
+    if any("reward" not in side for side in sides) or all(side["reward"] == side["pass@1"] for side in sides):
+        return ""
+    return " → ".join(_interval(side, "reward") for side in sides)
 
 
 def publish(records: list[Record]) -> None:
@@ -89,12 +135,13 @@ def publish(records: list[Record]) -> None:
     write_json(DOCS / "recipes.json", records)
     before, _, rest = (DOCS / "recipes.md").read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    write_text(DOCS / "recipes.md", f"{before}{BEGIN}\n{table(records)}{END}{after}")
+    write_text(DOCS / "recipes.md", f"{before}{BEGIN}\n{summary(records)}\n{table(records)}{END}{after}")
 
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Recipes; all if none is named.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    again: Annotated[bool, typer.Option("--again", help="Run also what is recorded as it is.")] = False,
     minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
 ) -> None:
     """Run what is not recorded yet, seed after seed, and write docs/recipes.json and the table of docs/recipes.md."""
@@ -103,7 +150,7 @@ def main(
     records = [each for each in records if each["recipe"] in recipe_names()]
     for seed, name in ((seed, name) for seed in range(seeds) for name in names or recipe_names()):
         known = {(each["recipe"], each["seed"]): each["version"] for each in records}
-        if known.get((name, seed)) == version(name) or time.monotonic() - begun > 60 * minutes:
+        if (not again and known.get((name, seed)) == version(name)) or time.monotonic() - begun > 60 * minutes:
             continue
         with tempfile.TemporaryDirectory() as folder:
             record = run(name, seed, Path(folder) / "run")

@@ -23,20 +23,24 @@ every_example = pytest.mark.parametrize("example", examples.EXAMPLES, ids=lambda
 
 @every_example
 def test_an_example_runs(example: examples.Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if example.needs:
-        pytest.importorskip(example.needs)
+    if missing := examples.lacking(example):
+        pytest.skip(f"{missing} is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", examples.own_python_first())
-    data = examples.stage(example, tmp_path)
+    with examples.served(example, examples.stage(example, tmp_path)) as data:
+        runs_small(example, data, tmp_path)
+
+
+def runs_small(example: examples.Example, data: examples.Settings, folder: Path) -> None:
     small = {"steps": 1, "eval": {"every": 0, "final_prompts": 4}, "run": {"threads": 1}}
     small["batch"] = {"prompts": 2, "group_size": 2}
     if "warmup" in data:
         small["warmup"] = {"steps": 1, "batch": 4}
     silent = Console(file=io.StringIO())
-    outcome = train(parse_config({**data, **small}), folder=tmp_path / "run", console=silent)
+    outcome = train(parse_config({**data, **small}), folder=folder / "run", console=silent)
     if example.partner is not None:  # what the first trainer has left is enough for the second
         other = parse_config({**examples.partner(example, data), **small})
-        assert not train(other, folder=tmp_path / "partner", console=silent).interrupted
+        assert not train(other, folder=folder / "partner", console=silent).interrupted
     steps = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text().splitlines()]
     (trained,) = (step for step in steps if step["phase"] == "train")
     assert trained["prompts_sampled"] >= 2, "more where groups without a spread are sampled again"

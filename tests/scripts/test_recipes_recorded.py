@@ -9,8 +9,10 @@ import recipes
 
 
 def evaluated(greedy, sampled):
-    ends = {"greedy_low": 0.0, "greedy_high": 1.0, "pass@1_low": sampled - 0.1, "pass@1_high": sampled + 0.1}
-    return {f"eval/{key}": value for key, value in {"greedy": greedy, "pass@1": sampled, "prompts": 8, **ends}.items()}
+    ends = {"greedy_low": 0.0, "greedy_high": 1.0}
+    for kind in ("pass@1", "reward"):
+        ends |= {kind: sampled, f"{kind}_low": sampled - 0.1, f"{kind}_high": sampled + 0.1}
+    return {f"eval/{key}": value for key, value in {"greedy": greedy, "prompts": 8, **ends}.items()}
 
 
 @pytest.fixture
@@ -29,8 +31,25 @@ def test_a_record_holds_the_ends_of_a_run(folder):
     record = recipes.read("screen", 1, folder, 32.6)
     assert record["reward"] == [1.0, 7.0]  # of 0, 1, 2 and of 5 to 9
     assert (record["before"]["pass@1"], record["after"]["greedy"], record["seconds"]) == (0.25, 0.75, 33)
-    row = "| `screen` | 1 | 1.00 → 7.00 | 0.250 [0.150, 0.350] | 0.500 [0.400, 0.600] | 0.500 → 0.750 | 33 |"
+    row = "| `screen` | 1 | right | 1.00 → 7.00 | 0.250 [0.150, 0.350] | 0.500 [0.400, 0.600] |  | 0.500 → 0.750 | 33 |"
     assert recipes.table([record]).splitlines()[2] == row
+
+
+def test_a_table_says_what_rose_for_sure_and_the_reward_where_that_is_something_else():
+    def side(right, reward):
+        named = {"pass@1": right, "reward": reward}
+        ends = {f"{kind}{end}": x + by for kind, x in named.items() for end, by in (("_low", -0.1), ("_high", 0.1))}
+        return {**named, **ends, "greedy": right}
+
+    record = {"recipe": "ton", "seed": 0, "reward": [0, 1], "before": side(0.5, 1.0), "after": side(0.6, 1.5)}
+    row = recipes.table([{**record, "seconds": 9}]).splitlines()[2]
+    assert "| `ton` | 0 | reward |" in row
+    assert "| 1.000 [0.900, 1.100] → 1.500 [1.400, 1.600] |" in row
+    assert recipes.gain({**record, "after": side(0.6, 1.1)}) == "**no**"
+    assert recipes.gain({**record, "after": side(0.8, 1.1)}) == "right"
+    assert recipes.gain({**record, "after": side(0.1, 1.5)}) == "reward; right fell"
+    old = {kind: {k: v for k, v in record[kind].items() if "reward" not in k} for kind in ("before", "after")}
+    assert recipes.gain({**record, **old}) == "**no**", "a record of before there was a held-out reward"
 
 
 def test_what_is_recorded_is_not_run_again_until_the_recipe_changes(folder, tmp_path, monkeypatch):
@@ -62,7 +81,21 @@ def test_what_is_recorded_is_not_run_again_until_the_recipe_changes(folder, tmp_
 def test_the_page_shows_what_is_stored():
     page = (recipes.DOCS / "recipes.md").read_text(encoding="utf-8")
     stored = json.loads((recipes.DOCS / "recipes.json").read_text(encoding="utf-8"))
-    assert recipes.table(stored) in page
+    assert f"{recipes.summary(stored)}\n{recipes.table(stored)}" in page
+
+
+def test_the_summary_names_what_did_not_gain_and_what_is_not_recorded(monkeypatch):
+    def run(name, after):
+        sides = (("before", 0.5), ("after", after))
+        ends = {side: {"pass@1_low": x - 0.1, "pass@1_high": x + 0.1} for side, x in sides}
+        return {"recipe": name, **ends}
+
+    monkeypatch.setattr(recipes, "recipe_names", lambda: ["a", "b", "c", "d"])
+    said = recipes.summary([run("a", 0.9), run("a", 0.8), run("b", 0.9), run("b", 0.6), run("c", 0.1)])
+    assert said == (
+        "1 of 4 recipes gained for sure in every recorded seed. **Not shown to learn**: `c`. "
+        "**Shown in some seeds only**: `b`. **Without a record**: `d`.\n"
+    )
 
 
 def test_what_is_recorded_is_of_the_recipes_as_they_are():

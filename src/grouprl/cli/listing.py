@@ -19,6 +19,12 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import announced
 
 FILE, TASKS, PARTS = "methods/listing.json", "tasks/listing.json", "algorithms/listing.json"
+_RECORDED = {
+    "learned": Text("yes", style="green"),
+    "mixed": Text("partly", style="yellow"),
+    "not shown": Text("NO", style="bold red"),
+    "no record": Text("–", style="dim"),
+}
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -35,6 +41,8 @@ class Listed:
     year: int
     """0 where it is unknown."""
     confidence: str
+    recorded: str
+    """What the recorded runs show: learned, mixed, not shown, no record."""
 
 
 @cache
@@ -136,8 +144,9 @@ def _family(name: str, members: Sequence[Listed], width: int) -> Table:
     table.add_column("year", style="dim", no_wrap=True, width=4)
     table.add_column("what it does", ratio=1)
     table.add_column("checked", no_wrap=True, width=8)
+    table.add_column("learned", no_wrap=True, width=7)
     for each in members:
         what = Text.assemble((each.title, "bold"), ". ", each.summary)
         checked = Text(each.confidence.replace("-only", ""), style=_CONFIDENCE[each.confidence])
-        table.add_row(each.name, str(each.year or ""), what, checked)
+        table.add_row(each.name, str(each.year or ""), what, checked, _RECORDED[each.recorded])
     return table

@@ -68,13 +68,23 @@ def plan_command(
     from grouprl.plan.plan import plan
 
     found = plan(config)
-    found = replace(found, refusals=(*found.refusals, *_folder_refusals(config)))
+    found = replace(
+        found, refusals=(*found.refusals, *_folder_refusals(config)), notes=(*_of_recipe(source), *found.notes)
+    )
     if as_json:
         put(json.dumps(found.as_data(), ensure_ascii=False))
     else:
         show_plan(found, Terminal(), everything)
     if found.refusals:
         raise typer.Exit(2)
+
+
+def _of_recipe(source: str) -> Iterator[str]:
+    """Say what a reader should know of a recipe that is not shown to learn."""
+    from grouprl.config.recipe_list import note_on
+
+    if said := note_on(source):
+        yield said
 
 
 def _folder_refusals(config: Config) -> Iterator[str]:

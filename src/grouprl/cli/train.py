@@ -153,17 +153,21 @@ def recipes_command(
 ) -> None:
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 
+    "gained" says in how many recorded seeds held-out completions got better for
+    sure: 95 % intervals before and after do not overlap (docs/recipes.md).
+
     [bold]Examples[/]
     grouprl recipes
     grouprl recipes --json
     grouprl plan addition      what the recipe does
     grouprl train addition     do it
     """
+    from grouprl.config.recipe_list import recipe
     from grouprl.config.run import load_config, recipe_names
 
-    columns = ("recipe", "task", "model", "method", "steps")
-    found = [(name, load_config(name)) for name in recipe_names()]
-    rows = [(name, c.task_name, c.model.name, c.method_name, c.steps) for name, c in found]
+    columns = ("recipe", "task", "model", "method", "steps", "gained", "what it is")
+    found = [(name, load_config(name), recipe(name)) for name in recipe_names()]
+    rows = [(name, c.task_name, c.model.name, c.method_name, c.steps, r.record, r.words) for name, c, r in found]
     if as_json:
         put(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
         return

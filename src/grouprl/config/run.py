@@ -146,7 +146,7 @@ class Config(Section):
 
 def recipe_names() -> list[str]:
     """Names of the embedded configurations (`grouprl train NAME`)."""
-    return sorted(p.name[:-5] for p in _recipes().iterdir() if p.name.endswith(".yaml"))
+    return sorted(p.name[:-5] for p in recipes_folder().iterdir() if p.name.endswith(".yaml"))
 
 
 def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = True) -> Config:
@@ -184,7 +184,8 @@ def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     return config
 
 
-def _recipes() -> Traversable:
+def recipes_folder() -> Traversable:
+    """Return the folder of the embedded recipes."""
     return resources.files("grouprl") / "recipes"
 
 
@@ -194,7 +195,7 @@ def _read(source: str) -> JsonObject:
         text, where = read_text(path), str(path)
         base = Path.cwd() if (path.parent / "run.json").is_file() else path.absolute().parent
     elif source in recipe_names():
-        text, where = (_recipes() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
+        text, where = (recipes_folder() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
         base = Path.cwd()
     else:
         rule = "it is neither a file nor an embedded recipe"

@@ -17,6 +17,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.methods.card import Golden, Reduction
 from grouprl.methods.compose import LISTS, STAGES
 from grouprl.methods.registry import CATALOGUE, Entry
+from grouprl.methods.shown import shown
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def describe(entry: Entry) -> JsonObject:
         "title": card.title,
         "papers": [dataclasses.asdict(p) for p in card.papers],
         "year": year(entry),
+        "recorded": dataclasses.asdict(shown(entry.name)),
         "summary": card.summary,
         "formula": card.formula,
         "parts": parts_of(method),
@@ -145,6 +147,7 @@ def listing() -> list[dict[str, object]]:
             "summary": entry.card.summary,
             "year": year(entry),
             "confidence": entry.card.confidence,
+            "recorded": shown(entry.name).verdict,
         }
         for members in families(CATALOGUE.values()).values()
         for entry in members

@@ -14,6 +14,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.methods.contrast import contrast
 from grouprl.methods.describe import Claim, describe
 from grouprl.methods.registry import Entry
+from grouprl.methods.shown import shown
 
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
@@ -39,7 +40,7 @@ def claims(name: str, found: Sequence[Claim]) -> RenderableType:
 def card(entry: Entry) -> RenderableType:
     """Return the whole card of an entry."""
     data = describe(entry)
-    blocks: list[RenderableType] = [_heading(data), _indent(Text(data["summary"]))]
+    blocks: list[RenderableType] = [_heading(data), _recorded(entry), _indent(Text(data["summary"]))]
     blocks += _section("Formula", [Text(data["formula"], style="bold")])
     blocks += _section("Parts, in the order in which they act", [_parts(data["parts"])])
     if data["settings"]:
@@ -67,6 +68,11 @@ def _heading(data: JsonObject) -> RenderableType:
     head = Text.assemble((data["name"], "bold cyan"), "  ", (data["title"], "bold"))
     papers = [Text(f"{p['title']}{_reference(p)}", style="dim") for p in data["papers"]]
     return Group(head, *(_indent(p) for p in papers))
+
+
+def _recorded(entry: Entry) -> RenderableType:
+    found = shown(entry.name)
+    return _indent(Text(found.words, style="bold yellow" if found.doubtful else "dim"))
 
 
 def _reference(paper: dict[str, object]) -> str:

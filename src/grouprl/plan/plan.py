@@ -23,6 +23,7 @@ from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.methods.registry import CATALOGUE
+from grouprl.methods.shown import shown
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
 from grouprl.orchestrator.rank_build import rank_refusals
@@ -319,6 +320,8 @@ def _notes(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> Ite
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
+    if (found := shown(resolved.base)).doubtful:
+        yield f"{resolved.base}: {found.words}"
     yield from kind_notes(run)
     if model is None and policy_kind(config.model.name) is None:
         yield (

@@ -1,0 +1,157 @@
+"""What the recorded runs show of each method and recipe: counted from the records, and shipped with the package.
+
+A run gained if the 95 % interval on held-out prompts after it lies above that before. `grouprl methods show`, `grouprl
+plan` and `grouprl recipes` read what is made here, so that a reader sees first what was not shown to learn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import examples
+import learn_report
+import recipes as recorded
+from effects_report import setup_words
+from grouprl.config.run import load_config, recipe_names
+from grouprl.methods import CATALOGUE
+
+DOCS = Path(__file__).parents[1] / "docs"
+PACKAGE = Path(__file__).parents[1] / "src" / "grouprl"
+METHODS, RECIPES = PACKAGE / "methods" / "shown.json", PACKAGE / "recipes" / "shown.json"
+WHY = {
+    **learn_report.WHY_NOT,
+    "ssp": "what its proposer sets moves away from the held-out problems, and the solver forgets those (docs/teams.md)",
+    "cpmobius": "the player gets better at what its coach sets, not at what is held out (docs/teams.md)",
+}
+"""What is known of methods that did not learn."""
+ORDINARY = "grpo"
+"""Recipes and examples with this method are about their task or reward: they say little of a method."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Runs of a method in one place: how many gained, of how many, and what the others came to."""
+
+    method: str
+    place: str
+    gained: int
+    runs: int
+    found: str
+    """What came of it, in a few words."""
+
+    def words(self) -> str:
+        """Say it with its place."""
+        return f"{self.place} ({self.found})"
+
+
+def recipe_gained(record: Mapping[str, Any]) -> bool:
+    """Whether a recipe's run gained: more right completions or, where the paper pays for other things, more reward."""
+    return any(recorded.rose(record, measure) for measure in ("pass@1", "reward"))
+
+
+def of_recipes() -> dict[str, dict[str, int]]:
+    """Return, by recipe, how many seeds are recorded and how many of them gained."""
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in recipe_names()}
+    for record in _read("recipes.json"):
+        found[record["recipe"]].append(record)
+    return {name: {"gained": sum(map(recipe_gained, runs)), "seeds": len(runs)} for name, runs in found.items()}
+
+
+def of_methods() -> dict[str, dict[str, str]]:
+    """Return, by method, a verdict (learned, mixed, not shown, no record) and a sentence."""
+    tried: dict[str, list[Tried]] = defaultdict(list)
+    for each in (*learning(), *credit(), *recipes(), *pages()):
+        tried[each.method].append(each)
+    return {name: _sentence(name, bool(entry.dialect_of), tried) for name, entry in sorted(CATALOGUE.items())}
+
+
+def learning() -> Iterator[Tried]:
+    """Yield what docs/learning.json has: runs of single turns."""
+    runs = [run for run in _read("learning.json")["runs"] if run["method"] != learn_report.CONTROL]
+    for (method, task), group in _by(runs, "method", "task"):
+        yield _tried(method, task, group, learn_report.learned)
+
+
+def _tried(method: str, place: str, runs: list[Mapping[str, Any]], good: Callable[[Mapping[str, Any]], bool]) -> Tried:
+    lost = [f"pass@1 {_sampled(run, 'before')} → {_sampled(run, 'after')}" for run in runs if not good(run)]
+    seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+    number = len(runs) - len(lost)
+    return Tried(method, place, number, len(runs), "; ".join([f"{number} of {seeds}", *lost]))
+
+
+def _sampled(run: Mapping[str, Any], side: str) -> str:
+    found = run[side]
+    return f"{found.get('eval/pass@1', found.get('pass@1')):.3f}"
+
+
+def credit() -> Iterator[Tried]:
+    """Yield what docs/credit.json has: episodes of many turns, where the seeds are judged together."""
+    for row in _read("credit.json"):
+        if row["words"] == "learns":
+            seeds, shown = len(row["ours"]), row["verdict"] == "shown"
+            said = f"{seeds} seeds together {row['difference']:+.3f}" + (f", {row['verdict']}" if not shown else "")
+            setup = "" if row["setup"] == row["method"] else f", {setup_words(row['setup']).strip('`')}"
+            yield Tried(row["method"], f"{row['arena']}{setup}", seeds * shown, seeds, said)
+
+
+def recipes() -> Iterator[Tried]:
+    """Yield the recipes of other methods than GRPO."""
+    runs = [{**each, "method": load_config(each["recipe"]).method_name} for each in _read("recipes.json")]
+    for (method, recipe), group in _by(runs, "method", "recipe"):
+        if method != ORDINARY:
+            yield _tried(method, f"recipe {recipe}", group, recipe_gained)
+
+
+def pages() -> Iterator[Tried]:
+    """Yield the recorded examples of other methods than GRPO."""
+    known = {example.name: example for example in examples.EXAMPLES}
+    for record in _read("examples.json"):
+        method = _method(known[record["name"]]) if record["name"] in known else ORDINARY
+        if method != ORDINARY:
+            place = f"example of {Path(known[record['name']].page).name}"
+            yield _tried(method, place, [record], examples.learned)
+
+
+def _method(example: examples.Example) -> str:
+    shown = yaml.safe_load(examples.blocks(example.page, "yaml")[example.block]) | example.brought
+    method = shown.get("method", ORDINARY)
+    return str(method if isinstance(method, str) else method.get("base", method.get("name", ORDINARY)))
+
+
+def _sentence(name: str, dialect: bool, tried: Mapping[str, list[Tried]]) -> dict[str, str]:
+    found = tried.get(name, [])
+    if not found and dialect:
+        kin = name.partition("@")[0]
+        return {"verdict": "no record", "words": f"No run of this dialect is recorded; see {kin}, whose dialect it is."}
+    if not found:
+        return {"verdict": "no record", "words": "No run of it is among the records, so it is not shown to learn here."}
+    good, bad = ([each for each in found if (each.gained == each.runs) is side] for side in (True, False))
+    if not bad:
+        return {"verdict": "learned", "words": f"Learned in all recorded runs: {_listed(good)}."}
+    why = WHY.get(name, "")
+    words = f"NOT shown to learn in {_listed(bad)}." + (f" {why[0].upper()}{why[1:]}." if why else "")
+    if not any(each.gained for each in found):
+        return {"verdict": "not shown", "words": words}
+    return {"verdict": "mixed", "words": f"{words} Learned in {_listed(good)}." if good else words}
+
+
+def _listed(found: list[Tried]) -> str:
+    return ", ".join(each.words() for each in found)
+
+
+def _by(rows: Iterable[Mapping[str, Any]], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Mapping[str, Any]]]]:
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[tuple(str(row[key]) for key in keys)].append(row)
+    yield from found.items()
+
+
+def _read(name: str) -> Any:
+    return json.loads((DOCS / name).read_text(encoding="utf-8"))

@@ -1,0 +1,56 @@
+"""The embedded recipes for those who choose one: what each is for, and what its recorded runs came to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+
+from grouprl.config.run import recipe_names, recipes_folder
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe's description and its record: how many seeds were run, and how many gained on held-out prompts."""
+
+    name: str
+    words: str
+    gained: int
+    seeds: int
+
+    @property
+    def record(self) -> str:
+        """Return "2 of 3" seeds, or that there is no record."""
+        return f"{self.gained} of {self.seeds}" if self.seeds else "no record"
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is recorded, and every seed gained."""
+        return 0 < self.seeds == self.gained
+
+    def note(self) -> str:
+        """Say what the record shows where that is not that every seed gained; empty where it is."""
+        if self.sure:
+            return ""
+        if not self.seeds:
+            return f"the recipe {self.name} has no run in the record (docs/recipes.md): whether it learns is not shown"
+        known = f"{self.record} recorded seeds gained for sure on held-out prompts (docs/recipes.md)"
+        return f"the recipe {self.name} is {'not' if not self.gained else 'not always'} shown to learn: {known}"
+
+
+@cache
+def recipe(name: str) -> Recipe:
+    """Return what is known of the embedded recipe `name`."""
+    lines = (recipes_folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    comments = [line.removeprefix("#").strip() for line in lines[: _first_setting(lines)]]
+    found = json.loads((recipes_folder() / "shown.json").read_text(encoding="utf-8"))
+    return Recipe(name, " ".join(comments), **found.get(name, {"gained": 0, "seeds": 0}))
+
+
+def _first_setting(lines: list[str]) -> int:
+    return next(number for number, line in enumerate(lines) if not line.startswith("#"))
+
+
+def note_on(source: str) -> str:
+    """Return what should be known before `source` is run; empty where it is no recipe, or learned in all seeds."""
+    return recipe(source).note() if source in recipe_names() else ""

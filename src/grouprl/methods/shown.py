@@ -1,0 +1,41 @@
+"""What recorded runs show of a method, read from a file that scripts/generate_docs.py makes of the records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Verdict = Literal["learned", "mixed", "not shown", "no record"]
+OWN = "A method of yours: no run of it is recorded with this package."
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Whether a method learned in the recorded runs, and the sentence that says so with its numbers."""
+
+    verdict: Verdict
+    words: str
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a reader should know before anything else."""
+        return self.verdict in ("mixed", "not shown")
+
+
+def shown(name: str) -> Evidence:
+    """Return what the records show of a method; nothing of one that the catalogue does not have."""
+    return _stored().get(name, Evidence("no record", OWN))
+
+
+def forget() -> None:
+    """Read the file again when it is asked for."""
+    _stored.cache_clear()
+
+
+@cache
+def _stored() -> dict[str, Evidence]:
+    text = (files("grouprl") / "methods" / "shown.json").read_text(encoding="utf-8")
+    return {name: Evidence(**found) for name, found in json.loads(text).items()}
