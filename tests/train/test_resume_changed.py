@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from grouprl.cli.train import choose
-from grouprl.cli.wording import in_one_line
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.core.wording import in_one_line
 from grouprl.tasks import load_task
 from grouprl.train.loop import train
 from grouprl.train.session import resume
