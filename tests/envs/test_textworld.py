@@ -59,6 +59,28 @@ def test_the_rules_of_environments_hold(folder):
     assert report.problems == ()
 
 
+@pytest.mark.parametrize("said", ["\\boxed{}", "\0", "\\", "look\\s", "\x1b[A", "²³½ 😀", "x" * 3000, "|", "@", "\n"])
+def test_whatever_is_said_is_answered(said, folder):
+    environment = generated(folder).environment()
+    environment.reset(generated(folder).example("train", 0), 0)
+    step = environment.step(said)
+    assert step.observation.text.endswith("\n>")
+    assert (step.valid, step.terminated) == (False, False)
+    environment.close()
+
+
+@pytest.mark.parametrize("said", ["save", "RESTORE", "look. save", "script on", "transcripts", "oops restore"])
+def test_no_episode_writes_or_reads_files(said, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environment = generated(folder).environment()
+    environment.reset(generated(folder).example("train", 0), 0)
+    step = environment.step(said)
+    assert step.observation.text.startswith("That is none of the commands.")
+    assert not step.valid
+    environment.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_numbers_are_actions_and_the_turns_have_a_limit(folder):
     task = generated(folder, choices="numbered", turns=3, invalid=-0.5)
     environment = task.environment()

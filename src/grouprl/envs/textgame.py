@@ -22,6 +22,8 @@ PROMPT = ">"
 STATUS = re.compile(r"\n>[^\n]*\Z")
 """The line in which an interpreter of stories waits for input, with the status bar behind it."""
 BLANKS = re.compile(r"\n\s*\n\s*")
+FILES = frozenset({"save", "restore", "script", "noscript", "unscript", "transcrip"})
+"""Words, of which games read nine letters, at which they write files or read those of other episodes."""
 SLIP = 0.3
 """How often a demonstration does something else that is admissible."""
 
@@ -106,10 +108,11 @@ class TextGame:
         return str(commands.index(command) if command in commands else rng.randrange(len(commands)))
 
     def _command(self, action: str) -> str | None:
-        """Return the command that an action is; None for a number that none has."""
-        said = " ".join(action.split())
+        """Return the command that an action is; None for a number that none has, and for what a game has files for."""
+        # the interpreter takes what stands behind a backslash for orders to itself, and waits on for a command
+        said = " ".join("".join(c if c.isprintable() and c != "\\" else " " for c in action).split())
         if self._choices != "numbered":
-            return said
+            return None if FILES & {word[:9] for word in re.findall("[a-z]+", said.lower())} else said
         if not (said.isascii() and said.isdigit() and len(said) < 6) or int(said) >= len(self._admissible):
             return None
         return self._admissible[int(said)]
