@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +19,19 @@ import report
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.envs.stage_workers import MOST_WAITING, WorkerStage
 from grouprl.policy import load_policy
-from grouprl.rollout.episodes import Start, play
+from grouprl.rollout.episode import Episode
+from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
+from grouprl.rollout.episodes import Start, TurnSampling, TurnSettings, play
+from grouprl.rollout.player import Player
+from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example
 from waiting import ACTION, LETTERS, Waiting, WaitingTask, log_normal, one_slow
 
 MOST_WARM = 4
 """Rounds at most before what is measured, in which workers are started."""
+UNITS, AT_A_TIME, LOOK = 8, 2, 0.05
+"""Rollouts that follow each other in a stream, how many are in play, and seconds after which the next is looked for."""
 Times = list[list[list[float]]]
 """[prompt][episode][turn] seconds."""
 HEAD = ["task", "environments", "first round", "seconds", "bound", "share of the bound", "turn by turn"]
@@ -38,8 +44,10 @@ the largest of: the processor time of decoding, measured beside each row; the lo
 over the number of workers, where one worker does one at a time. `turn by turn` is what the slowest step of each turn
 adds up to, with decoding: the least that is possible where all wait for each other. Medians of {rounds} rounds after
 those in which workers are started, until their number stays.
-Results are those of environments that take no time, to the bit, except for `free` episodes, as asynchronous runs play
-them.
+In a `stream` {units} rollouts follow each other, two of them in play at a time, as in asynchronous runs; its seconds
+are those of one of them on average.
+Results are those of environments that take no time, to the bit, except for `free` episodes and streams, as
+asynchronous runs play them.
 {facts}
 
 {table}
@@ -47,10 +55,13 @@ them.
 Coroutines (`async def step`) all wait in one worker. Plain classes wait one at a time in each worker; where they wait
 instead of computing there are up to {most} workers, as many as episodes if memory allows. Further ones are copies of a
 process that has imported the task, and are there within milliseconds; `first round` is the seconds of the very first
-one, with all that is started in it. Where the number of workers is set, episodes stay where they began unless bringing
-them back elsewhere costs less than they would wait, so a worker whose episodes were quick waits in the end. The load of
-the machine, the processes that wanted its {cores} cores while this was measured, was {load:.0f}: each turn that is
-decoded adds to the time of an episode what decoding takes then.
+one, with all that is started in it. Where the number of workers is set, an episode stays where it began unless bringing
+it back elsewhere costs less than it would wait. Each worker plays first the episodes that have come furthest, and has
+its next calls before it is done. At the end of a rollout that nothing follows some workers still have nothing to do:
+whole episodes of these lengths, each given to whoever is free, would come to 87 to 89 % of the bound if decoding took
+nothing. In a stream the next rollout's episodes fill that time. The load of the machine, the processes that wanted its
+{cores} cores while this was measured, was {load:.0f}: each turn that is decoded adds to the time of an episode what
+decoding takes then.
 """
 
 
@@ -71,10 +82,32 @@ def seconds(policy: Any, stage: Stage, times: Times, *, reproducible: bool = Tru
     return time.perf_counter() - begun
 
 
-def bound(times: Times, decoding: float, at_once: int) -> float:
-    """Return the least time that is possible where `at_once` steps are done at a time."""
+def streamed(policy: Any, stage: Stage, times: Times, units: int) -> float:
+    """Play `units` times over, `AT_A_TIME` at once, as asynchronous runs do; returns the seconds of one on average."""
+    table = EpisodeTable(policy, stage, "refuse", EpisodeLimits(policy.max_positions, 64, ACTION))
+    begun, left, unit = time.perf_counter(), dict[int, int](), dict[int, int]()
+    with ExitStack() as sessions:
+        player = Player(table, TurnSampling(LocalSampler(policy), TurnSettings(), sessions))
+        waiting = list(range(units))
+        while waiting or player.busy:
+            while waiting and len(left) < AT_A_TIME and not player.ready():
+                number, own = waiting.pop(0), starts(times)
+                left[number] = len(own)
+                episodes = [Episode(number * len(own) + i, start, ("",)) for i, start in enumerate(own)]
+                unit.update((episode.number, number) for episode in episodes)
+                player.begin(episodes)
+            for episode in player.advance(LOOK):
+                number = unit.pop(episode.number)
+                left[number] -= 1
+                if not left[number]:
+                    del left[number]
+    return (time.perf_counter() - begun) / units
+
+
+def bound(times: Times, decoding: float, at_once: int, units: int = 1) -> float:
+    """Return the least time that is possible, for one of `units` rollouts, where `at_once` steps are done at a time."""
     own = [sum(episode) for prompt in times for episode in prompt]
-    return max(decoding, max(own), sum(own) / at_once)
+    return max(decoding, max(own) / units, sum(own) / at_once)
 
 
 def turn_by_turn(times: Times, decoding: float) -> float:
@@ -82,23 +115,27 @@ def turn_by_turn(times: Times, decoding: float) -> float:
     return decoding + sum(max(turn) for turn in zip(*(e for prompt in times for e in prompt), strict=True))
 
 
-def measured(policy: Any, name: str, times: Times, rounds: int, workers: int) -> list[list[str]]:
-    """Return the rows of one task."""
+def measured(policy: Any, name: str, times: Times, rounds: int, workers: int, units: int) -> list[list[str]]:
+    """Return the rows of one task; a stream has `units` rollouts."""
     nothing = [[[0.0] * len(episode) for episode in prompt] for prompt in times]
     here, count = HereStage(Waiting), sum(map(len, times))
     rows = []
-    kinds: list[tuple[str, WorkerStage, int, bool]] = [
-        ("coroutines, 1 worker", _stage(True, 1, None), count, True),
-        ("coroutines, 1 worker, free", _stage(True, 1, None), count, False),
-        (f"plain, up to {MOST_WAITING} workers", _stage(False, 2, MOST_WAITING), min(count, MOST_WAITING), True),
-        (f"plain, {workers} workers, free", _stage(False, workers, None), workers, False),
+    kinds: list[tuple[str, WorkerStage, int, bool, int]] = [
+        ("coroutines, 1 worker", _stage(True, 1, None), count, True, 1),
+        ("coroutines, 1 worker, free", _stage(True, 1, None), count, False, 1),
+        (f"plain, up to {MOST_WAITING} workers", _stage(False, 2, MOST_WAITING), min(count, MOST_WAITING), True, 1),
+        (f"plain, {workers} workers, a stream", _stage(False, workers, None), workers, False, units),
+        (f"plain, {workers} workers, free", _stage(False, workers, None), workers, False, 1),
     ]
-    for kind, stage, at_once, exact in kinds:
+    for kind, stage, at_once, exact, following in kinds:
         with closing(stage):
             first, started = _warmed(policy, stage, times, exact)
-            took = [seconds(policy, stage, times, reproducible=exact) for _ in range(rounds)]
+            if following > 1:
+                took = [streamed(policy, stage, times, following)]
+            else:
+                took = [seconds(policy, stage, times, reproducible=exact) for _ in range(rounds)]
         decoding = min(_computing(policy, here, nothing) for _ in range(3))
-        least, found = bound(times, decoding, at_once), statistics.median(took)
+        least, found = bound(times, decoding, at_once, following), statistics.median(took)
         together = turn_by_turn(times, decoding)
         cells = [f"{first:.2f}", f"{found:.2f}", f"{least:.2f}", f"{least / found:.0%}", f"{together:.2f}"]
         rows.append([name, f"{kind} ({started} started)" if stage.most > stage.count else kind, *cells])
@@ -142,11 +179,15 @@ def main(
         "one slow prompt": one_slow(prompts, each, turns, slow),
         **{f"log-normal, {median:g} s": log_normal(prompts, each, long, median) for median in medians},
     }
-    table = [row for name, times in tasks.items() for row in measured(policy, name, times, rounds, 2 if quick else 8)]
+    table = [
+        row
+        for name, times in tasks.items()
+        for row in measured(policy, name, times, rounds, *((2, 2) if quick else (8, UNITS)))
+    ]
     report.show(Console(), "Seconds of a rollout", HEAD, table)
     facts = ", ".join(f"{name} {value}" for name, value in machine.describe(("grouprl", "torch")).items())
     sizes: dict[str, Any] = {"episodes": prompts * each, "each": each, "action": ACTION, "most": MOST_WAITING}
-    sizes |= {"slow": slow, "turns": turns, "long": long, "rounds": rounds}
+    sizes |= {"slow": slow, "turns": turns, "long": long, "rounds": rounds, "units": UNITS}
     sizes |= {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
     docs.mkdir(parents=True, exist_ok=True)
     write_text(docs / "bench_slow.md", PAGE.format(facts=facts, table=report.markdown(HEAD, table), **sizes))

@@ -18,6 +18,8 @@ QUICK = 0.002
 """Where calls take fewer seconds than that, a worker is sent several ahead: it never waits for the next one."""
 AHEAD = 16
 """So many."""
+SENT = 3
+"""Calls that it is sent otherwise: while a batch is decoded nobody hears of the one that it has done."""
 GRACE = 5.0
 """Seconds beyond twice the clock after which a worker that watches the clock of its calls itself has lost it."""
 SPARE_MEMORY = 1 << 30
@@ -37,6 +39,8 @@ class StageCall:
     answered: bool = False
     seconds: float = 0.0
     """How long it took."""
+    turn: int = 0
+    """How many calls of its episode have been answered."""
 
 
 @dataclass(eq=False)
@@ -71,17 +75,29 @@ class Slot:
     def feed(self, number: Iterator[int]) -> None:
         """Send on what waits, as far as the worker should have it. Raises whatever pickling the arguments raises."""
         while self.queued and (self.together or len(self.sent) < self._ahead()):
-            each = self.queued[0]
+            each = self.queued[0] if self.together or self._quick() else self._furthest()
             own = next(number)
             frame = pickle.dumps((own, each.method, each.episode, each.arguments))
-            self.queued.popleft()
+            self.queued.remove(each)
             if not self.sent:
                 self.begun()
             self.sent[own] = each
             self.process.send(frame)
 
     def _ahead(self) -> int:
-        return AHEAD if self.usual.get(self.queued[0].method, math.inf) < QUICK else 1
+        known = self.queued[0].method in self.usual  # a worker that has answered none yet may be lost by the first
+        return AHEAD if self._quick() else SENT if known else 1
+
+    def _quick(self) -> bool:
+        return self.usual.get(self.queued[0].method, math.inf) < QUICK
+
+    def _furthest(self) -> StageCall:
+        """Return the next call of the episode that has come furthest.
+
+        Episodes end one after the other that way, and those that have hardly begun are cheap to bring back elsewhere.
+        """
+        turns = {each.episode: each.turn for each in self.queued}
+        return max(self.queued, key=lambda each: turns[each.episode])
 
     def begun(self) -> None:
         """Note that a call begins to run now."""

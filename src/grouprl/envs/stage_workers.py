@@ -91,6 +91,8 @@ class WorkerStage(AnsweringStage):
         self._came: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """How many episodes of each prompt have answered each method."""
         self._lost: Counter[str] = Counter()
+        self._vain: dict[str, str] = {}
+        """Prompts whose further episodes are not tried, and the method that none came through."""
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
         """When all workers were looked after."""
@@ -133,6 +135,7 @@ class WorkerStage(AnsweringStage):
         self._answers.clear()
         self._came.clear()
         self._lost.clear()
+        self._vain.clear()
 
     def close(self) -> None:
         """End the processes; nothing is left of them afterwards. A later call starts new ones."""
@@ -149,6 +152,7 @@ class WorkerStage(AnsweringStage):
         if key is None:
             key = self._home[each.episode] = self._place(each.episode)
             self._slots[key].queued.extend(self._journal.get(each.episode, ()))
+        each.turn = len(self._journal.get(each.episode, ()))
         slot = self._slots[key]
         slot.episodes.pop(each.episode, None)
         slot.episodes[each.episode] = None
@@ -351,7 +355,11 @@ class WorkerStage(AnsweringStage):
             self._blame(slot, status, what, trace)
         again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
         for each in again:
-            if not each.answered:
+            if each.answered:
+                continue
+            if (failure := self._in_vain(each)) is not None:
+                self._give_up(each, failure)
+            else:
                 self._ask(each)
         for other in self._slots.values():
             self._feed(other)
@@ -392,14 +400,23 @@ class WorkerStage(AnsweringStage):
                 + (f"\n{failure.trace}" if failure.trace else "")
             )
         if self._lost[prompt] > ENOUGH and not self._came[prompt][method]:
-            what = f"not tried, after {self._lost[prompt]} episodes of its prompt of which none came through {method}()"
-            for slot in self._slots.values():
-                for other in slot.open_calls():
-                    if self._prompt.get(other.episode) == prompt and other in slot.queued:
-                        self._give_up(slot, other, Failure(what, "", "error", lost=True))
+            self._vain[prompt] = method
+        for slot in self._slots.values():
+            for other in [one for one in slot.queued if not one.answered]:
+                if (in_vain := self._in_vain(other)) is not None:
+                    slot.release(other.episode)
+                    self._give_up(other, in_vain)
 
-    def _give_up(self, slot: Slot, each: StageCall, failure: Failure) -> None:
-        slot.release(each.episode)
+    def _in_vain(self, each: StageCall) -> Failure | None:
+        """Return why an episode need not be tried: too many of its prompt were lost, and none came through a method."""
+        prompt = self._prompt.get(each.episode, "")
+        method = self._vain.get(prompt)
+        if method is None or self._came[prompt][method]:
+            return None
+        what = f"not tried, after {self._lost[prompt]} episodes of its prompt of which none came through {method}()"
+        return Failure(what, "", "error", lost=True)
+
+    def _give_up(self, each: StageCall, failure: Failure) -> None:
         self._home.pop(each.episode, None)
         self._journal.pop(each.episode, None)
         self._dead[each.episode] = failure
