@@ -284,6 +284,7 @@ def trained(example: Example, data: Settings, seed: int, folder: Path) -> Settin
     other = None if example.partner is None else beside(partner(example, data), seed)
     outcome = train(config, folder=folder, console=Console(file=io.StringIO()))
     assert other is None or other.wait() == 0
+    assert not outcome.interrupted, "nothing is recorded of a run that was cut off"
     return record(example, config, seed, outcome.folder, seconds_used() - begun)
 
 

@@ -41,7 +41,8 @@ def run(name: str, seed: int, folder: Path) -> Record:
     """Train a recipe on one thread and return what came of it; seconds are of processor time."""
     begun = time.process_time()
     config = load_config(name, [f"seed={seed}", "run.threads=1", "eval.every=0"])
-    train(config, folder=folder, console=Console(file=io.StringIO()))
+    if train(config, folder=folder, console=Console(file=io.StringIO())).interrupted:
+        raise SystemExit(f"{name}, seed {seed}, was interrupted: nothing is recorded of it")
     return read(name, seed, folder, time.process_time() - begun)
 
 
