@@ -139,7 +139,8 @@ def _sentence(name: str, dialect: bool, tried: Mapping[str, list[Tried]]) -> dic
     words = f"NOT shown to learn in {_listed(bad)}." + (f" {why[0].upper()}{why[1:]}." if why else "")
     if not any(each.gained for each in found):
         return {"verdict": "not shown", "words": words}
-    return {"verdict": "mixed", "words": f"{words} Learned in {_listed(good)}." if good else words}
+    learned = [f"Learned in {_listed(good)}."] if good else []
+    return {"verdict": "mixed", "words": " ".join([*learned, words] if len(good) > len(bad) else [words, *learned])}
 
 
 def _listed(found: list[Tried]) -> str:

@@ -294,3 +294,15 @@ def test_only_what_should_rise_is_coloured_as_better_or_worse():
     table = summary_table(dict.fromkeys(names, 0.25), dict.fromkeys(names, 0.5) | {"eval/pass@1": 0.125})
     styles = [str(cell.style) for cell in table.columns[3].cells]
     assert styles == ["green", "red", "", ""]
+
+
+def test_shares_of_correct_completions_are_not_shown_of_graded_rewards():
+    console = file_console()
+    with Display(10, console) as display:
+        display.phase("train")
+        display.step({"phase": "eval", "step": 0, "eval/graded": 1.0, "eval/reward": 0.25, "eval/pass@1": 0.0})
+        display.step(record(1), SAMPLES)
+    text = console.file.getvalue()
+    assert "eval at step 0: reward 0.250" in text
+    assert "reward 0.501  length 11.2" in text
+    assert "pass@1" not in text

@@ -96,6 +96,15 @@ def test_mostly_wrong_dead_groups_call_for_easier_prompts():
     assert "easier prompts" in finding.remedy
 
 
+def test_dead_groups_of_graded_rewards_are_neither_right_nor_wrong():
+    evaluated = {"phase": "eval", "step": 0, "eval/graded": 1.0, "eval/reward": 0.2}
+    records = [evaluated, *history(groups_zero_variance=0.38, groups_all_right=0.0, groups_all_wrong=0.38)]
+    finding = found(records)["dead_groups"]
+    said = "38 % of the groups are dead (all rewards of a group equal): effective batch 79 of 128 completions."
+    assert finding.words == said
+    assert finding.severity == "note"
+
+
 def test_dead_groups_of_a_solved_task_are_only_noted():
     finding = found(history(groups_zero_variance=0.8, groups_all_right=0.8, groups_all_wrong=0.0, **{"pass@1": 0.97}))[
         "dead_groups"

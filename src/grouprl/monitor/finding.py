@@ -114,6 +114,11 @@ class History:
             window = self.values(name)
             self._best[name] = max(self._best.get(name, float("-inf")), sum(window) / len(window))
 
+    @property
+    def graded(self) -> bool:
+        """Whether rewards are known to be graded, so that no completion is right or wrong."""
+        return any(record.get("eval/graded") for record in self.evaluations)
+
     def values(self, name: str) -> list[float]:
         """Finite values of `name` in the window, oldest first."""
         return [v for r in self.recent if isinstance(v := r.get(name), (int, float)) and isfinite(v)]

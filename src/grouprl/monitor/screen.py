@@ -51,6 +51,8 @@ class RunScreen:
     lock: RLock = field(default_factory=RLock)
     actions: bool = False
     """Whether the policy takes actions, and writes no tokens."""
+    graded: bool = False
+    """Whether rewards are known to be graded: then the share of those of 1 and more is not shown."""
 
     @property
     def title(self) -> str:
@@ -82,6 +84,7 @@ class RunScreen:
                 self.samples = tuple(samples)
             if record.get("phase") == "eval":
                 self.evaluation = dict(record)
+                self.graded = self.graded or bool(record.get("eval/graded"))
                 self.first_evaluation = self.first_evaluation or dict(record)
                 return
             self.record = dict(record)
@@ -108,7 +111,7 @@ class RunScreen:
         rows += self._curves(width)
         if self.evaluation:
             rows.append(_labelled("eval", Text(_evaluation(self.evaluation, self.first_evaluation)), width))
-        numbers = [(worded(label, actions=self.actions), value) for label, value in _numbers(self.record)]
+        numbers = [(worded(label, actions=self.actions), value) for label, value in _numbers(self.record, self.graded)]
         if numbers:
             rows += [Text(""), *_columns(numbers, width)]
         room = height - 2 - len(rows)
@@ -136,6 +139,8 @@ class RunScreen:
 
     def _curves(self, width: int) -> list[RenderableType]:
         wanted = {"reward_mean": "reward", "pass@1": "pass@1"} if self.name != "warmup" else {"loss": "loss"}
+        if self.graded:
+            wanted.pop("pass@1", None)
         phase = "warmup" if self.name == "warmup" else "train"
         rows: list[RenderableType] = []
         for name, label in wanted.items():
@@ -218,6 +223,8 @@ def line(screen: RunScreen, record: JsonMapping) -> Text:
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "pretraining":
         names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
+    if screen.graded:
+        names.pop("pass@1", None)
     found = {name: form for name, form in names.items() if record.get(name) is not None}
     parts = [worded(form.format(record[name]), actions=screen.actions) for name, form in found.items()]
     step = f"{screen.title} {screen.done}/{screen.total}"
@@ -236,7 +243,9 @@ def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> st
     rewards = {"eval/reward": "reward"} | {
         name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))
     }
-    names = {**rewards, **shares} if record.get("eval/graded") else {**shares, **rewards}
+    names = {**shares, **rewards}
+    if record.get("eval/graded"):  # shares count rewards of 1 and more, of which there may be none
+        names = {"eval/reward": "reward", "eval/greedy_reward": "greedy reward", **rewards}
     parts = []
     for name, label in names.items():
         if name in record:
@@ -245,7 +254,7 @@ def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> st
     return "   ".join(parts) + (f"   at step {record['step']}" if first and "step" in record else "")
 
 
-def _numbers(record: JsonMapping) -> list[tuple[str, str]]:
+def _numbers(record: JsonMapping, graded: bool) -> list[tuple[str, str]]:
     """The figures below the curves, as (label, value)."""
     rows: list[tuple[str, str]] = []
 
@@ -254,7 +263,7 @@ def _numbers(record: JsonMapping) -> list[tuple[str, str]]:
             rows.append((label, form(record[name]) + more))
 
     longest = f" (longest {record['length_max']:.0f})" if "length_max" in record else ""
-    kinds = {kind: record.get(f"groups_all_{kind}") for kind in ("right", "wrong")}
+    kinds = {kind: record.get(f"groups_all_{kind}") for kind in (() if graded else ("right", "wrong"))}
     dead = ", ".join(f"{100 * x:.0f} {kind}" for kind, x in kinds.items() if isinstance(x, (int, float)))
     add("length", "length_mean", "{:.1f}".format, longest)
     add("zero-var.", "groups_zero_variance", percent, f" ({dead})" if dead else "")

@@ -53,12 +53,17 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
     dead = past.mean("groups_zero_variance") if facts.grouped else None
     if dead is None or dead < DEAD_NOTE:
         return None
-    right, wrong = past.mean("groups_all_right") or 0.0, past.mean("groups_all_wrong") or 0.0
     effective = (
         f": effective batch {round(facts.completions * (1 - dead))} of {facts.completions} completions"
         if facts.completions
         else ""
     )
+    severity: Severity = "warning" if dead >= DEAD_WARNING else "note"
+    if past.graded:
+        words = f"{percent(dead)} of the groups are dead (all rewards of a group equal){effective}."
+        remedy = "Take prompts of another difficulty, a reward with finer grades, or more completions per prompt."
+        return Finding("dead_groups", severity, words, remedy)
+    right, wrong = past.mean("groups_all_right") or 0.0, past.mean("groups_all_wrong") or 0.0
     words = (
         f"{percent(dead)} of the groups are dead ({percent(right)} all right, {percent(wrong)} all wrong){effective}."
     )
@@ -66,7 +71,6 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
         return Finding("dead_groups", "note", words, "The task is nearly solved: stop, or move on to harder prompts.")
     easy = "Take harder prompts, or let the method drop and refill zero-variance groups (dapo)."
     hard = "Take easier prompts, sample more completions per prompt, or warm up longer."
-    severity: Severity = "warning" if dead >= DEAD_WARNING else "note"
     return Finding("dead_groups", severity, words, easy if right >= wrong else hard)
 
 

@@ -320,7 +320,7 @@ def _notes(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> Ite
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
-    if (found := shown(resolved.base)).doubtful:
+    if (found := shown(resolved.base)).verdict == "not shown":
         yield f"{resolved.base}: {found.words}"
     yield from kind_notes(run)
     if model is None and policy_kind(config.model.name) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
@@ -125,7 +125,13 @@ def component_names(run: RunData) -> list[str]:
 
 def pictures(run: RunData) -> list[str]:
     """Draw the standard small charts."""
-    return [drawn for picture in PICTURES if (drawn := _draw(run, picture))]
+    return [drawn for picture in PICTURES if (drawn := _draw(run, _without_marks(picture) if run.graded else picture))]
+
+
+def _without_marks(picture: Picture) -> Picture:
+    """Return a chart for rewards that are graded: no group is all right or all wrong, its rewards are equal."""
+    dead = picture.about == "groups_zero_variance"
+    return replace(picture, metrics={"groups_zero_variance": "all rewards equal"}) if dead else picture
 
 
 def further(run: RunData) -> list[str]:
