@@ -186,6 +186,8 @@ def main(
     ]
     report.show(Console(), "Seconds of a rollout", HEAD, table)
     facts = ", ".join(f"{name} {value}" for name, value in machine.describe(("grouprl", "torch")).items())
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        facts += ", real-time priority"
     sizes: dict[str, Any] = {"episodes": prompts * each, "each": each, "action": ACTION, "most": MOST_WAITING}
     sizes |= {"slow": slow, "turns": turns, "long": long, "rounds": rounds, "units": UNITS}
     sizes |= {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
