@@ -18,7 +18,7 @@ from grouprl.tasks.table import Table
 from grouprl.tasks.task import Task
 
 KEPT = 4_000_000
-"""Characters of rows that a run keeps in full; of further rows it keeps hashes."""
+"""Characters of rows up to which a run keeps a table in full; of a larger one it keeps hashes alone."""
 DIGEST = 12
 """Characters of a row's hash."""
 SHOWN = 300
@@ -27,7 +27,7 @@ SHOWN = 300
 
 @dataclass(frozen=True)
 class Kept:
-    """What a run keeps of a table: the hash of each row, and the first rows in full."""
+    """What a run keeps of a table: the hash of each row, and the rows in full where they are not too long."""
 
     name: str
     digests: str

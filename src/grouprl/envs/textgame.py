@@ -112,7 +112,8 @@ class TextGame:
         # the interpreter takes what stands behind a backslash for orders to itself, and waits on for a command
         said = " ".join("".join(c if c.isprintable() and c != "\\" else " " for c in action).split())
         if self._choices != "numbered":
-            return None if FILES & {word[:9] for word in re.findall("[a-z]+", said.lower())} else said
+            orders = FILES & {word[:9] for word in re.findall("[a-z]+", said.lower())}
+            return None if orders and said not in self._admissible else said
         if not (said.isascii() and said.isdigit() and len(said) < 6) or int(said) >= len(self._admissible):
             return None
         return self._admissible[int(said)]
