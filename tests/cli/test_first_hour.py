@@ -41,27 +41,13 @@ from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.loop import train
 from grouprl.train.session import resume
 from grouprl.view.report import write_report
-
-TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
-SMALL = {
-    "task": {"name": "reverse", "length": 2},
-    "model": TINY,
-    "steps": 2,
-    "sampling": {"max_new_tokens": 8},
-    "batch": {"prompts": 2, "group_size": 2},
-    "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
-    "run": {"threads": 1},
-}
+from short_runs import SMALL, TINY, quiet
 
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def quiet() -> Console:
-    return Console(file=open(os.devnull, "w"))
 
 
 # --- learning rates ---------------------------------------------------------------------------------------------------

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from grouprl.cli.train import choose
 from grouprl.config.run import parse_config
@@ -17,17 +15,9 @@ from grouprl.core.wording import in_one_line
 from grouprl.tasks import load_task
 from grouprl.train.loop import train
 from grouprl.train.session import resume
+from short_runs import SMALL, quiet
 
-TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
-SMALL = {
-    "task": {"name": "reverse", "length": 2},
-    "model": TINY,
-    "steps": 1,
-    "sampling": {"max_new_tokens": 8},
-    "batch": {"prompts": 2, "group_size": 2},
-    "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
-    "run": {"threads": 1},
-}
+SHORT = {**SMALL, "steps": 1}
 
 
 @pytest.fixture
@@ -36,17 +26,13 @@ def work(tmp_path, monkeypatch):
     return tmp_path
 
 
-def quiet() -> Console:
-    return Console(file=open(os.devnull, "w"))
-
-
 def test_changed_data_is_refused_with_its_name_and_the_first_row_that_differs(work):
     (work / "away").mkdir()
     for name, begin in (("train", 0), ("eval", 50)):
         lines = [json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) for i in range(begin, begin + 9)]
         (work / f"{name}.jsonl").write_text("\n".join(lines))
     task = {"name": "jsonl", "path": "train.jsonl", "eval": "eval.jsonl"}
-    run = train(parse_config({**SMALL, "task": task}), folder=work / "r", console=quiet()).folder
+    run = train(parse_config({**SHORT, "task": task}), folder=work / "r", console=quiet()).folder
     whole = (work / "train.jsonl").read_text()
     for told, text in {
         "1 of 9 rows changed": whole.replace('"4"', '"5"'),
@@ -84,7 +70,7 @@ def test_a_project_that_was_moved_goes_on_where_it_is_said_to_lie(work, monkeypa
     (work / "here" / "moving_too.py").write_text("worth = 0.5\n")
     (work / "here" / "plugged.py").write_text("")
     own = {"reward": {"function": "here/moving.py:moving", "workers": 0}, "plugins": ["here/plugged.py"]}
-    run = train(parse_config({**SMALL, **own}), folder=work / "r", console=quiet()).folder
+    run = train(parse_config({**SHORT, **own}), folder=work / "r", console=quiet()).folder
     (work / "here").rename(work / "there")
     chosen = choose(str(run), ["plugins=[there/plugged.py]", "reward.function=there/moving.py:moving"], None, True)
     with pytest.raises(InputError, match=r"moving_too\.py is gone; if it was moved, say where to: --set"):
@@ -105,7 +91,7 @@ def test_prompts_of_a_program_and_stored_rewards_are_part_of_what_a_run_began_wi
     assert load_task(spec).fingerprint() != before.fingerprint()
     assert [table.name for table in before.tables()] == ["q.jsonl"]
     stored = train(
-        parse_config(SMALL | {"run": {"threads": 1, "rollouts_every": 1}}), folder=work / "r", console=quiet()
+        parse_config(SHORT | {"run": {"threads": 1, "rollouts_every": 1}}), folder=work / "r", console=quiet()
     ).folder
     first = load_task(f"rollouts:{stored}")
     path = sorted((stored / "rollouts").glob("*.parquet"))[0]

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from grouprl.cli import completion
 from grouprl.cli.listing import names_are_stored
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
 
@@ -41,7 +42,7 @@ def papers_command(
             help="Only entry, recipe, part, planned, adjacent or outside.", autocompletion=completion.statuses
         ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search the literature: what implements each paper, and what is missing.
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from grouprl.cli import completion
 from grouprl.cli.listing import ListedPart, listed_parts
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.terminal import Terminal
@@ -41,7 +42,7 @@ def parts_command(
         list[str] | None,
         typer.Option(metavar="FILE", help="A file or module of yours to import; repeat for more."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the parts that methods are composed of, or explain one: settings, formula, what it reads.
 
