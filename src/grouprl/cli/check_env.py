@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli import completion
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -43,7 +44,7 @@ def check_env_command(
         list[str] | None, typer.Option(help="An action to try, where no legal ones are listed (may be repeated).")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Seconds that one call may take.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Examine an environment: play it in many ways and report which rules it breaks.
 

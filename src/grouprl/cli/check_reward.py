@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli import completion
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -52,7 +53,7 @@ def check_reward_command(
     examples: Annotated[int, typer.Option(min=1, help="How many prompts to attack.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,
     shown: Annotated[int, typer.Option(min=1, help="How many findings to list.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attack a reward with hacks: what earns a reward without being correct?
 

@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 
 from grouprl.cli import completion
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -40,7 +41,7 @@ def laws_command(
         Literal["tokens", "steps", "seconds"], typer.Option(help="What the sigmoid law counts as compute.")
     ] = "tokens",
     skip: Annotated[float, typer.Option(min=0, help="Leave points below this compute out of the sigmoid law.")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit the entropy law and the sigmoid law to runs, with 95 % intervals.
 

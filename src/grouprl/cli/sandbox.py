@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
@@ -28,7 +29,7 @@ def sandbox_command(
     allow: Annotated[str, typer.Option(help="Lowest acceptable level: namespaces, landlock or rlimits.")] = "rlimits",
     level: Annotated[str | None, typer.Option(help="Examine this level instead of the best one.")] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Try every escape, a second or so each.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how model-written code is contained on this machine, what is not contained, and try to escape.
 

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from grouprl.cli import completion
+from grouprl.cli.options import AsJson
 from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
 from grouprl.core.leader import own_rank, ranks_requested
@@ -149,7 +150,7 @@ def leading_ranks() -> Iterator[None]:
 
 
 def recipes_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 
