@@ -1,0 +1,46 @@
+"""Weights out of shared memory: a loader of SGLang's, in a server that lives in an environment of its own.
+
+A server gets it with `--custom-weight-loader grouprl_sglang.load`, this folder being on its PYTHONPATH. Nothing of
+grouprl is imported here. The trainer writes all weights into memory that this process can open, and tells of them in
+SGLang's own call `update_weights_from_tensor`.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+
+def load(model: Any, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """Load every tensor of the version that the message in `named_tensors` describes.
+
+    Raises:
+        ValueError: the bytes are not those that were written; nothing is loaded then.
+    """
+    told = json.loads(named_tensors[0][1].cpu().numpy().tobytes())
+    held = _opened(told["path"])
+    found = zlib.crc32(memoryview(held)[: max((start + size for *_, start, size in told["places"]), default=0)])
+    if found != told["checksum"]:
+        raise ValueError(f"the weights in {told['path']} have the checksum {found}, not {told['checksum']}")
+    model.load_weights(_tensors(held, told["places"]))
+
+
+def _opened(path: str) -> mmap.mmap:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return mmap.mmap(file, 0, access=mmap.ACCESS_COPY)  # a private view: torch asks for one that can be written
+    finally:
+        os.close(file)
+
+
+def _tensors(held: mmap.mmap, places: Sequence[Sequence[Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, kind, shape, start, size in places:
+        dtype = getattr(torch, kind)
+        count = size // torch.empty(0, dtype=dtype).element_size()
+        yield name, torch.frombuffer(held, dtype=dtype, count=count, offset=start).reshape(shape)
