@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
+import tempfile
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +16,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.rollout.sglang.process import INSIDE, LOADER
 from grouprl.rollout.vllm.exchange import UNFINISHED, label_of, version_of
-from grouprl.rollout.vllm.http_client import Garbled, Refused, Stale, Wire
+from grouprl.rollout.vllm.http_client import Garbled, Gone, Refused, Stale, Wire
 from grouprl.rollout.vllm.weights import WrittenWeights
 
 WITHIN = 60.0
@@ -109,7 +111,7 @@ def exchange(
     _name(wire, label_of(run, UNFINISHED), seconds)
     if memory is not None:
         _begin(wire, seconds)
-        wire.post("/update_weights_from_tensor", memory_body(memory, ranks), seconds)
+        _load(wire, memory, ranks, seconds)
         wire.post("/end_weight_update", {}, seconds)
     else:
         wire.post("/update_weights_from_disk", {"model_path": folder, "load_format": AS_A_CHECKPOINT}, seconds)
@@ -117,9 +119,24 @@ def exchange(
     wire.post("/continue_generation", {}, seconds)
 
 
-def memory_body(memory: WrittenWeights, ranks: int) -> JsonObject:
-    """Return what a server is sent, which hands it to the loader in each of its `ranks` processes."""
-    message = torch.frombuffer(bytearray(json.dumps(memory.message()).encode()), dtype=torch.uint8)
+def _load(wire: Wire, memory: WrittenWeights, ranks: int, seconds: float) -> None:
+    """Have each of a server's processes load the weights; SGLang says that it is done, not how it went."""
+    with tempfile.TemporaryFile("w+") as report:
+        path = f"/proc/{os.getpid()}/fd/{report.fileno()}"
+        wire.post("/update_weights_from_tensor", memory_body(memory, ranks, path), seconds)
+        said = report.read().splitlines()
+    if said != ["loaded"] * ranks:
+        why = next((each for each in said if each != "loaded"), "it cannot open this process's memory")
+        raise Gone(f"the server {wire.address} did not load the weights ({why})")
+
+
+def memory_body(memory: WrittenWeights, ranks: int, report: str) -> JsonObject:
+    """Return what a server is sent, which hands it to the loader in each of its `ranks` processes.
+
+    `report` is the file to which each of them appends a line: how it went.
+    """
+    told = {**memory.message(), "report": report}
+    message = torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8)
     packed = base64.b64encode(pickle.dumps([("grouprl", message)])).decode()
     return {"serialized_named_tensors": [packed] * ranks, "load_format": LOADER}
 

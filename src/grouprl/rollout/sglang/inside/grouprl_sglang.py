@@ -18,12 +18,25 @@ import torch
 
 
 def load(model: Any, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
-    """Load every tensor of the version that the message in `named_tensors` describes.
+    """Load every tensor of the version that the message in `named_tensors` describes, and report how that went.
 
-    Raises:
-        ValueError: the bytes are not those that were written; nothing is loaded then.
+    Nothing is raised: SGLang ends a server whose loader fails. Where no report arrives, none was loaded.
     """
     told = json.loads(named_tensors[0][1].cpu().numpy().tobytes())
+    try:
+        _load(model, told)
+    except Exception as error:  # whatever it is, the trainer is told of it
+        said = f"{type(error).__name__}: {error}".replace("\n", " ")
+    else:
+        said = "loaded"
+    try:
+        with open(told["report"], "a") as report:
+            report.write(f"{said}\n")
+    except OSError as error:
+        print(f"grouprl_sglang: {said}, and cannot report it: {error}", flush=True)
+
+
+def _load(model: Any, told: dict[str, Any]) -> None:
     held = _opened(told["path"])
     found = zlib.crc32(memoryview(held)[: max((start + size for *_, start, size in told["places"]), default=0)])
     if found != told["checksum"]:
