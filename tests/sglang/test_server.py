@@ -34,7 +34,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.sglang.engine import SglangEngine
-from grouprl.rollout.sglang.requests import ALL, completion_body, scoring_body
+from grouprl.rollout.sglang.requests import completion_body, scoring_body
 from grouprl.testing import check_sampler, check_sync
 from grouprl.train.loop import train
 from marked_processes import marked
@@ -154,6 +154,9 @@ def test_seeds_decide_and_neighbours_do_not(engine: SglangEngine) -> None:
     assert len(set(whole)) > len(whole) // 2
     assert engine.sample(REQUESTS[::-1]).actions[::-1] == whole
     assert engine.sample(REQUESTS[7:8]).actions[0] == whole[7]
+    for others in ({"greedy": True}, {"top_k": 5}, {"top_p": 0.5}, {"temperature": 1.3}):
+        mixed = [each for request in REQUESTS for each in (request, replace(request, **others))]
+        assert engine.sample(mixed).actions[::2] == whole, others
 
 
 def test_texts_and_sequences_end_completions(engine: SglangEngine, policy: Any) -> None:
@@ -191,7 +194,7 @@ def test_turns_continue_on_what_was_read(engine: SglangEngine) -> None:
     said = engine.sample([Request(prompt, 4, 1)]).actions[0]
     wire = engine.fleet.servers[0].wire
     longer = Request((*prompt, *said, 5, 6, 7), 4, 2)
-    body = completion_body(longer, ids=longer.prompt, budget=4, ends=(2,), kept=ALL, name="turn")
+    body = completion_body(longer, ids=longer.prompt, budget=4, ends=(2,), kept=0, vocabulary=99, name="turn")
     reply: Any = wire.request("/generate", body, 60.0)
     assert reply["meta_info"]["cached_tokens"] >= 128
 
@@ -212,8 +215,10 @@ def test_what_is_sent_is_known_to_sglang() -> None:
     """Its own classes know every field, so none is silently dropped, and take every value."""
     request = replace(REQUESTS[0], top_k=7, top_p=0.5, stop_texts=("a",))
     bodies = [
-        completion_body(request, ids=(3, 4), budget=5, ends=(2,), kept=7, name="one"),
-        completion_body(replace(request, greedy=True), ids=(3, 4), budget=5, ends=(), kept=ALL, name="two"),
+        completion_body(request, ids=(3, 4), budget=5, ends=(2,), kept=7, vocabulary=99, name="one"),
+        completion_body(
+            replace(request, greedy=True), ids=(3, 4), budget=5, ends=(), kept=0, vocabulary=99, name="two"
+        ),
         scoring_body((3, 4, 5)),
     ]
     code = f"""

@@ -52,8 +52,8 @@ from grouprl.plan.passes import (
 )
 from grouprl.plan.placing import placing_plan
 from grouprl.plan.servers import server_idle, server_notes, server_refusals
-from grouprl.plan.sglang_servers import sglang_idle, sglang_notes, sglang_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.plan.sglang_servers import sglang_idle, sglang_notes, sglang_refusals
 from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind

@@ -58,8 +58,6 @@ def sglang_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
             f"{run.method.sampling.name} changes how tokens are sampled from step to step, which servers of SGLang do "
             "not. Take sampling.engine local"
         )
-    if config.sampling.engine_settings:
-        yield "sampling.engine_settings are of engines of yours; those of sglang stand under sampling.sglang"
     for address in settings.addresses:
         yield from _running_refusals(address, settings, longest)
     if not settings.addresses:

@@ -17,7 +17,7 @@ from grouprl.protocols import Request
 from grouprl.rollout.sglang.exchange import Abilities, abilities, exchange, way_to, weights_of
 from grouprl.rollout.sglang.process import serve_words, server_environment
 from grouprl.rollout.sglang.replies import read_completion, read_scores
-from grouprl.rollout.sglang.requests import ALL, GENERATE, completion_body, kept_tokens, scoring_body
+from grouprl.rollout.sglang.requests import GENERATE, completion_body, kept_tokens, scoring_body
 from grouprl.rollout.vllm.engine import Attachment, Prompt, VllmEngine
 from grouprl.rollout.vllm.exchange import Way
 from grouprl.rollout.vllm.fleet import Server
@@ -85,13 +85,15 @@ class SglangEngine(VllmEngine):
     def _piece(self, server: Server, request: Request[Prompt], before: Prompt) -> Sampled:
         ends, budget = self._ends(request), request.budget - len(before)
         cuts = request.top_k > 0 or request.top_p < 1
-        kept = kept_tokens(request, self.vocabulary, self._able(server).most) if cuts else ALL
+        kept = kept_tokens(request, self.vocabulary, self._able(server).most) if cuts else 0
         ids = (*request.prompt, *before)
         with self._waiting(server) as name:
-            body = completion_body(request, ids=ids, budget=budget, ends=ends, kept=kept, name=name)
+            body = completion_body(
+                request, ids=ids, budget=budget, ends=ends, kept=kept, vocabulary=self.vocabulary, name=name
+            )
             reply = server.wire.request(GENERATE, body, self.settings.timeout)
         return read_completion(
-            reply, budget=budget, vocabulary=self.vocabulary, ends=ends, texts=request.stop_texts, cut=kept != ALL
+            reply, budget=budget, vocabulary=self.vocabulary, ends=ends, texts=request.stop_texts, cut=kept > 0
         )
 
     @contextmanager

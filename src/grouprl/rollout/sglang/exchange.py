@@ -39,7 +39,7 @@ class Abilities:
     """Processes that hold a part of the weights each."""
     version: str
     room: object
-    """Positions that prompt and completion have."""
+    """Positions that prompt and completion have together."""
 
 
 def abilities(wire: Wire) -> Abilities:
@@ -48,9 +48,11 @@ def abilities(wire: Wire) -> Abilities:
     Raises:
         ServerError: it does not say.
     """
-    told = wire.get("/server_info", WITHIN)
+    told, models = wire.get("/server_info", WITHIN), wire.get("/v1/models")
     if not isinstance(told, dict) or not isinstance(told.get("version"), str):
         raise Garbled(f"{wire.address} does not say how it was started")
+    listed = models.get("data") if isinstance(models, dict) else None
+    model = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
     most, ranks, loaders = (told.get(key) for key in ("sampling_mask_max_tokens", "tp_size", "custom_weight_loader"))
     return Abilities(
         seeds=told.get("enable_deterministic_inference") is True,
@@ -58,7 +60,7 @@ def abilities(wire: Wire) -> Abilities:
         loader=LOADER in (loaders or ()),
         ranks=ranks if isinstance(ranks, int) else 1,
         version=told["version"],
-        room=told.get("max_req_input_len"),
+        room=model.get("max_model_len"),
     )
 
 

@@ -9,8 +9,6 @@ from grouprl.core.json_types import JsonObject
 from grouprl.protocols import Request
 
 GENERATE = "/generate"
-ALL = -1
-"""The top-k that cuts nothing."""
 NEUTRAL: JsonObject = {
     "min_p": 0.0,
     "min_new_tokens": 0,
@@ -22,7 +20,7 @@ NEUTRAL: JsonObject = {
 
 
 def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -> int:
-    """Return the top-k of the distribution that a request samples from; `ALL` where top-k and top-p cut nothing.
+    """Return the top-k of the distribution that a request samples from; 0 where top-k and top-p cut nothing.
 
     SGLang says what a token's log-prob behind top-k and top-p is only where top-k is given, of `most` tokens at most.
 
@@ -31,7 +29,7 @@ def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -
     """
     kept = min(request.top_k or vocabulary, vocabulary)
     if request.greedy or (request.top_p == 1 and kept == vocabulary):
-        return ALL
+        return 0
     if kept > most:
         raise InputError(
             f"sampling.top_p = {request.top_p:g} with sampling.top_k = {request.top_k}",
@@ -42,18 +40,27 @@ def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -
 
 
 def completion_body(
-    request: Request[tuple[int, ...]], *, ids: Sequence[int], budget: int, ends: Collection[int], kept: int, name: str
+    request: Request[tuple[int, ...]],
+    *,
+    ids: Sequence[int],
+    budget: int,
+    ends: Collection[int],
+    kept: int,
+    vocabulary: int,
+    name: str,
 ) -> JsonObject:
     """Return what a server is sent for at most `budget` tokens behind `ids`, under the name `name`.
 
-    `ends` are the tokens that end the completion, `kept` is its `kept_tokens`.
+    `ends` are the tokens that end the completion, `kept` is its `kept_tokens`. Where nothing is cut, top-k is the whole
+    vocabulary: SGLang draws with noise by rank where anybody in the batch has a top-k, else with noise by token, and so
+    a completion would depend on its neighbours.
     """
     settings: JsonObject = {
         **NEUTRAL,
         "max_new_tokens": budget,
         "temperature": 0.0 if request.greedy else request.temperature,
-        "top_p": 1.0 if kept == ALL else request.top_p,
-        "top_k": kept,
+        "top_p": request.top_p if kept else 1.0,
+        "top_k": kept or vocabulary,
         "sampling_seed": request.seed % 2**63,
         "stop_token_ids": sorted(ends),
         "ignore_eos": False,  # it would switch the line above off as well
@@ -62,7 +69,7 @@ def completion_body(
     }
     if request.stop_texts:
         settings["stop"] = list(request.stop_texts)
-    cut: JsonObject = {} if kept == ALL else {"return_sampling_mask": True, "sampling_logprobs_mode": "selected"}
+    cut: JsonObject = {"return_sampling_mask": True, "sampling_logprobs_mode": "selected"} if kept else {}
     return {"rid": name, "input_ids": list(ids), "sampling_params": settings, "return_logprob": True, **cut}
 
 
