@@ -10,7 +10,8 @@ import json
 import pickle
 from typing import Any
 
-from grouprl.policy import load_policy
+from safetensors.torch import load_file
+
 from vllm_stand_in import StandIn
 
 GENERATE = "/generate"
@@ -113,8 +114,10 @@ class SglangStandIn(StandIn):
 
     def at_update_weights_from_disk(self, body: Any) -> Any:
         assert body["load_format"] == "auto"
-        state = load_policy(body["model_path"]).model.state_dict()
-        self.brain.policy.model.load_state_dict(state)
+        state = load_file(f"{body['model_path']}/model.safetensors")
+        missing, unknown = self.brain.policy.model.load_state_dict(state, strict=False)
+        assert set(missing) <= {"lm_head.weight"}, "all but what is tied"
+        assert not unknown
         return {"success": True, "message": "Succeeded to update model weights."}
 
     def at_abort_request(self, body: Any) -> Any:
