@@ -75,4 +75,6 @@ def test_ranks_divide_memory_but_for_the_copy_to_sample_from() -> None:
     costs = [Cost("weights", 100, "w"), Cost("gradients", 100, "g"), Cost("activations of a pass", 60, "a")]
     assert [cost.bytes for cost in memory_on_ranks(costs, 4, 1, 1)] == [125, 25, 60]
     assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4, 4)] == [500, 100, 240]
-    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4, 1)] == [200, 100, 240], "rank 0 gives others its weights"
+    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4, 1)] == [200, 100, 240], (
+        "rank 0 gives others its weights"
+    )
