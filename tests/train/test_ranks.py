@@ -84,3 +84,18 @@ def test_an_engine_of_its_own_gets_whole_weights_on_the_leading_rank(tmp_path: P
     assert apart["weights"] < 1e-12
     seen = [line["canary_gap"] for line in rank_runs.metrics(tmp_path / "two") if line["phase"] == "train"]
     assert len(set(seen)) == 2, "each version arrived"
+
+
+def test_ranks_train_on_what_is_sampled_ahead(tmp_path: Path) -> None:
+    run = {"checkpoint_every": 2, "rank_timeout": 60, "async_steps": 1}
+    model = {"name": str(rank_runs.save_cut_model(tmp_path)), "dtype": "float64", "tensor_parallel": 2}
+    config, folder = rank_runs.write_config(tmp_path, run=run, model=model), tmp_path / "run"
+    codes, said = rank_runs.on_ranks(2, config, folder, "-q", fault="1 passes 8 kill")
+    assert codes[0] == 3, said
+    assert "rank 1 of 2 is gone" in said
+    rank_runs.train_on(2, config, folder, "--resume", "-q")
+    steps = [line for line in rank_runs.metrics(folder) if line["phase"] == "train"]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4]
+    assert max(line["staleness_max"] for line in steps) == 1
+    assert max(line["canary_gap"] for line in steps) < 1e-6, "the sampling process has the weights of all ranks"
+    assert sum(line["rows_trained"] for line in steps) > 0
