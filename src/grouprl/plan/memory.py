@@ -263,6 +263,8 @@ def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -
         share = here / ranks if cost.what in PARTS_OF_RANKS else float(here)
         if cost.what == "weights":
             share = here / ranks + copies
+        elif cost.what == SAMPLER:
+            share = 1.0  # beside rank 0 alone
         found.append(Cost(cost.what, round(cost.bytes * share), f"{cost.how}, on {ranks} ranks, {here} here"))
     return tuple(found)
 
