@@ -237,6 +237,26 @@ print("known")
     assert said.stdout.endswith("known\n"), said.stderr
 
 
+def test_the_hash_that_stands_in_is_sglangs() -> None:
+    """Behind seeds: SGLang's own Triton kernel, in Triton's interpreter, computes the same."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import serve_on_cpu, torch
+from sglang.kernels.ops.sampling.murmur_hash import murmur_hash32_kernel
+seed_n = torch.tensor([0, 7, 2**63 - 5, -3]).view(torch.uint64)
+position_n, column_m = torch.tensor([0, 5, 77, 2**31 - 1]), torch.arange(99)
+found_nm = torch.empty((4, 99), dtype=torch.uint32)
+murmur_hash32_kernel[(4, 1)](seed_n, position_n, column_m, found_nm, 4, 99, BLOCK_SIZE=128)
+ours_nm = serve_on_cpu.murmur_hash32(seed_n, position_n, column_m)
+assert len(set(found_nm.flatten().tolist())) == 396
+print("equal" if found_nm.tolist() == ours_nm.tolist() else "other")
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    said = subprocess.run([PYTHON, "-c", code], env=environment, capture_output=True, text=True)
+    assert said.stdout.endswith("equal\n"), said.stderr
+
+
 # ------------------------------------------------------------------------------------------------------ weights
 
 
