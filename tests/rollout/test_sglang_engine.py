@@ -5,6 +5,10 @@ That it works with SGLang itself is shown by `make sglang`.
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +28,9 @@ from grouprl.policy import load_policy
 from grouprl.protocols import EntropyScaling, Request
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.sglang.engine import SglangEngine
-from grouprl.rollout.sglang.process import serve_words
+from grouprl.rollout.sglang.process import INSIDE, serve_words
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body
+from grouprl.rollout.vllm.weights import WeightMemory, checkpoint_tensors
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from sglang_stand_in import GENERATE, SglangStandIn
@@ -381,6 +386,44 @@ def test_a_server_without_the_loader_reads_from_disk(policy: Tiny, stand: Any) -
     engine, (server,), _ = stand(facts={"custom_weight_loader": None})
     engine.publish(0, policy)
     assert any(path == "/update_weights_from_disk" for path, _ in server.got)
+
+
+class Takes:
+    """A model in a server."""
+
+    def load_weights(self, weights: Any) -> None:
+        self.found = dict(weights)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({}, "loaded"),
+        ({"checksum": 1}, "ValueError: the weights in .* have the checksum .*, not 1"),
+        ({"path": "/nowhere"}, "FileNotFoundError: .*/nowhere"),
+        ({"places": [["x", "float32", [3], 0, 4]]}, "RuntimeError: "),
+        ({"places": None}, "TypeError: "),
+    ],
+)
+def test_the_loader_reports_and_raises_nothing(wrong: Any, words: str, policy: Tiny, tmp_path: Path) -> None:
+    """It runs inside SGLang, which ends when it raises."""
+    spec = importlib.util.spec_from_file_location("grouprl_sglang", INSIDE / "grouprl_sglang.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loader = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loader
+    spec.loader.exec_module(loader)
+    memory, model, report = WeightMemory(), Takes(), tmp_path / "report"
+    told = {**memory.write(policy).message(), "report": str(report), "unknown": 1, **wrong}
+    loader.load(model, [("grouprl", torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8))])
+    assert re.fullmatch(words + ".*\n", report.read_text())
+    if not wrong:
+        assert all(torch.equal(model.found[name], tensor) for name, tensor in checkpoint_tensors(policy))
+    loader.load(
+        model, [("grouprl", torch.tensor(list(json.dumps({**told, "report": "/"}).encode()), dtype=torch.uint8))]
+    )
+    memory.close()
+    del sys.modules[spec.name]
 
 
 # ------------------------------------------------------------------------------------------------- own servers

@@ -51,9 +51,8 @@ from grouprl.plan.passes import (
     precision_of,
 )
 from grouprl.plan.placing import placing_plan
-from grouprl.plan.servers import server_idle, server_notes, server_refusals
+from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
-from grouprl.plan.sglang_servers import sglang_idle, sglang_notes, sglang_refusals
 from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
@@ -190,27 +189,19 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(*gold_refusals(reward, task), *trial.refusals),
             *judge_refusals(config, method),
             *server_refusals(run, lengths.longest + lengths.behind),
-            *sglang_refusals(run, lengths.longest + lengths.behind),
             *placing.refusals,
             *lengths.refusals,
             *needed.refusals,
             *pass_refusals(config, model),
             *faults,
         ),
-        idle=(
-            *without_effect(config, method, facts),
-            *judge_idle(config),
-            *server_idle(run),
-            *sglang_idle(run),
-            *placing.idle,
-        ),
+        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run), *placing.idle),
         notes=(
             *(*_notes(run, model, tokenizer), *_engine_notes(engine)),
             *(precision_notes(config, model, requested_precision) if model is not None else ()),
             *async_explanations(config, method, environment=facts.environment),
             *(*judge_notes(config, environment=facts.environment), *trial.notes),
             *server_notes(run),
-            *sglang_notes(run),
             *placing.notes,
             *(*lengths.notes, *needed.notes),
             *doubts,

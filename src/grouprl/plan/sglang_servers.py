@@ -22,7 +22,7 @@ WEIGHTS = {
 }
 
 
-def sglang_notes(run: ResolvedRun) -> Iterator[str]:
+def server_notes(run: ResolvedRun) -> Iterator[str]:
     """Say what will be started, or who will be asked, and how weights get there."""
     sampling, settings = run.config.sampling, run.config.sampling.sglang
     if sampling.engine != SGLANG:
@@ -43,7 +43,7 @@ def sglang_notes(run: ResolvedRun) -> Iterator[str]:
         yield "when weights are exchanged, completions in the making go on with new ones; each token keeps its version"
 
 
-def sglang_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
+def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     """Say why servers of SGLang cannot sample for this run, `longest` tokens at most in prompt and completion."""
     config, settings = run.config, run.config.sampling.sglang
     if config.sampling.engine != SGLANG:
@@ -64,7 +64,7 @@ def sglang_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
         yield from _own_refusals(settings)
 
 
-def sglang_idle(run: ResolvedRun) -> Iterator[str]:
+def server_idle(run: ResolvedRun) -> Iterator[str]:
     """Say which settings of servers have no effect."""
     sampling = run.config.sampling
     if sampling.engine != SGLANG and "sglang" in sampling.model_fields_set:

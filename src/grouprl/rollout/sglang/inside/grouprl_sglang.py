@@ -12,19 +12,41 @@ import mmap
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
+Place = tuple[str, str, list[int], int, int]
+"""Name, type, shape, first byte and number of bytes of a tensor."""
 
-def load(model: Any, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
-    """Load every tensor of the version that the message in `named_tensors` describes, and report how that went.
+
+class Model(Protocol):
+    """What a server computes with."""
+
+    def load_weights(self, weights: Iterator[tuple[str, torch.Tensor]]) -> object:
+        """Take weights under the names of a checkpoint."""
+
+
+@dataclass
+class Message:
+    """Where all weights of one version lie."""
+
+    path: str
+    """The memory, as a file of this machine."""
+    places: list[Place]
+    checksum: int
+    """CRC-32 of all bytes."""
+
+
+def load(model: Model, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """Load every tensor of the version that the message in `named_tensors` describes, and append to its report.
 
     Nothing is raised: SGLang ends a server whose loader fails. Where no report arrives, none was loaded.
     """
     told = json.loads(named_tensors[0][1].cpu().numpy().tobytes())
     try:
-        _load(model, told)
+        _load(model, Message(told["path"], told["places"], told["checksum"]))
     except Exception as error:  # whatever it is, the trainer is told of it
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
     else:
@@ -36,12 +58,12 @@ def load(model: Any, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
         print(f"grouprl_sglang: {said}, and cannot report it: {error}", flush=True)
 
 
-def _load(model: Any, told: dict[str, Any]) -> None:
-    held = _opened(told["path"])
-    found = zlib.crc32(memoryview(held)[: max((start + size for *_, start, size in told["places"]), default=0)])
-    if found != told["checksum"]:
-        raise ValueError(f"the weights in {told['path']} have the checksum {found}, not {told['checksum']}")
-    model.load_weights(_tensors(held, told["places"]))
+def _load(model: Model, told: Message) -> None:
+    held = _opened(told.path)
+    found = zlib.crc32(memoryview(held)[: max((start + size for *_, start, size in told.places), default=0)])
+    if found != told.checksum:
+        raise ValueError(f"the weights in {told.path} have the checksum {found}, not {told.checksum}")
+    model.load_weights(_tensors(held, told.places))
 
 
 def _opened(path: str) -> mmap.mmap:
@@ -52,7 +74,7 @@ def _opened(path: str) -> mmap.mmap:
         os.close(file)
 
 
-def _tensors(held: mmap.mmap, places: Sequence[Sequence[Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(held: mmap.mmap, places: Sequence[Place]) -> Iterator[tuple[str, torch.Tensor]]:
     for name, kind, shape, start, size in places:
         dtype = getattr(torch, kind)
         count = size // torch.empty(0, dtype=dtype).element_size()
