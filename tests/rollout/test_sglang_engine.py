@@ -388,6 +388,11 @@ def test_a_server_without_the_loader_reads_from_disk(policy: Tiny, stand: Any) -
     assert any(path == "/update_weights_from_disk" for path, _ in server.got)
 
 
+def packed(told: dict[str, Any]) -> torch.Tensor:
+    """What the trainer sends to a loader."""
+    return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+
+
 class Takes:
     """A model in a server."""
 
@@ -401,7 +406,7 @@ class Takes:
         ({}, "loaded"),
         ({"checksum": 1}, "ValueError: the weights in .* have the checksum .*, not 1"),
         ({"path": "/nowhere"}, "FileNotFoundError: .*/nowhere"),
-        ({"places": [["x", "float32", [3], 0, 4]]}, "RuntimeError: "),
+        ({"more": [["x", "float32", [3], 0, 4]]}, "RuntimeError: shape"),
         ({"places": None}, "TypeError: "),
     ],
 )
@@ -415,13 +420,12 @@ def test_the_loader_reports_and_raises_nothing(wrong: Any, words: str, policy: T
     spec.loader.exec_module(loader)
     memory, model, report = WeightMemory(), Takes(), tmp_path / "report"
     told = {**memory.write(policy).message(), "report": str(report), "unknown": 1, **wrong}
-    loader.load(model, [("grouprl", torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8))])
+    told["places"] = told["places"] and [*told["places"], *told.get("more", [])]
+    loader.load(model, [("grouprl", packed(told))])
     assert re.fullmatch(words + ".*\n", report.read_text())
     if not wrong:
         assert all(torch.equal(model.found[name], tensor) for name, tensor in checkpoint_tensors(policy))
-    loader.load(
-        model, [("grouprl", torch.tensor(list(json.dumps({**told, "report": "/"}).encode()), dtype=torch.uint8))]
-    )
+    loader.load(model, [("grouprl", packed({**told, "report": "/"}))])
     memory.close()
     del sys.modules[spec.name]
 
