@@ -21,7 +21,7 @@ Place = tuple[str, str, list[int], int, int]
 """Name, type, shape, first byte and number of bytes of a tensor."""
 
 
-class Model(Protocol):
+class ServedModel(Protocol):
     """What a server computes with."""
 
     def load_weights(self, weights: Iterator[tuple[str, torch.Tensor]]) -> object:
@@ -29,7 +29,7 @@ class Model(Protocol):
 
 
 @dataclass
-class Message:
+class MemoryMessage:
     """Where all weights of one version lie."""
 
     path: str
@@ -39,14 +39,14 @@ class Message:
     """CRC-32 of all bytes."""
 
 
-def load(model: Model, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+def load(model: ServedModel, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
     """Load every tensor of the version that the message in `named_tensors` describes, and append to its report.
 
     Nothing is raised: SGLang ends a server whose loader fails. Where no report arrives, none was loaded.
     """
     told = json.loads(named_tensors[0][1].cpu().numpy().tobytes())
     try:
-        _load(model, Message(told["path"], told["places"], told["checksum"]))
+        _load(model, MemoryMessage(told["path"], told["places"], told["checksum"]))
     except Exception as error:  # whatever it is, the trainer is told of it
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
     else:
@@ -58,7 +58,7 @@ def load(model: Model, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> Non
         print(f"grouprl_sglang: {said}, and cannot report it: {error}", flush=True)
 
 
-def _load(model: Model, told: Message) -> None:
+def _load(model: ServedModel, told: MemoryMessage) -> None:
     held = _opened(told.path)
     found = zlib.crc32(memoryview(held)[: max((start + size for *_, start, size in told.places), default=0)])
     if found != told.checksum:
