@@ -214,7 +214,7 @@ class Vllm(Section):
     """Address of this machine at which servers meet it for `broadcast`. None: the one from which it reaches them."""
     master_port: Annotated[Int, Field(ge=1, le=65535)] | None = None
     """Port of that meeting; none: a free one. The weights themselves go over connections on further, free ports."""
-    sleep: Switch = False
+    sleep: bool = False
     """Let servers free their accelerator's memory while the trainer computes (vLLM's sleep mode), for a server on the
     trainer's own GPU; each exchange of weights wakes them."""
     folder: str | None = None
@@ -258,7 +258,9 @@ class Vllm(Section):
         if meeting and self.weights not in ("auto", "broadcast"):
             raise ValueError(f"{meeting[0]} has no effect with weights: {self.weights}; it is about weights: broadcast")
         if meeting and self.weights == "auto" and not self.addresses:
-            raise ValueError(f"{meeting[0]} has no effect: own servers get weights through memory. Set weights: broadcast")
+            raise ValueError(
+                f"{meeting[0]} has no effect: own servers get weights through memory. Set weights: broadcast"
+            )
         if self.sleep and (self.weights == "broadcast" or self.adapters == "loaded"):
             other = "weights: broadcast" if self.weights == "broadcast" else "adapters: loaded"
             raise ValueError(f"sleep is for a server on the trainer's own machine that gets all weights, not {other}")

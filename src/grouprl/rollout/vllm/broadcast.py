@@ -29,8 +29,6 @@ from grouprl.rollout.vllm.inside.grouprl_group import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch.distributed import TCPStore
 
     from grouprl.config.sections import Vllm
@@ -53,14 +51,14 @@ class Interrupted(Gone):
 
 @dataclass(frozen=True)
 class Members:
-    """Who is in a group: servers with the number of times they were replaced, and the rank of each one's first worker."""
+    """Who is in a group: servers with the rank of each one's first worker, and how often each had been replaced."""
 
     firsts: Mapping[Server, int]
     incarnations: tuple[int, ...]
     size: int
 
 
-def parts_of(places: Sequence[Place], limit: int = PART) -> list[list[Place]]:
+def parts_of(places: Sequence[Place], limit: int) -> list[list[Place]]:
     """Return neighbouring tensors that are sent together, `limit` bytes at most unless one alone has more."""
     parts: list[list[Place]] = []
     for place in places:
@@ -79,7 +77,8 @@ def slow_one(seconds: Mapping[str, float]) -> str | None:
     others = median(value for each, value in seconds.items() if each != name)
     if seconds[name] <= max(SLOW * others, others + SLOW_SECONDS):
         return None
-    return f"the server {name} takes {seconds[name]:.1f} seconds to load weights, the others {others:.1f}: they wait for it"
+    own = f"{seconds[name]:.1f} seconds"
+    return f"the server {name} takes {own} to load weights, the others {others:.1f}: they wait for it"
 
 
 def trainer_address(addresses: Sequence[str]) -> str:
@@ -132,8 +131,12 @@ class Broadcast:
     def close(self) -> None:
         """Leave the group: servers that wait for this process are told so."""
         group, self._group, self._members = self._group, None, None
-        if group is not None:  # what is under way is waited for, so not here
+        if group is None:
+            return
+        if group.pending:  # it waits for that: not here
             threading.Thread(target=group.close, daemon=True).start()
+        else:
+            group.close()
 
     def _each(self, servers: Sequence[Server], work: Callable[[Server], object], errors: Errors) -> list[Server]:
         """Do something at servers at the same time; return those where it went well."""
@@ -179,18 +182,14 @@ class Broadcast:
         host, store = self._place(list(members.firsts))
         self._count += 1
         name, backend = f"{self._run}/{self._count}", self._backend(list(members.firsts))
-        shared = {"host": host, "port": store.port, "name": name, "size": members.size, "seconds": self._seconds}
-        joining = {
-            server: _started(
-                lambda s, first=first: s.wire.post(
-                    "/init_weight_transfer_engine",
-                    {"init_info": {**shared, "first": first, "backend": backend}},
-                    self._seconds + MARGIN,
-                ),
-                server,
-            )
-            for server, first in members.firsts.items()
-        }
+        shared = {"host": host, "port": store.port, "name": name, "size": members.size}
+        shared |= {"seconds": self._seconds, "backend": backend}
+
+        def join(server: Server) -> object:
+            body = {"init_info": {**shared, "first": members.firsts[server]}}
+            return server.wire.post("/init_weight_transfer_engine", body, self._seconds + MARGIN)
+
+        joining = {server: _started(join, server) for server in members.firsts}
         meeting = Meeting(name, TRAINER, members.size, host, self._seconds, backend)
         try:
             return gathered(store, meeting, lambda: any(_failed(each) for each in joining.values()))
@@ -205,7 +204,9 @@ class Broadcast:
             try:
                 self._store = opened_store(host, self._settings.master_port or 0, self._seconds, trainer=True)
             except BrokenOff as error:
-                raise InputError(str(error), "servers meet this process there", "Set sampling.vllm.master_port") from None
+                raise InputError(
+                    str(error), "servers meet this process there", "Set sampling.vllm.master_port"
+                ) from None
         return host, self._store
 
     def _backend(self, servers: Sequence[Server]) -> str:
@@ -221,10 +222,13 @@ class Broadcast:
         if not servers:
             return []
         assert memory.written is not None
-        parts = parts_of(memory.written.places)
+        parts = parts_of(memory.written.places, PART)
         body = {"update_info": {"parts": [[list(place) for place in part] for part in parts]}}
-        work: Callable[[Server], object] = lambda s: s.wire.post("/update_weights", body, self._seconds + MARGIN)
-        receiving = {server: _started(work, server) for server in servers}
+
+        def receive(server: Server) -> object:
+            return server.wire.post("/update_weights", body, self._seconds + MARGIN)
+
+        receiving = {server: _started(receive, server) for server in servers}
         whole = False
         try:
             whole = self._sent_all(memory, parts, lambda: any(_failed(each) for each in receiving.values()))

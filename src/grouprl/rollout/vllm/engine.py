@@ -411,7 +411,8 @@ class VllmEngine:
         try:
             return self._give(server)
         except NotGiven as error:
-            return self._done_without(server, error.cause)
+            self._done_without(server, error.cause)
+            return None
 
     def _done_without(self, server: Server, cause: ServerError) -> None:
         """Replace a server that does not answer, or set it aside; raises NotGiven for one that does."""
@@ -425,16 +426,16 @@ class VllmEngine:
         One that was silent is not waited for again: it has held up the others.
         """
         gaps, errors = self._tried_together(servers)
-        late = {server: error for server, error in errors.items() if isinstance(error, Late)}
-        for server, error in late.items():
-            self._done_without(server, error)
+        late = [server for server, error in errors.items() if isinstance(error, Late)]
         again = [server for server in errors if server not in late]
+        for server in late:
+            self._done_without(server, errors[server])
         for server in again:
             self.say(f"the weights of {server.wire.address} are exchanged once more: {errors[server]}")
-        more, errors = self._tried_together(again)
-        for server, error in errors.items():
+        more, second = self._tried_together(again)
+        for server, error in second.items():
             self._done_without(server, error)
-        return [*gaps, *more, *[None for _ in (*late, *errors)]]
+        return [*gaps, *more, *[None for _ in (*late, *second)]]
 
     def _tried_together(self, servers: Sequence[Server]) -> tuple[list[float], dict[Server, ServerError]]:
         """Return the canary's gap at servers that took the weights, and what went wrong at the others."""

@@ -123,7 +123,8 @@ class WeightMemory:
     def copied(self, start: int, end: int) -> Tensor:
         """Return a copy of the bytes from `start` to `end` of what was written, [end - start]."""
         assert self._map is not None
-        return torch.frombuffer(bytearray(self._map[start:end]), dtype=torch.uint8)
+        with memoryview(self._map) as held:
+            return torch.frombuffer(bytearray(held[start:end]), dtype=torch.uint8)
 
     def close(self) -> None:
         """Release the memory."""

@@ -1,6 +1,7 @@
 """A process group of a trainer, rank 0, which sends, and of servers' workers, which receive.
 
-Both sides read this file: a server finds its folder on PYTHONPATH, in an environment of its own. It imports torch alone.
+Both sides read this file: a server finds its folder on PYTHONPATH, in an environment of its own. It imports torch
+alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 TRAINER = 0
-GO, YES, NO = "go", b"yes", b"no"
+GO, YES, NO = "go", "yes", "no"
 MARK = "the exchange of weights was broken off"
 """Begins what `BrokenOff` says, so that it is known behind whatever a server wraps around it."""
 LOOK = 0.002
@@ -111,7 +112,7 @@ def joined(store: dist.Store, meeting: Meeting) -> Group:
         named.wait([GO], timedelta(seconds=meeting.seconds))
     except RuntimeError as error:
         raise BrokenOff(f"the trainer did not begin: {_first_line(error)}") from None
-    if named.get(GO) != YES:
+    if named.get(GO) != YES.encode():
         raise BrokenOff("somebody did not come, and the trainer began without this group")
     return Group(named, meeting)
 
@@ -125,6 +126,8 @@ class Group:
 
     def __init__(self, store: dist.Store, meeting: Meeting) -> None:
         self.store, self._seconds = store, meeting.seconds
+        self.pending = False
+        """Whether something is being sent or received."""
         try:
             self._held = [_nccl(store, meeting) if meeting.backend == "nccl" else _gloo(store, meeting)]
         except RuntimeError as error:
@@ -138,34 +141,38 @@ class Group:
         """
         options, until = dist.BroadcastOptions(), time.monotonic() + self._seconds
         options.rootRank = TRAINER
+        if not self._held:
+            raise BrokenOff("this member has left")
         try:
             work = self._held[0].broadcast([flat], options)
+            self.pending = True
             while not work.is_completed():
                 if given_up() or time.monotonic() > until:
                     raise BrokenOff(f"a part is not through after {self._seconds:g} seconds, or was given up")
                 time.sleep(LOOK)
+            self.pending = False
             work.wait()
-        except (RuntimeError, IndexError) as error:
+        except RuntimeError as error:
             raise error if isinstance(error, BrokenOff) else BrokenOff(_first_line(error)) from None
 
     def close(self) -> None:
-        """Close the connections: whoever waits for this member is told so."""
+        """Close the connections: whoever waits for this member is told so. What is `pending` is waited for."""
         while self._held:
             self._held.pop().abort()
 
 
-def _gloo(store: dist.Store, meeting: Meeting) -> dist.Backend:
-    options = dist.ProcessGroupGloo._Options()
+def _gloo(store: dist.Store, meeting: Meeting) -> dist.ProcessGroup:
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timedelta(seconds=meeting.seconds)
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=meeting.host)]
-    return dist.ProcessGroupGloo(store, meeting.rank, meeting.size, options)
+    return dist.ProcessGroupGloo(store, meeting.rank, meeting.size, options)  # type: ignore[return-value]
 
 
-def _nccl(store: dist.Store, meeting: Meeting) -> dist.Backend:
+def _nccl(store: dist.Store, meeting: Meeting) -> dist.ProcessGroup:
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=10 * meeting.seconds)  # `broadcast` looks at the clock by itself
     with _watchdog_off():
-        return dist.ProcessGroupNCCL(store, meeting.rank, meeting.size, options)
+        return dist.ProcessGroupNCCL(store, meeting.rank, meeting.size, options)  # type: ignore[return-value]
 
 
 @contextmanager

@@ -113,7 +113,7 @@ class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: WeightUpdate) -> None:
-        """Load every tensor; raises ValueError where they are not those that were written, BrokenOff where none come."""
+        """Load every tensor; raises ValueError where they are not those written, BrokenOff where they do not come."""
         if update_info.parts is None:
             self._read(update_info)
         else:
