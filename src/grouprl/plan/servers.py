@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from grouprl.config.sections import Model, Vllm
@@ -13,9 +15,10 @@ from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
 from grouprl.rollout.engines import VLLM
 from grouprl.rollout.vllm.adapters import check_loads_adapters
-from grouprl.rollout.vllm.exchange import Way, way_of
+from grouprl.rollout.vllm.broadcast import trainer_address
+from grouprl.rollout.vllm.exchange import Way, asked, way_of
 from grouprl.rollout.vllm.http_client import Refused, ServerError, Wire
-from grouprl.rollout.vllm.process import port_taken, program
+from grouprl.rollout.vllm.process import NO_SLEEP, port_taken, program
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with."""
@@ -23,6 +26,7 @@ HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Dimensions of heads for which its CPU build has an attention."""
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by its weight transfer",
+    "broadcast": "over the network, by its weight transfer, to all servers at once",
     "disk": "from a folder that it reads again",
     "adapters": "as adapters that it loads from a folder, a name for each version",
 }
@@ -43,7 +47,8 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
         count, version = settings.servers, installed(settings.command[0])
         which = f"vLLM {version}" if version else "vLLM"
         each = "a server" if count == 1 else f"{count} servers"
-        way = "adapters" if settings.adapters == "loaded" else "shared_memory"
+        way = "adapters" if settings.adapters == "loaded" else settings.weights
+        way = "shared_memory" if way == "auto" else way
         yield (
             f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
             f"memory of its own; weights reach it {WEIGHTS[way]}"
@@ -81,9 +86,11 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
         yield "sampling.vllm.adapters is loaded, and the model has no adapters. Set model.lora, or take merged"
     if config.sampling.engine_settings:
         yield "sampling.engine_settings are of engines of yours; those of vllm stand under sampling.vllm"
+    yield from _sleep_refusals(run)
     if settings.addresses:
         for address in settings.addresses:
             yield from _running_refusals(address, settings, longest)
+        yield from _meeting_refusals(settings)
         return
     try:
         program(settings.command)
@@ -93,6 +100,16 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     if settings.port is not None:
         taken = [port for port in range(settings.port, settings.port + settings.servers) if port_taken(port)]
         yield from (f"sampling.vllm.port: the port {port} is taken. Leave it out for a free one" for port in taken)
+
+
+def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
+    """Say why servers cannot sleep while the trainer computes."""
+    if not run.config.sampling.vllm.sleep:
+        return
+    if resolve_device(run.config.model.device).type == "cpu":
+        yield f"sampling.vllm.sleep: {NO_SLEEP}"
+    if run.config.run.async_steps:
+        yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one of them out"
 
 
 def _heads(model: Model) -> Iterator[str]:
@@ -156,6 +173,36 @@ def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[st
         _check_tokens(wire)
     except GrouprlError as error:
         yield str(error)
+
+
+def _meeting_refusals(settings: Vllm) -> Iterator[str]:
+    """Say which servers that are sent their weights do not reach this machine."""
+    sent = []
+    for address in settings.addresses:
+        with suppress(GrouprlError):  # said of that server already
+            if _way(wire := Wire(address), settings) == "broadcast":
+                sent.append(wire)
+    try:
+        if sent:
+            host = settings.master_address or trainer_address([wire.address for wire in sent])
+            yield from _unreached(sent, host, settings.master_port or 0)
+    except GrouprlError as error:
+        yield str(error)
+
+
+def _unreached(wires: Sequence[Wire], host: str, port: int) -> Iterator[str]:
+    remedy = "weights are sent from there. Set sampling.vllm.master_address and master_port, or open the way"
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(place, family=family)
+    except OSError as error:
+        yield f"nothing can listen at {host}:{port} of this machine ({error}); {remedy}"
+        return
+    with listening:
+        for wire in wires:
+            told = asked(wire, "grouprl_reaches", host, str(listening.getsockname()[1]))
+            if told != "yes":
+                yield f"the server {wire.address} does not reach this machine at {host} ({told}); {remedy}"
 
 
 def _check_tokens(wire: Wire) -> None:

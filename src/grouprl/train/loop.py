@@ -240,6 +240,7 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
     with clock.step:
         with span("choose"):
             rollout = collect_rollout(session.context)
+        rest_engine(session.sampler)
         batch = _batch(session, rollout.wanted) if rollout is not None else None
         with torch.no_grad(), span("advantages"):
             prepared = session.method.compute_advantages(batch) if batch is not None else None

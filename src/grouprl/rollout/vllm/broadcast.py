@@ -257,12 +257,10 @@ class Broadcast:
         """Say once which server the others wait for."""
         assert self._group is not None
         assert self._members is not None
-        seconds = {}
-        for server in servers:
-            told = self._group.store.get(f"loading/{self._members.firsts[server]}")
-            seconds[server.wire.address] = float(told)
-        sentence, name = slow_one(seconds), max(seconds, key=lambda each: seconds[each])
-        if sentence is not None and self._told != name:
+        store, keys = self._group.store, {s: f"loading/{self._members.firsts[s]}" for s in servers}
+        seconds = {s.wire.address: float(store.get(key)) for s, key in keys.items() if store.check([key])}
+        sentence = slow_one(seconds)
+        if sentence is not None and self._told != (name := max(seconds, key=lambda each: seconds[each])):
             self._told = name
             self._say(sentence)
 

@@ -34,7 +34,7 @@ from grouprl.rollout.vllm.exchange import Way, exchange, go_to_sleep, label_of, 
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.folder import ServerFolder
 from grouprl.rollout.vllm.http_client import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
-from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
+from grouprl.rollout.vllm.process import NO_SLEEP, OwnServer, free_port, serve_words, server_environment, write_description
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.stop_sequences import sequence_end, text_ends
 from grouprl.rollout.vllm.weights import WeightMemory
@@ -522,6 +522,8 @@ class VllmEngine:
         return str(Path(self.settings.folder or self._folder.path).absolute())
 
     def _own_servers(self) -> list[Server]:
+        if self.settings.sleep and self.policy.device.type == "cpu":
+            raise InputError("sampling.vllm.sleep", NO_SLEEP)
         folder = self._folder.path / "model"
         write_description(self.policy, folder)
         if self._rank:

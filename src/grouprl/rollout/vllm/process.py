@@ -38,6 +38,10 @@ CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
 BATCHED_TOKENS = 4096
 """Tokens of a step of a server without an accelerator, at least."""
+NO_SLEEP = (
+    "vLLM has a sleep mode on accelerators alone (its CPU build refuses --enable-sleep-mode: 'Sleep mode is not "
+    "supported on current platform'). Leave it out"
+)
 MODEL = "policy"
 """The name under which own servers serve the policy."""
 
@@ -52,6 +56,8 @@ def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, ra
     words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--seed", "0"]
     words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-uvicorn-access-log"]
     words += lora_words(rank) if rank else ["--load-format", "dummy", *TRANSFER]
+    if settings.sleep:
+        words += ["--enable-sleep-mode"]
     if policy.max_positions:
         words += ["--max-model-len", str(policy.max_positions)]
     if policy.device.type == "cpu":

@@ -7,6 +7,7 @@ alone.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -194,4 +195,6 @@ def _here(rank: int) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    """Return what an error says, without the place in the source and the advice that gloo adds."""
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return re.sub(r"^\[[^\]]*\] ", "", line).partition(" This is typically")[0]

@@ -32,6 +32,10 @@ class Extension:
         """Return the version of what is agreed with the trainer."""
         return "2"
 
+    def grouprl_name(self) -> str:
+        """Return what tells this process from all others."""
+        return f"{socket.gethostname()}/{os.getpid()}"
+
     def grouprl_device(self) -> str:
         """Return the kind of device that the weights lie on."""
         return str(self.device.type)  # type: ignore[attr-defined]
