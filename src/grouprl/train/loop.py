@@ -41,7 +41,7 @@ from grouprl.plan.plan import plan
 from grouprl.protocols import SpreadOptimizer
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
-from grouprl.rollout.engines import engine_metrics, tell_engine
+from grouprl.rollout.engines import engine_metrics, rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped

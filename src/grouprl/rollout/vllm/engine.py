@@ -330,13 +330,14 @@ class VllmEngine:
 
         Raises:
             RunError: no server is left.
+            ServerError: a server has no sleep mode.
         """
         if self.attached or not self.settings.sleep:
             return
         for server in self.fleet.up():
             try:
                 go_to_sleep(server.wire, self.settings.timeout)
-            except ServerError as error:
+            except (Gone, Late) as error:
                 self.fleet.unusable(server, error)
             else:
                 self._asleep[server] = server.restarts
