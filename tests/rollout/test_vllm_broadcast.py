@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ def test_a_silent_server_is_named_and_not_waited_for_again(
     policy: Tiny, stand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broadcast, "MARGIN", 1.0)
-    engine, (first, second), said = stand(2, timeout=2.0)
+    engine, (first, _), said = stand(2, timeout=2.0)
     engine.publish(0, policy)
     over = threading.Event()
     first.at_part = lambda number: over.wait(60)
@@ -134,7 +135,7 @@ def test_a_silent_server_is_named_and_not_waited_for_again(
 
 def test_who_does_not_join_the_group_is_named(policy: Tiny, stand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcast, "MARGIN", 1.0)
-    engine, (first, second), said = stand(2, timeout=2.0)
+    engine, (first, _), said = stand(2, timeout=2.0)
     over = threading.Event()
     first.at_init_weight_transfer_engine = lambda body: over.wait(60)  # type: ignore[method-assign]
     engine.publish(0, policy)
@@ -204,8 +205,8 @@ def test_parts_hold_every_tensor_once(sizes: list[int], limit: int) -> None:
     assert [place for part in parts for place in part] == places
     assert all(len(part) == 1 or part[-1][3] + part[-1][4] - part[0][3] <= limit for part in parts)
     spans = [(part[0][3], part[-1][3] + part[-1][4]) for part in parts]
-    merged = [b[-1][3] + b[-1][4] - a[0][3] for a, b in zip(parts, parts[1:], strict=False)]
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    merged = [b[-1][3] + b[-1][4] - a[0][3] for a, b in pairwise(parts)]
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
     assert all(len(b) > 1 or whole > limit for b, whole in zip(parts[1:], merged, strict=True)), "none is needless"
 
 
@@ -228,8 +229,8 @@ def test_the_one_that_others_wait_for_is_named(seconds: dict[str, float], named:
 def test_the_trainer_has_an_address_that_servers_reach() -> None:
     assert trainer_address(["http://127.0.0.1:8000", "http://localhost:8001"]) == "127.0.0.1"
     assert trainer_address(["http://[::1]:8000"]) == "::1"
-    with pytest.raises(InputError, match="no way to the server at http://no.such.host.invalid"):
-        trainer_address(["http://127.0.0.1:8000", "http://no.such.host.invalid:8000"])
+    with pytest.raises(InputError, match="no way to the server at http://no-such-host"):
+        trainer_address(["http://127.0.0.1:8000", "http://no-such-host.invalid:8000"])
 
 
 # ----------------------------------------------------------------------------------------- ways, plan, settings

@@ -115,7 +115,7 @@ def test_a_server_without_the_calls_ends_the_run_in_words(policy: Tiny, stood: A
     engine, server = stood
     engine.publish(0, policy)
     server.fault = lambda path, body, answer: (404, b'{"detail": "Not Found"}') if "/sleep" in path else answer
-    with pytest.raises(GrouprlError, match="sleep.*refuses with status 404"):
+    with pytest.raises(GrouprlError, match=r"sleep.*refuses with status 404"):
         engine.rest()
 
 

@@ -219,6 +219,8 @@ class Vllm(Section):
     trainer's own GPU; each exchange of weights wakes them."""
     folder: str | None = None
     """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    key_env: str = "VLLM_API_KEY"
+    """Environment variable that holds the key of servers that want one (`vllm serve --api-key`)."""
     adapters: Literal["merged", "loaded"] = "merged"
     """How LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder, each version
     under a name of its own (vLLM's dynamic LoRA); completions in the making are then finished with theirs."""
@@ -252,6 +254,9 @@ class Vllm(Section):
             raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
         if wrong := [each for each in self.addresses if not each.startswith(("http://", "https://"))]:
             raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
+        plain = [each.rstrip("/") for each in self.addresses]
+        if twice := [each for each in plain if plain.count(each) > 1]:
+            raise ValueError(f"the address {twice[0]} stands there twice")
         if self.weights == "disk" and not self.addresses:
             raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
         meeting = [name for name in ("master_address", "master_port") if getattr(self, name) is not None]

@@ -18,12 +18,14 @@ from grouprl.rollout.vllm.adapters import check_loads_adapters
 from grouprl.rollout.vllm.broadcast import trainer_address
 from grouprl.rollout.vllm.exchange import Way, asked, way_of
 from grouprl.rollout.vllm.http_client import Refused, ServerError, Wire
-from grouprl.rollout.vllm.process import NO_SLEEP, port_taken, program
+from grouprl.rollout.vllm.process import NO_SLEEP, port_taken, program, wire_to
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with."""
 HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Dimensions of heads for which its CPU build has an attention."""
+LOOKS = 5
+"""Times that an address is asked who is there."""
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by its weight transfer",
     "broadcast": "over the network, by its weight transfer, to all servers at once",
@@ -91,6 +93,7 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
         for address in settings.addresses:
             yield from _running_refusals(address, settings, longest)
         yield from _meeting_refusals(settings)
+        yield from _names_refusals(settings)
         return
     try:
         program(settings.command)
@@ -109,7 +112,7 @@ def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
     if resolve_device(run.config.model.device).type == "cpu":
         yield f"sampling.vllm.sleep: {NO_SLEEP}"
     if run.config.run.async_steps:
-        yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one of them out"
+        yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one out"
 
 
 def _heads(model: Model) -> Iterator[str]:
@@ -145,7 +148,7 @@ def installed(command: str) -> str:
 
 
 def _running(address: str, settings: Vllm) -> str:
-    wire = Wire(address)
+    wire = wire_to(address, settings)
     version, model = _told(wire.get("/version"), "version"), _model(wire)
     name, room = _told(model, "id"), _told(model, "max_model_len")
     return (
@@ -164,8 +167,8 @@ def _way(wire: Wire, settings: Vllm) -> Way:
 
 
 def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[str]:
-    wire = Wire(address)
     try:
+        wire = wire_to(address, settings)
         room = _told(_model(wire), "max_model_len")
         if isinstance(room, int) and longest > room:
             yield f"the server {address} has room for {room} positions, and this run needs {longest}"
@@ -175,12 +178,29 @@ def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[st
         yield str(error)
 
 
+def _names_refusals(settings: Vllm) -> Iterator[str]:
+    """Say where an address leads to several servers, or two addresses to the same one, as far as servers tell."""
+    found: dict[str, str] = {}
+    for address in settings.addresses:
+        names = set[str]()
+        with suppress(GrouprlError):  # it does not tell, or it was said already why it does not answer
+            names = {asked(wire_to(address, settings), "grouprl_name") for _ in range(LOOKS)}
+        if len(names) > 1:
+            yield (
+                f"several servers take turns at the address {address}, and each needs its weights. Name each by an "
+                "address of its own"
+            )
+        for name in names & found.keys():
+            yield f"the addresses {found[name]} and {address} are those of one server. Name it once"
+        found |= dict.fromkeys(names, address)
+
+
 def _meeting_refusals(settings: Vllm) -> Iterator[str]:
     """Say which servers that are sent their weights do not reach this machine."""
     sent = []
     for address in settings.addresses:
         with suppress(GrouprlError):  # said of that server already
-            if _way(wire := Wire(address), settings) == "broadcast":
+            if _way(wire := wire_to(address, settings), settings) == "broadcast":
                 sent.append(wire)
     try:
         if sent:
@@ -193,7 +213,7 @@ def _meeting_refusals(settings: Vllm) -> Iterator[str]:
 def _unreached(wires: Sequence[Wire], host: str, port: int) -> Iterator[str]:
     remedy = "weights are sent from there. Set sampling.vllm.master_address and master_port, or open the way"
     try:
-        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(place, family=family)
     except OSError as error:
         yield f"nothing can listen at {host}:{port} of this machine ({error}); {remedy}"
@@ -211,6 +231,8 @@ def _check_tokens(wire: Wire) -> None:
     try:
         wire.post("/inference/v1/generate", body, 300.0)
     except Refused as error:
+        if error.status == 401:
+            raise
         raise InputError(str(error), "tokens go in and out there", "Start the server with --enable-scale-out") from None
 
 

@@ -33,8 +33,16 @@ from grouprl.rollout.vllm.canary import ServerCanary
 from grouprl.rollout.vllm.exchange import Way, exchange, go_to_sleep, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.folder import ServerFolder
-from grouprl.rollout.vllm.http_client import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
-from grouprl.rollout.vllm.process import NO_SLEEP, OwnServer, free_port, serve_words, server_environment, write_description
+from grouprl.rollout.vllm.http_client import Dropped, Gone, Late, Refused, ServerError, Stale
+from grouprl.rollout.vllm.process import (
+    NO_SLEEP,
+    OwnServer,
+    free_port,
+    serve_words,
+    server_environment,
+    wire_to,
+    write_description,
+)
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.stop_sequences import sequence_end, text_ends
 from grouprl.rollout.vllm.weights import WeightMemory
@@ -115,7 +123,7 @@ class VllmEngine:
         self._adapters = AdapterFolders(Path(vllm.folder or self._folder.path).absolute())
         self._round = 0
         addresses = attachment.addresses if attachment else vllm.addresses
-        servers = [Server(Wire(address)) for address in addresses] if addresses else self._own_servers()
+        servers = [Server(wire_to(each, vllm)) for each in addresses] if addresses else self._own_servers()
         self.fleet = Fleet(
             servers,
             self._bring,
@@ -533,7 +541,8 @@ class VllmEngine:
         for number in range(self.settings.servers):
             port = free_port() if self.settings.port is None else self.settings.port + number
             words = serve_words(self.settings, self.policy, folder, port, self._rank)
-            servers.append(Server(Wire(f"http://127.0.0.1:{port}"), OwnServer(words, environment)))
+            wire = wire_to(f"http://127.0.0.1:{port}", self.settings)
+            servers.append(Server(wire, OwnServer(words, environment)))
         return servers
 
 

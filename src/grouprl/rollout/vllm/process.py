@@ -21,6 +21,7 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm import guard
 from grouprl.rollout.vllm.adapters import SWITCH, lora_words
+from grouprl.rollout.vllm.http_client import Wire
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
@@ -36,6 +37,11 @@ ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*")
 """A line that names an error."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
+LAUNCHED = {
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+}
+"""What torchrun tells its processes, beside TORCHELASTIC_…: a server that reads it looks for their store for ever."""
 BATCHED_TOKENS = 4096
 """Tokens of a step of a server without an accelerator, at least."""
 NO_SLEEP = (
@@ -69,7 +75,8 @@ def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, ra
 
 def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     """Return the environment of an own server."""
-    ours = dict(os.environ)
+    launched = {name for name in os.environ if name in LAUNCHED or name.startswith("TORCHELASTIC_")}
+    ours = {name: value for name, value in os.environ.items() if name not in launched}
     beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
     if settings.adapters == "loaded":
         beside |= SWITCH
@@ -82,6 +89,12 @@ def write_description(policy: CausalPolicy, folder: Path) -> None:
     base = policy.model.get_base_model() if hasattr(policy.model, "get_base_model") else policy.model
     base.config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
+
+
+def wire_to(address: str, settings: Vllm) -> Wire:
+    """Return connections to a server, with the key that it wants where the environment has one."""
+    name = settings.key_env
+    return Wire(address, settings.env.get(name) or os.environ.get(name, ""), name)
 
 
 def free_port() -> int:
