@@ -50,7 +50,7 @@ class Interrupted(Gone):
 
 
 @dataclass(frozen=True)
-class Members:
+class ServerRanks:
     """Who is in a group: servers with the rank of each one's first worker, and how often each had been replaced."""
 
     firsts: Mapping[Server, int]
@@ -111,7 +111,7 @@ class Broadcast:
         self._seconds = settings.timeout
         self._store: TCPStore | None = None
         self._group: Group | None = None
-        self._members: Members | None = None
+        self._members: ServerRanks | None = None
         self._count = 0
         self._sent = torch.device("cpu")
         self._told: str | None = None
@@ -166,7 +166,7 @@ class Broadcast:
                 break
         return servers
 
-    def _members_of(self, servers: Sequence[Server]) -> Members:
+    def _members_of(self, servers: Sequence[Server]) -> ServerRanks:
         errors, sizes = Errors(), dict[Server, int]()
         self._each(servers, lambda server: sizes.update({server: _workers(server.wire)}), errors)
         if errors:
@@ -175,9 +175,9 @@ class Broadcast:
         for server in servers:
             firsts[server] = size
             size += sizes[server]
-        return Members(firsts, tuple(server.restarts for server in servers), size)
+        return ServerRanks(firsts, tuple(server.restarts for server in servers), size)
 
-    def _met(self, members: Members) -> Group:
+    def _met(self, members: ServerRanks) -> Group:
         """Return a new group; raises _AtServers for those that do not join it."""
         host, store = self._place(list(members.firsts))
         self._count += 1
@@ -305,7 +305,7 @@ def _failed(future: Future[object]) -> bool:
 
 
 def _reasons(
-    joining: Mapping[Server, Future[object]], members: Members, absent: Sequence[int], broken: BrokenOff
+    joining: Mapping[Server, Future[object]], members: ServerRanks, absent: Sequence[int], broken: BrokenOff
 ) -> Errors:
     """Return who kept a group from being made, and why; everybody, where nobody in particular did."""
     address_of = {first: server for server, first in members.firsts.items()}
