@@ -22,7 +22,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm import broadcast
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.inside.grouprl_group import address_towards
+from grouprl.rollout.vllm.inside.grouprl_group import BrokenOff, address_towards
 
 PROGRAM = os.environ.get("GRL_VLLM", "")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="GRL_VLLM names no program: make vllm")
@@ -113,6 +113,24 @@ def test_weights_arrive_at_one_server(engine: VllmEngine, policy: Any) -> None:
     check(engine, policy, 3)
 
 
+@pytest.mark.parametrize("number", [2, 3, 5, 7, 10])
+def test_layers_that_have_a_part_of_their_weights_begin_anew(
+    number: int, engine: VllmEngine, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever an exchange was broken off, the next one is whole."""
+    said: list[str] = []
+    engine.say = said.append
+
+    def break_off() -> None:
+        raise BrokenOff("by the test")
+
+    at_piece(engine, number, break_off, monkeypatch)
+    moved(policy, number)
+    engine.publish(3 + number, policy)
+    assert len(said) == 2, "each server is given them once more"
+    check(engine, policy, 3 + number)
+
+
 def test_a_server_that_is_killed_in_the_middle_is_replaced(
     engine: VllmEngine, policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,14 +141,14 @@ def test_a_server_that_is_killed_in_the_middle_is_replaced(
     before = first.own.pid
     at_piece(engine, 5, lambda: os.killpg(before, signal.SIGKILL), monkeypatch)
     moved(policy, 4)
-    engine.publish(4, policy)
+    engine.publish(20, policy)
     assert any("is replaced" in sentence for sentence in said)
     assert first.own.pid != before
     assert [server.state for server in engine.fleet.servers] == ["up", "up"]
-    check(engine, policy, 4)
+    check(engine, policy, 20)
     moved(policy, 5)
-    engine.publish(5, policy)
-    check(engine, policy, 5)
+    engine.publish(21, policy)
+    check(engine, policy, 21)
 
 
 def test_a_server_that_falls_silent_is_named_and_others_go_on(
@@ -153,6 +171,6 @@ def test_a_server_that_falls_silent_is_named_and_others_go_on(
     check(other, policy, 1)
     other.close()
     moved(policy, 7)  # other weights than those of which it has a half
-    engine.publish(6, policy)
+    engine.publish(22, policy)
     assert [server.state for server in engine.fleet.servers] == ["up", "up"]
-    check(engine, policy, 6)
+    check(engine, policy, 22)

@@ -33,8 +33,8 @@ TRANSFER = ("--worker-extension-cls", "grouprl_weights.Extension", "--weight-tra
 """What makes a server that finds `INSIDE` take weights from memory."""
 READ_LOG, SHOWN_LOG, SHOWN_ERRORS = 400_000, 2000, 5
 """Bytes of a server's log that are looked through for errors, characters that are shown where none is found, errors."""
-ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*")
-"""A line that names an error."""
+ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*|\bValue error, [^\[]*")
+"""A line that names an error, or what pydantic says below such a line."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
 LAUNCHED = {
