@@ -216,10 +216,8 @@ def sent(device: str, command: str) -> Iterator[Finding]:
         why = "there is one GPU, and NCCL wants each member of a group on another one"
         yield Finding("run", what, None, LIMITS["bfloat16"], why)
         return
-    env = {"CUDA_VISIBLE_DEVICES": "1"}
-    yield from learning(
-        device, {"engine": "vllm", "vllm": {"command": command, "weights": "broadcast", "env": env}}, what
-    )
+    vllm = {"command": command, "weights": "broadcast", "env": {"CUDA_VISIBLE_DEVICES": "1"}}
+    yield from learning(device, {"engine": "vllm", "vllm": vllm}, what)
 
 
 def sleeping(device: str, command: str) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def test_every_path_of_the_cpu_is_its_own_and_near_in_bfloat16() -> None:
     assert min(x for x in rounded if x is not None) > 0  # nothing is compared with itself
 
 
+def free_memory(server: StandIn, asleep: int) -> int:
+    return asleep if server.lacks else 20
+
+
 def test_a_server_that_sleeps_is_put_through_its_checks() -> None:
     """With a stand-in, and numbers in the place of a GPU's memory: 100 without the server, 20 awake, then as given."""
     policy = gpu_checks.policy_on(CPU, "float32")
@@ -38,8 +43,7 @@ def test_a_server_that_sleeps_is_put_through_its_checks() -> None:
     with standing_in(server) as address:
         for asleep, passed in ((95, True), (40, False)):
             engine = VllmEngine(policy, Vllm(addresses=(address,), sleep=True))
-            free = lambda asleep=asleep: asleep if server.lacks else 20
-            found = list(gpu_checks.slept(engine, policy, 100, free))
+            found = list(gpu_checks.slept(engine, policy, 100, partial(free_memory, server, asleep)))
             engine.close()
             memory = [finding for finding in found if "memory" in finding.what]
             assert [finding.apart for finding in memory] == pytest.approx([(100 - asleep) / 80] * 2)
