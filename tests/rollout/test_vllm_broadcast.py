@@ -6,6 +6,8 @@ The servers are stand-ins in threads of this process, which join real process gr
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -291,3 +293,34 @@ def test_a_plan_tries_the_way_back() -> None:
 def test_settings_that_contradict_each_other(vllm: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         parse_config({**RUN, "sampling": {"engine": "vllm", "vllm": vllm}})
+
+
+LEAVES = """
+import threading, time
+import torch
+from grouprl.rollout.vllm.inside.grouprl_group import BrokenOff, Meeting, gathered, joined, opened_store
+
+def member(rank):
+    return Meeting("a", rank, 2, "127.0.0.1", 60.0)
+
+def silent():
+    groups.append(joined(opened_store("127.0.0.1", store.port, 60.0, trainer=False), member(1)))
+
+groups, store = [], opened_store("127.0.0.1", 0, 60.0, trainer=True)
+threading.Thread(target=silent, daemon=True).start()
+group, begun = gathered(store, member(0)), time.monotonic()
+try:
+    group.broadcast(torch.zeros(2**27, dtype=torch.uint8), lambda: time.monotonic() > begun + 0.5)
+except BrokenOff:
+    assert group.pending, "nobody takes it"
+    threading.Thread(target=group.close, daemon=True).start()
+    time.sleep(0.5)
+    print("left", flush=True)
+"""
+
+
+def test_a_run_that_ends_while_something_is_sent_ends_as_it_should() -> None:
+    """The group's destructor waits for what is under way, and aborts a process that ends meanwhile."""
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "left\n"
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Weights that are sent to servers of vLLM, by gloo, and servers that die or fall silent meanwhile: `make vllm`.
 
-Two own servers are started, and one of them once more. They meet the trainer at this machine's address on its network
+Two own servers are started, one of them once more, and at the end a third, of two workers. They meet the trainer at this machine's address on its network
 where it has one, not at the loopback.
 """
 
@@ -174,3 +174,31 @@ def test_a_server_that_falls_silent_is_named_and_others_go_on(
     engine.publish(22, policy)
     assert [server.state for server in engine.fleet.servers] == ["up", "up"]
     check(engine, policy, 22)
+
+
+@pytest.mark.parametrize("weights", ["broadcast", "auto"])
+def test_a_server_of_two_workers_that_wants_a_key(weights: str, split: str, policy: Any) -> None:
+    settings = Vllm(addresses=(split,), weights=weights, key_env="GRL_TEST_KEY")
+    engine = VllmEngine(policy, settings)
+    for version in range(2):
+        moved(policy, 8 + version)
+        engine.publish(version, policy)
+        samples = engine.sample(REQUESTS)
+        with torch.no_grad():
+            logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], samples.actions)).logp_bt.numpy()
+        assert np.abs(logp_bt - samples.logp_bt).max() < ROUNDING
+        assert engine.gap < ROUNDING
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def split(policy: Any) -> Iterator[str]:
+    """A server whose model lies half on each of two workers."""
+    args = ("--tensor-parallel-size", "2")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GRL_TEST_KEY", "open sesame")
+        settings = Vllm(command=(PROGRAM,), args=args, env={"VLLM_API_KEY": "open sesame"})
+        found = VllmEngine(policy, settings)
+        found.fleet.up()
+        yield found.fleet.servers[0].wire.address
+        found.close()

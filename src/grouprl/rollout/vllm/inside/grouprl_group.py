@@ -127,8 +127,7 @@ class Group:
 
     def __init__(self, store: dist.Store, meeting: Meeting) -> None:
         self.store, self._seconds = store, meeting.seconds
-        self.pending = False
-        """Whether something is being sent or received."""
+        self._work: dist.Work | None = None
         try:
             self._held = [_nccl(store, meeting) if meeting.backend == "nccl" else _gloo(store, meeting)]
         except RuntimeError as error:
@@ -145,19 +144,25 @@ class Group:
         if not self._held:
             raise BrokenOff("this member has left")
         try:
-            work = self._held[0].broadcast([flat], options)
-            self.pending = True
+            work = self._work = self._held[0].broadcast([flat], options)
             while not work.is_completed():
                 if given_up() or time.monotonic() > until:
                     raise BrokenOff(f"a part is not through after {self._seconds:g} seconds, or was given up")
                 time.sleep(LOOK)
-            self.pending = False
             work.wait()
         except RuntimeError as error:
             raise error if isinstance(error, BrokenOff) else BrokenOff(_first_line(error)) from None
 
+    @property
+    def pending(self) -> bool:
+        """Whether something is being sent or received."""
+        return self._work is not None and not self._work.is_completed()
+
     def close(self) -> None:
         """Close the connections: whoever waits for this member is told so. What is `pending` is waited for."""
+        while self.pending:  # here, and not in the group's destructor: a process that ends meanwhile would crash there
+            time.sleep(LOOK)
+        self._work = None
         while self._held:
             self._held.pop().abort()
 
