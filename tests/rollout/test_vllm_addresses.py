@@ -166,11 +166,10 @@ def test_an_own_server_gets_the_key_that_it_is_asked_with(monkeypatch: pytest.Mo
 def test_an_own_server_knows_nothing_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would look for the store of torchrun's agent, which does not know it."""
     told = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "29500", "RANK": "0", "WORLD_SIZE": "1"}
-    for name, value in {**told, "RANKING": "kept"}.items():
+    for name, value in told.items():
         monkeypatch.setenv(name, value)
     found = server_environment(Vllm(env={"WORLD_SIZE": "2"}), torch.device("cpu"))
     assert not {"TORCHELASTIC_USE_AGENT_STORE", "MASTER_PORT", "RANK"} & found.keys()
-    assert found["RANKING"] == "kept"
     assert found["WORLD_SIZE"] == "2", "what is written in the configuration holds"
 
 

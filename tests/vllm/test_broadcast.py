@@ -1,7 +1,7 @@
 """Weights that are sent to servers of vLLM, by gloo, and servers that die or fall silent meanwhile: `make vllm`.
 
-Two own servers are started, one of them once more, and at the end a third, of two workers. They meet the trainer at this
-machine's address on its network where it has one, not at the loopback.
+Two own servers are started, one of them once more, and at the end a third, of two workers. They meet the trainer at
+this machine's address on its network where it has one, not at the loopback.
 """
 
 from __future__ import annotations

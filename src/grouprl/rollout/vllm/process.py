@@ -37,11 +37,6 @@ ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*|\bValue error, [^\[]*")
 """A line that names an error, or what pydantic says below such a line."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
-LAUNCHED = {
-    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
-    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-}
-"""What torchrun tells its processes, beside TORCHELASTIC_…: a server that reads it looks for their store for ever."""
 BATCHED_TOKENS = 4096
 """Tokens of a step of a server without an accelerator, at least."""
 NO_SLEEP = (
@@ -73,10 +68,16 @@ def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, ra
     return [*words, *settings.args]
 
 
+OF_RANKS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
+    "TORCHELASTIC_",
+)
+"""How torchrun tells a rank where it stands: a server would take that for its own meeting."""
+
+
 def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     """Return the environment of an own server."""
-    launched = {name for name in os.environ if name in LAUNCHED or name.startswith("TORCHELASTIC_")}
-    ours = {name: value for name, value in os.environ.items() if name not in launched}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
     beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
     if settings.adapters == "loaded":
         beside |= SWITCH
