@@ -150,8 +150,9 @@ def sleeping(addresses: list[str] | None = None, **more: Any) -> dict[str, Any]:
 
 
 def test_a_plan_refuses_sleep_without_an_accelerator() -> None:
-    found = plan(parse_config({**RUN, **sleeping()})).refusals
-    assert any("refuses --enable-sleep-mode" in each for each in found)
+    planned = plan(parse_config({**RUN, **sleeping()}))
+    assert any("refuses --enable-sleep-mode" in each for each in planned.refusals)
+    assert any("servers free their accelerator's memory" in note for note in planned.notes)
     found = plan(parse_config({**RUN, **sleeping(), "run": {"async_steps": 1}})).refusals
     assert any("run.async_steps servers sample while the trainer computes" in each for each in found)
 

@@ -62,6 +62,8 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
             "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
             "shows the difference, and importance weights correct for it"
         )
+    if settings.sleep:
+        yield "servers free their accelerator's memory from a step's samples to its new weights (vLLM's sleep mode)"
     if run.config.run.async_steps:
         what = "go on with new weights" if settings.in_flight == "continue" else "are finished first"
         if settings.adapters == "loaded":
