@@ -1,4 +1,4 @@
-"""`grouprl train` where learners are placed on a cluster: this process starts them, shows what they say, watches them."""
+"""`grouprl train` with learners on a cluster: this process starts them, shows what they say and watches them."""
 
 from __future__ import annotations
 
