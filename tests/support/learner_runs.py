@@ -18,7 +18,7 @@ from placed_runs import records, run_config
 
 SLOW = """import time
 def digits(completion, **_):
-    time.sleep(0.02)
+    time.sleep(0.04)
     return min(1.0, sum(c in "0123" for c in completion) / 6)
 """
 
@@ -60,7 +60,9 @@ def until(driver: subprocess.Popen[str], found: Callable[[], object], seconds: f
 
 def steps_done(folder: Path) -> int:
     """The newest checkpoint of training."""
-    names = [path.name for path in (folder / "run" / "checkpoints").glob("step-*") if (path / "manifest.json").is_file()]
+    names = [
+        path.name for path in (folder / "run" / "checkpoints").glob("step-*") if (path / "manifest.json").is_file()
+    ]
     return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
 

@@ -25,6 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.importing import Source
 from grouprl.core.leader import LEADING
+from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 
 IDLE = timedelta(days=365)
@@ -219,6 +220,7 @@ def _begin(station: Station, share: tuple[float, int]) -> None:
 
 
 def _meet() -> tuple[dist.Store, Station]:
+    choose_interface()
     try:
         store, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
         device = _device()

@@ -26,7 +26,7 @@ SILENT = 60.0
 """Seconds within which a learner's room answers; its calls take none."""
 TOLD = 10.0
 """Seconds in which rank 0 says what became of another rank, or the others leave after it."""
-POLL = 0.5
+POLL = 0.2
 Write = Callable[[int, bytes, bytes], None]
 """Shows what a rank wrote to stdout and to stderr."""
 
@@ -178,7 +178,10 @@ class LearnerGroup:
         while self._signals:
             number = self._signals.popleft()
             self._passed.add(number)
-            self._host.call(self._actors[0], "signal", (number,))
+            call = self._host.call(self._actors[0], "signal", (number,))
+            while not self._host.ready([call], POLL):
+                pass
+            self._value(0, call)
 
 
 def verdict(codes: Mapping[int, int], count: int, waited: float, passed: set[int]) -> GroupEnd | None:

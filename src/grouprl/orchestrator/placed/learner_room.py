@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -20,14 +18,10 @@ from grouprl.core.leader import LEARNER
 from grouprl.orchestrator.placed.ray_host import own_address, own_cluster
 
 MODULE = "grouprl.orchestrator.placed.learner_process"
-ADDRESS_OF_INTERFACE = 0x8915
-"""The request SIOCGIFADDR of Linux."""
 LAST_WORDS = 1.0
 """Seconds that a process's last output may take to arrive after it has ended."""
 LEAVING = 5.0
 """Seconds that a process has to end by itself, as its run is over."""
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-"""Variables that say over which network interface ranks exchange tensors."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +96,9 @@ class LearnerRoom:
         self._asked = time.monotonic()
         assert self._process is None, "a learner is started once"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        over = dict.fromkeys(INTERFACES, interface_of(own_address()))
         self._process = subprocess.Popen(
             [sys.executable, "-m", MODULE, str(os.getpid()), *arguments],
-            env={**over, **kept, **variables, LEARNER: own_cluster()},
+            env={**kept, **variables, LEARNER: own_cluster()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -148,15 +141,3 @@ class LearnerRoom:
             time.sleep(left)
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-
-
-def interface_of(address: str) -> str:
-    """Return the network interface that has this IPv4 address; the loopback's where none has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):
-                request = struct.pack("256s", name.encode()[:15])
-                found = fcntl.ioctl(asked.fileno(), ADDRESS_OF_INTERFACE, request)[20:24]
-                if socket.inet_ntoa(found) == address:
-                    return name
-    return "lo"
