@@ -16,6 +16,8 @@ import toy_envs
 from learner_runs import (
     command,
     kill,
+    kill_head,
+    own_ray,
     parent,
     processes,
     ranks,
@@ -160,6 +162,26 @@ def test_a_learner_that_is_lost_again_and_again_ends_the_run_in_words(nodes, tmp
     said = (tmp_path / "said").read_text()
     assert "the 2. time without a further checkpoint (cluster.restarts is 1)" in said
     assert "continue with --resume" in said
+
+
+@pytest.mark.parametrize(("learners", "port"), [(1, 7311), (2, 7321)])
+def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(here, tmp_path, learners, port):
+    with own_ray(port) as address:
+        driver = started(tmp_path, there(tmp_path, address, learners))
+        until(driver, lambda: steps_done(tmp_path) >= 2)
+        kill_head(address)
+        assert driver.wait(120) == 3, (tmp_path / "said").read_text()
+        assert f"the head of Ray at {address} is gone" in (tmp_path / "said").read_text()
+        end = time.monotonic() + 60
+        while processes("learner_process", str(tmp_path)) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not processes("learner_process", str(tmp_path))
+    with own_ray(port + 1) as address:
+        more = ["--resume", "--set", f"cluster.ray={address}"]
+        again = subprocess.run(command("train", tmp_path / "run", *more), capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    same_results(here(learners), tmp_path / "run")
+    closed_account(tmp_path / "run")
 
 
 def test_there_is_no_room_for_so_many_learners(nodes, tmp_path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -111,3 +113,25 @@ def same_results(one: Path, other: Path) -> None:
     parts = [sorted(path.relative_to(folder) for path in folder.rglob("*.distcp")) for folder in newest]
     assert parts[0] == parts[1]
     assert all((newest[0] / name).read_bytes() == (newest[1] / name).read_bytes() for name in parts[0])
+
+
+@contextlib.contextmanager
+def own_ray(port: int) -> Iterator[str]:
+    """A Ray of one node that may lose its head; yields its address."""
+    folder = tempfile.mkdtemp(prefix="gr-", dir="/tmp")  # short: sockets lie in it
+    ray = str(Path(sys.executable).with_name("ray"))
+    where = ["--head", "--port", str(port), "--node-ip-address", "127.0.0.1", "--temp-dir", folder, "--num-cpus", "8"]
+    more = ["--object-store-memory", str(80 * 2**20), "--include-dashboard", "false", "--disable-usage-stats"]
+    try:
+        subprocess.run([ray, "start", *where, *more], check=True, capture_output=True)
+        yield f"127.0.0.1:{port}"
+    finally:
+        for pid in processes(folder):
+            kill(pid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def kill_head(address: str) -> None:
+    """Kill the head of the Ray at an address: the process that knows of all others."""
+    (pid,) = processes("gcs_server", f"--gcs_server_port={address.rpartition(':')[2]}")
+    kill(pid)

@@ -22,7 +22,7 @@ from grouprl.orchestrator.placed.pool import REMEDY
 
 LEASE = 20.0
 """Seconds after which a learner that nobody asks for ends by itself."""
-SILENT = 60.0
+SILENT = 30.0
 """Seconds within which a learner's room answers; its calls take none."""
 TOLD = 10.0
 """Seconds in which rank 0 says what became of another rank, or the others leave after it."""
