@@ -210,6 +210,20 @@ def test_a_learner_whose_parent_is_gone_before_it_begins_does_nothing():
     assert found.stdout.startswith("grouprl ")
 
 
+def test_signals_that_were_blocked_are_heard():
+    program = (
+        "import os, signal\n"
+        "from grouprl.orchestrator.placed.learner_process import hear_signals\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "hear_signals()\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
+        "except KeyboardInterrupt:\n    print('heard')\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert found.stdout == "heard\n"
+
+
 def _alive(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()

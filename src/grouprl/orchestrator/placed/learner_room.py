@@ -50,7 +50,7 @@ class LearnerState:
 
 
 @dataclass
-class _Heard:
+class _PipeText:
     """What came through the pipes of a process."""
 
     out: bytearray = field(default_factory=bytearray)
@@ -81,7 +81,7 @@ class LearnerRoom:
     def __init__(self, told: LearnerHello) -> None:
         self._lease, self._asked = told.lease, time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
-        self._heard, self._readers = _Heard(), list[threading.Thread]()
+        self._heard, self._readers = _PipeText(), list[threading.Thread]()
         threading.Thread(target=self._expire, name="lease", daemon=True).start()
 
     def place(self) -> LearnerPlace:
