@@ -111,15 +111,23 @@ def test_a_single_learner_in_an_actor_has_workers_of_all_kinds(here, nodes, tmp_
 
 
 def test_a_node_is_lost_with_its_learner(here, nodes, tmp_path):
-    extra = nodes.add_node(num_cpus=6, object_store_memory=STORE, resources={"extra": 1})
-    nodes.wait_for_nodes()
-    driver = started(tmp_path, there(tmp_path, nodes.address, 3))
-    until(driver, lambda: steps_done(tmp_path) >= 2 and len(ranks(tmp_path)) == 3)
-    nodes.remove_node(extra, allow_graceful=False)
+    driver = started(tmp_path, there(tmp_path, nodes.address, 2))
+    until(driver, lambda: steps_done(tmp_path) >= 2 and len(ranks(tmp_path)) == 2)
+    raylet = parent(parent(ranks(tmp_path)[1]))
+    (lost,) = [node for node in nodes.list_all_nodes() if raylet_of(node) == raylet]
+    nodes.remove_node(lost, allow_graceful=False)
+    nodes.add_node(num_cpus=6, object_store_memory=STORE)
     said = finished(driver, tmp_path)
-    assert "was lost" in said
-    same_results(here(3), tmp_path / "run")
+    assert "learner 1 was lost" in said
+    assert "from the newest checkpoint" in said
+    same_results(here(2), tmp_path / "run")
     closed_account(tmp_path / "run")
+
+
+def raylet_of(node: object) -> int:
+    """The process of a logical node."""
+    (each,) = node.all_processes["raylet"]
+    return each.process.pid
 
 
 def test_a_killed_driver_takes_its_learners_along_and_is_resumed(here, nodes, tmp_path):
@@ -136,20 +144,20 @@ def test_a_killed_driver_takes_its_learners_along_and_is_resumed(here, nodes, tm
     same_results(here(2), tmp_path / "run")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
-def test_a_signal_ends_the_run_after_its_step(here, nodes, tmp_path, number, code):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_after_its_step(here, nodes, tmp_path, number):
     driver = started(tmp_path, there(tmp_path, nodes.address, 2))
     until(driver, lambda: steps_done(tmp_path) >= 2)
     driver.send_signal(number)
-    assert driver.wait(120) == code
+    assert driver.wait(120) == 130
     assert "Stopping after this step" in (tmp_path / "said").read_text()
     assert steps_done(tmp_path) < 8
     assert not processes("learner_process", str(tmp_path))
-    again = subprocess.run(
-        command("train", tmp_path / "run", "--resume", "--set", "cluster.ray=off"), capture_output=True, text=True
-    )
-    assert again.returncode == 0, again.stdout + again.stderr
-    same_results(here(2), tmp_path / "run")
+    if number == signal.SIGINT:
+        off = ["--set", "cluster.ray=off"]
+        again = subprocess.run(command("train", tmp_path / "run", "--resume", *off), capture_output=True, text=True)
+        assert again.returncode == 0, again.stdout + again.stderr
+        same_results(here(2), tmp_path / "run")
 
 
 def test_a_learner_that_is_lost_again_and_again_ends_the_run_in_words(nodes, tmp_path):
@@ -164,14 +172,14 @@ def test_a_learner_that_is_lost_again_and_again_ends_the_run_in_words(nodes, tmp
     assert "continue with --resume" in said
 
 
-@pytest.mark.parametrize(("learners", "port"), [(1, 7311), (2, 7321)])
-def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(here, tmp_path, learners, port):
+def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(here, tmp_path):
+    learners, port = 2, 7311
     with own_ray(port) as address:
         driver = started(tmp_path, there(tmp_path, address, learners))
         until(driver, lambda: steps_done(tmp_path) >= 2)
         kill_head(address)
         assert driver.wait(120) == 3, (tmp_path / "said").read_text()
-        assert f"the head of Ray at {address} is gone" in (tmp_path / "said").read_text()
+        assert f":{port} is gone: it has not answered for 20 s" in (tmp_path / "said").read_text()
         end = time.monotonic() + 60
         while processes("learner_process", str(tmp_path)) and time.monotonic() < end:
             time.sleep(0.1)
