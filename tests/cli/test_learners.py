@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from grouprl.cli import learners, train
 from grouprl.cli.app import app
 from grouprl.cli.learners import LearnerJob, heard_signals
+from grouprl.cli.results import apart
 from placed_runs import run_config
 
 
@@ -85,6 +86,15 @@ def test_without_ray_the_learners_are_processes_of_this_machine(monkeypatch, tmp
     source = written(tmp_path, learners=2)
     assert run(source, "--folder", str(tmp_path / "run")) == 130
     assert found == [(["-m", "grouprl", "train", source, "--folder", str(tmp_path / "run")], 2)]
+
+
+def test_results_of_a_learner_go_where_results_go(capfdbinary):
+    with apart():
+        learners.show(0, b'{"folder": "run"}\n', b"careful\n")
+        learners.show(1, b"more\n", b"here too\n")
+    said = capfdbinary.readouterr()
+    assert said.out == b'{"folder": "run"}\n'
+    assert said.err == b"careful\nhere too\n"
 
 
 def test_a_run_is_never_overwritten(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grouprl import RunError
+from grouprl import InputError, RunError
 from grouprl.core import network
 from grouprl.orchestrator.placed import learner_group, learner_room
 from grouprl.orchestrator.placed.head_watch import HeadWatch, answers
@@ -28,6 +28,7 @@ from grouprl.orchestrator.placed.learner_group import (
     verdict,
 )
 from grouprl.orchestrator.placed.learner_room import LearnerHello, LearnerPlace, LearnerRoom
+from grouprl.policy import ranks as meeting
 from placed_runs import HostHere
 
 TWO = GroupSettings(count=2, start_timeout=60.0, restarts=3)
@@ -229,6 +230,17 @@ def _alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(("placed", "kind"), [("", InputError), ("10.0.0.1:6379", RunError)])
+def test_learners_that_do_not_meet_are_a_loss_and_no_bad_input(monkeypatch, placed, kind):
+    def nobody(*given: object, **named: object) -> None:
+        raise RuntimeError("nobody is there")
+
+    monkeypatch.setenv("GROUPRL_LEARNER", placed)
+    monkeypatch.setattr(meeting.dist, "rendezvous", nobody)
+    with pytest.raises(kind, match="the ranks did not meet: RuntimeError: nobody is there"):
+        meeting.follow()
 
 
 # --------------------------------------------------------------------------------------------------- the head of Ray

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.cli.launch import run_ranks
+from grouprl.cli.results import Results
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -97,7 +98,7 @@ def heard_signals() -> Iterator[deque[int]]:
 
 def show(rank: int, out: bytes, err: bytes) -> None:
     """Show what a learner wrote: rank 0 its progress and results, every one its errors."""
-    for stream, said in ((sys.stdout, out if rank == 0 else b""), (sys.stderr, err)):
+    for stream, said in ((Results.stream or sys.stdout, out if rank == 0 else b""), (sys.stderr, err)):
         if said:
             stream.flush()
             stream.buffer.write(said)

@@ -47,7 +47,7 @@ def placing_plan(run: ResolvedRun) -> PlacingPlan:
     if run.config.cluster.ray == "off" or wrong:
         return PlacingPlan(wrong, (), idle)
     try:
-        facts = look(run.config.cluster.ray)
+        facts = look(placed_by() or run.config.cluster.ray)
     except GrouprlError as error:
         return PlacingPlan((str(error),), (), idle)
     short = tuple(_no_room(run, facts))

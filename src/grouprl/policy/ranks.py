@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.importing import Source
-from grouprl.core.leader import LEADING
+from grouprl.core.leader import LEADING, placed_by
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 
@@ -228,8 +228,11 @@ def _meet() -> tuple[dist.Store, Station]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=MEETING)
         control, answers = (dist.new_group(backend="gloo", timeout=patience) for patience in (IDLE, MEETING))
     except (RuntimeError, ValueError) as error:
+        said = f"the ranks did not meet: {first_line(error)}"
+        if placed_by():  # then it is nobody's command, but a node or the network
+            raise RunError(said) from error
         raise InputError(
-            f"the ranks did not meet: {first_line(error)}",
+            said,
             "every process of a run is started by grouprl launch or torchrun, with the same command",
             "See grouprl launch --help",
         ) from error
