@@ -72,9 +72,9 @@ def here(tmp_path_factory):
     return run
 
 
-def there(folder: Path, address: str, learners: int, **changes: object) -> dict[str, object]:
-    """The configuration of the same run, placed."""
-    workers = {"learners": learners, "samplers": 2, "rewards": 2, "environments": 1}
+def there(folder: Path, address: str, learners: int, samplers: int = 0, **changes: object) -> dict[str, object]:
+    """The configuration of the same run, placed: two learners have two shares, whoever completes them."""
+    workers = {"learners": learners, "samplers": samplers, "rewards": 1, "environments": 1}
     return slow_config(folder, {"ray": address, **workers, "start_timeout": 600}, **changes)
 
 
@@ -85,7 +85,7 @@ def finished(driver: subprocess.Popen[str], folder: Path) -> str:
 
 
 def test_learners_are_killed_one_after_the_other(here, nodes, tmp_path):
-    driver = started(tmp_path, there(tmp_path, nodes.address, 2))
+    driver = started(tmp_path, there(tmp_path, nodes.address, 2, samplers=2))
     until(driver, lambda: steps_done(tmp_path) >= 1 and len(ranks(tmp_path)) == 2)
     kill(ranks(tmp_path)[1])
     until(driver, lambda: steps_done(tmp_path) >= 3 and len(ranks(tmp_path)) == 2)
@@ -100,7 +100,7 @@ def test_learners_are_killed_one_after_the_other(here, nodes, tmp_path):
 
 
 def test_a_single_learner_in_an_actor_has_workers_of_all_kinds(here, nodes, tmp_path):
-    driver = started(tmp_path, there(tmp_path, nodes.address, 1, **ACTED))
+    driver = started(tmp_path, there(tmp_path, nodes.address, 1, samplers=2, **ACTED))
     until(driver, lambda: steps_done(tmp_path) >= 2)
     kill(ranks(tmp_path)[0])
     said = finished(driver, tmp_path)
@@ -131,7 +131,7 @@ def raylet_of(node: object) -> int:
 
 
 def test_a_killed_driver_takes_its_learners_along_and_is_resumed(here, nodes, tmp_path):
-    driver = started(tmp_path, there(tmp_path, nodes.address, 2))
+    driver = started(tmp_path, there(tmp_path, nodes.address, 2, samplers=1))
     until(driver, lambda: steps_done(tmp_path) >= 2)
     driver.kill()
     driver.wait()
@@ -173,9 +173,9 @@ def test_a_learner_that_is_lost_again_and_again_ends_the_run_in_words(nodes, tmp
 
 
 def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(here, tmp_path):
-    learners, port = 2, 7311
+    port = 7311
     with own_ray(port) as address:
-        driver = started(tmp_path, there(tmp_path, address, learners))
+        driver = started(tmp_path, there(tmp_path, address, 2, samplers=1))
         until(driver, lambda: steps_done(tmp_path) >= 2)
         kill_head(address)
         assert driver.wait(120) == 3, (tmp_path / "said").read_text()
@@ -188,7 +188,7 @@ def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(he
         more = ["--resume", "--set", f"cluster.ray={address}"]
         again = subprocess.run(command("train", tmp_path / "run", *more), capture_output=True, text=True)
     assert again.returncode == 0, again.stdout + again.stderr
-    same_results(here(learners), tmp_path / "run")
+    same_results(here(2), tmp_path / "run")
     closed_account(tmp_path / "run")
 
 

@@ -26,6 +26,8 @@ SILENT = 30.0
 """Seconds within which a learner's room answers; its calls take none."""
 TOLD = 10.0
 """Seconds in which rank 0 says what became of another rank, or the others leave after it."""
+TELLING = 1.0
+"""Seconds in which a call reaches its actor."""
 POLL = 0.2
 Write = Callable[[int, bytes, bytes], None]
 """Shows what a rank wrote to stdout and to stderr."""
@@ -90,12 +92,19 @@ class LearnerGroup:
             return GroupEnd(128 + stopping.number)
 
     def end(self) -> None:
-        """End every learner, and wait for those that may still be at work where nobody reaches them."""
+        """End every learner, and wait for those that may still be at work where nobody reaches them.
+
+        Without its head the cluster starts no others: then nothing is waited for but that they are told.
+        """
         calls = []
         for actor in self._actors:
             with suppress(Exception):
                 calls.append(self._host.call(actor, "end", (self._leaving,)))
-        heard = self._heard(calls)
+        try:
+            heard = self._heard(calls)
+        except GrouprlError:
+            time.sleep(TELLING)
+            return
         for actor in self._actors:
             self._host.end(actor)
         if heard < len(self._actors):
@@ -104,15 +113,14 @@ class LearnerGroup:
     def _heard(self, calls: list[Ticket]) -> int:
         """Return of how many learners it is known that they have ended."""
         over, until = 0, time.monotonic() + 2 * LEAVING
-        with suppress(GrouprlError):
-            while calls and time.monotonic() < until:
-                for call in self._host.ready(calls, POLL):
-                    calls.remove(call)
-                    try:
-                        self._host.reply(call)
-                        over += 1
-                    except WorkerLost as error:  # a process takes the learner along; of a node nobody knows
-                        over += "node" not in str(error)
+        while calls and time.monotonic() < until:
+            for call in self._host.ready(calls, POLL):
+                calls.remove(call)
+                try:
+                    self._host.reply(call)
+                    over += 1
+                except WorkerLost as error:  # a process takes the learner along; of a node nobody knows
+                    over += "node" not in str(error)
         return over
 
     def _each(self, method: str, arguments: Sequence[tuple[object, ...]]) -> list[object]:
