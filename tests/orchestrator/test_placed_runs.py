@@ -177,6 +177,16 @@ def test_a_plan_says_where_learners_are(cluster, tmp_path):
     assert not planned(tmp_path, {"ray": "auto", "learners": 1, "samplers": 0, "rewards": 0}).refusals
 
 
+def test_a_plan_says_what_learners_cannot_do_and_that_they_are_processes_here_without_ray(cluster, tmp_path):
+    found = planned(tmp_path, {"learners": 2})
+    assert "cluster.learners: 2 processes of this machine share the model, as grouprl launch -n 2 starts them" in (
+        found.notes
+    )
+    for settings in ({"learners": 2}, THERE | {"learners": 2}):
+        assert any("optim.name = muon" in said for said in planned(tmp_path, settings, optim={"name": "muon"}).refusals)
+    assert not planned(tmp_path, {"learners": 1}, optim={"name": "muon"}).refusals
+
+
 def test_a_process_that_trains_by_itself_is_none_of_the_learners(cluster, tmp_path):
     for settings in (THERE | {"learners": 1}, {"learners": 2}):
         with pytest.raises(InputError, match="learners are started by the command line"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grouprl.config.sections import Placing
 from grouprl.core.errors import GrouprlError
-from grouprl.core.leader import launched, placed_by, ranks_requested
+from grouprl.core.leader import current_ranks, launched, placed_by, ranks_requested
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts, look
 from grouprl.orchestrator.placed.host import Kind
 from grouprl.orchestrator.placed.placement import placed_counts
@@ -45,13 +45,26 @@ def placing_plan(run: ResolvedRun) -> PlacingPlan:
     idle = tuple(_idle(run))
     wrong = tuple(_contradictions(run))
     if run.config.cluster.ray == "off" or wrong:
-        return PlacingPlan(wrong, (), idle)
+        return PlacingPlan(wrong, tuple(_processes(run)), idle)
     try:
         facts = look(placed_by() or run.config.cluster.ray)
     except GrouprlError as error:
         return PlacingPlan((str(error),), (), idle)
     short = tuple(_no_room(run, facts))
     return PlacingPlan(short, () if short else tuple(_notes(run, facts)), idle)
+
+
+def ranks_meant(run: ResolvedRun) -> int:
+    """Return how many processes share the model: those that there are, or that `grouprl train` will start."""
+    ranks = current_ranks()
+    return ranks.count if ranks is not None else 1 if launched() else max(1, run.config.cluster.learners)
+
+
+def _processes(run: ResolvedRun) -> Iterator[str]:
+    """Say how many processes train where nothing is placed."""
+    if not cluster_named(run) and not launched() and (count := run.config.cluster.learners) > 1:
+        how = f"as grouprl launch -n {count} starts them"
+        yield f"cluster.learners: {count} processes of this machine share the model, {how}"
 
 
 def _contradictions(run: ResolvedRun) -> Iterator[str]:
