@@ -144,32 +144,18 @@ def test_a_killed_driver_takes_its_learners_along_and_is_resumed(here, nodes, tm
     same_results(here(2), tmp_path / "run")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_after_its_step(here, nodes, tmp_path, number):
+def test_ctrl_c_ends_the_run_after_its_step_and_it_goes_on_without_ray(here, nodes, tmp_path):
     driver = started(tmp_path, there(tmp_path, nodes.address, 2))
     until(driver, lambda: steps_done(tmp_path) >= 2)
-    driver.send_signal(number)
+    driver.send_signal(signal.SIGINT)
     assert driver.wait(120) == 130
     assert "Stopping after this step" in (tmp_path / "said").read_text()
     assert steps_done(tmp_path) < 8
     assert not processes("learner_process", str(tmp_path))
-    if number == signal.SIGINT:
-        off = ["--set", "cluster.ray=off"]
-        again = subprocess.run(command("train", tmp_path / "run", "--resume", *off), capture_output=True, text=True)
-        assert again.returncode == 0, again.stdout + again.stderr
-        same_results(here(2), tmp_path / "run")
-
-
-def test_a_learner_that_is_lost_again_and_again_ends_the_run_in_words(nodes, tmp_path):
-    config = there(tmp_path, nodes.address, 1)
-    config["cluster"] |= {"restarts": 1, "rewards": 0}
-    (tmp_path / "score.py").write_text("import os\ndef digits(completion, **_):\n    os.kill(os.getpid(), 9)\n")
-    config["reward"] |= {"self_test": False}
-    driver = started(tmp_path, config)
-    assert driver.wait(300) == 3
-    said = (tmp_path / "said").read_text()
-    assert "the 2. time without a further checkpoint (cluster.restarts is 1)" in said
-    assert "continue with --resume" in said
+    off = ["--set", "cluster.ray=off"]
+    again = subprocess.run(command("train", tmp_path / "run", "--resume", *off), capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    same_results(here(2), tmp_path / "run")
 
 
 def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(here, tmp_path):

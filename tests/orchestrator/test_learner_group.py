@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +16,8 @@ import pytest
 
 from grouprl import InputError, RunError
 from grouprl.core import network
-from grouprl.orchestrator.placed import learner_group, learner_room
-from grouprl.orchestrator.placed.head_watch import HeadWatch, answers
+from grouprl.core.watch import PeerWatch, answers
+from grouprl.orchestrator.placed import learner_group, learner_room, ray_host
 from grouprl.orchestrator.placed.host import hello_of
 from grouprl.orchestrator.placed.learner_group import (
     GroupEnd,
@@ -246,7 +247,7 @@ def test_learners_that_do_not_meet_are_a_loss_and_no_bad_input(monkeypatch, plac
 # --------------------------------------------------------------------------------------------------- the head of Ray
 
 
-def watched(replies: list[bool], **clocks: float) -> tuple[HeadWatch, list[str]]:
+def watched(replies: list[bool], **clocks: float) -> tuple[PeerWatch, list[str]]:
     """A watch whose head answers as listed, and then as it did last."""
     ended: list[str] = []
     left = iter(replies)
@@ -257,7 +258,7 @@ def watched(replies: list[bool], **clocks: float) -> tuple[HeadWatch, list[str]]
         return last[0]
 
     patience = {"patience": 0.05, "grace": 60.0, "beat": 0.01} | clocks
-    return HeadWatch("10.0.0.1:6379", reached=reached, ended=ended.append, **patience), ended
+    return PeerWatch("10.0.0.1:6379", "10.0.0.1:6379 is gone", reached=reached, ended=ended.append, **patience), ended
 
 
 def test_a_head_that_is_silent_for_long_is_gone_in_words():
@@ -265,7 +266,7 @@ def test_a_head_that_is_silent_for_long_is_gone_in_words():
     watch._thread.join(1)
     while not watch.gone:
         time.sleep(0.01)
-    with pytest.raises(RunError, match=r"10\.0\.0\.1:6379 is gone.*--resume"):
+    with pytest.raises(RunError, match=r"10\.0\.0\.1:6379 is gone"):
         watch.check()
     watch.close()
     watch._thread.join()
@@ -285,6 +286,28 @@ def test_a_head_that_is_started_again_in_time_is_not_gone():
     watch.close()
     watch._thread.join()
     assert not ended
+
+
+def test_a_run_is_told_what_to_do_without_its_head(monkeypatch):
+    monkeypatch.setattr(ray_host, "PATIENCE", 0.0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        watch = ray_host.watched_head(f"127.0.0.1:{taken.getsockname()[1]}")
+        while not watch.gone:
+            time.sleep(0.01)
+    watch.close()
+    assert "the head of Ray at 127.0.0.1:" in watch.gone
+    assert "continue with --resume" in watch.gone
+
+
+def test_a_rank_that_cannot_reach_rank_0_ends():
+    program = (
+        "import time; from grouprl.policy import ranks\nranks.CUT_OFF = 0.1\nranks.watched_leader()\ntime.sleep(600)\n"
+    )
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "1"}
+    found = subprocess.run([sys.executable, "-c", program], env=os.environ | told, capture_output=True, text=True)
+    assert found.returncode == 3
+    assert "error: rank 0 at 127.0.0.1:1 cannot be reached for 0.1 s: rank 1 ends" in found.stderr
 
 
 def test_nobody_answers_at_an_address_without_a_listener():

@@ -27,11 +27,14 @@ from grouprl.core.importing import Source
 from grouprl.core.leader import LEADING, placed_by
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
+from grouprl.core.watch import PeerWatch
 
 IDLE = timedelta(days=365)
 """How long a rank waits for its next work: while a reward is computed there is none."""
 MEETING = timedelta(seconds=300)
 """How long ranks wait for each other at the start."""
+CUT_OFF = 60.0
+"""Seconds after which a rank ends that cannot reach rank 0."""
 NOTICE = 2.0
 """Seconds in which a rank that failed says why, before it counts as gone."""
 Result = TypeVar("Result")
@@ -164,7 +167,7 @@ def follow() -> None:
         SystemExit: rank 0 is gone; what ended it is for it to tell.
     """
     store, station = _meet()
-    calls = 0
+    calls, leader = 0, watched_leader()
     try:
         while (given := _received(station.control)) is not None:
             calls += 1
@@ -174,7 +177,15 @@ def follow() -> None:
     except RuntimeError:
         raise SystemExit(1) from None
     finally:
+        leader.close()
         _part()
+
+
+def watched_leader() -> PeerWatch:
+    """Return what ends this process when rank 0 can no longer be reached: it may wait for work for ever."""
+    address = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+    gone = f"rank 0 at {address} cannot be reached for {CUT_OFF:g} s: rank {os.environ.get('RANK', '')} ends"
+    return PeerWatch(address, gone, CUT_OFF, 0.0, beat=CUT_OFF / 12)
 
 
 def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> object:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from grouprl.core.errors import GrouprlError, RunError
-from grouprl.orchestrator.placed.head_watch import RUN_FAILED
+from grouprl.core.watch import RUN_FAILED
 from grouprl.orchestrator.placed.host import Ticket, WorkerHost, WorkerLost
 from grouprl.orchestrator.placed.learner_room import LEAVING, LearnerPlace, LearnerState
 from grouprl.orchestrator.placed.pool import REMEDY

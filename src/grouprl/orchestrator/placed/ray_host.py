@@ -13,9 +13,16 @@ from typing import Protocol, cast
 from grouprl.config.sections import Placing
 from grouprl.core.errors import MissingExtra, RunError
 from grouprl.core.leader import placed_by
+from grouprl.core.watch import PeerWatch
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts
-from grouprl.orchestrator.placed.head_watch import GRACE, PATIENCE, RECONNECT, HeadWatch
 from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Shared, Ticket, WorkerLost, WorkerRoom
+
+PATIENCE = 20.0
+"""Seconds without an answer after which Ray's head is gone; one that is started again takes less."""
+GRACE = 30.0
+"""Seconds in which the run then has to end by itself, before it is ended."""
+RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Ray ends a process that has not heard of the head for so many seconds, without a word of grouprl's."""
 
 
 class _Method(Protocol):
@@ -65,7 +72,7 @@ class RayHost:
         except Exception as error:  # Ray raises what it likes, ConnectionError and RuntimeError among others
             raise RunError(f"Ray at {cluster.ray} cannot be reached: {error}") from error
         self._groups: dict[Kind, _Group] = {}
-        self.head = HeadWatch(own_cluster())
+        self.head = watched_head(own_cluster())
         try:
             self._hello = {kind: ObjectInStore(ray.put(hello[kind])) for kind in counts}
             self._reserve(counts)
@@ -179,6 +186,15 @@ def connection(address: str) -> dict[str, object]:
         "logging_level": "ERROR",
         "runtime_env": {"env_vars": variables},
     }
+
+
+def watched_head(address: str) -> PeerWatch:
+    """Return what notices that the head of a cluster is gone: Ray waits for it in silence."""
+    gone = (
+        f"the head of Ray at {address} is gone: it has not answered for {PATIENCE:g} s. What is on disk is intact: "
+        "start Ray again and continue with --resume, on this cluster or another (--set cluster.ray=…)"
+    )
+    return PeerWatch(address, gone, PATIENCE, GRACE)
 
 
 def own_cluster() -> str:

@@ -1,4 +1,4 @@
-"""Whether Ray's head still answers: Ray itself waits for it in silence, and then ends whoever asked without a word."""
+"""Whether somebody whom a process depends on still answers: who only waits for a message never learns of a cut."""
 
 from __future__ import annotations
 
@@ -11,43 +11,39 @@ from collections.abc import Callable
 
 from grouprl.core.errors import RunError
 
-PATIENCE = 20.0
-"""Seconds without an answer after which the head is gone; one that is started again takes less."""
-GRACE = 30.0
-"""Seconds in which the run then has to end by itself, before it is ended."""
 BEAT = 1.0
+"""Seconds that a connection may take."""
 RUN_FAILED = 3
 """The exit code of a run that failed."""
-RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
-"""Ray ends a process that has not heard of the head for so many seconds."""
 
 
-class HeadWatch:
-    """Watches the head at `address` in a thread, from construction to `close`.
+class PeerWatch:
+    """Watches who answers at `address` in a thread, from construction to `close`.
 
-    `reached` says whether somebody answers there; `ended` ends the process where the run does not end by itself, as it
-    may be waiting in Ray for what never comes.
+    After `patience` seconds without an answer it is `gone`: that is `words`. `ended` ends the process `grace` seconds
+    later, where it has not ended by itself: it may wait for what never comes. `reached` says whether somebody answers.
     """
 
     def __init__(
         self,
         address: str,
+        words: str,
+        patience: float,
+        grace: float,
         *,
         reached: Callable[[str], bool] | None = None,
         ended: Callable[[str], None] | None = None,
-        patience: float = PATIENCE,
-        grace: float = GRACE,
         beat: float = BEAT,
     ) -> None:
-        self.address, self.gone = address, ""
+        self.address, self.gone, self._words = address, "", words
         self._reached, self._ended = reached or answers, ended or end_process
         self._patience, self._grace, self._beat = patience, grace, beat
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="head of Ray", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"watch {address}", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Raise RunError once the head is gone."""
+        """Raise RunError once it is gone."""
         if self.gone:
             raise RunError(self.gone)
 
@@ -64,10 +60,7 @@ class HeadWatch:
                 break
         else:
             return
-        self.gone = (
-            f"the head of Ray at {self.address} is gone: it has not answered for {self._patience:g} s. What is on disk "
-            "is intact: start Ray again and continue with --resume, on this cluster or another (--set cluster.ray=…)"
-        )
+        self.gone = self._words
         if not self._closed.wait(self._grace):
             self._ended(self.gone)
 
@@ -77,7 +70,7 @@ def answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT).close()
-    except OSError:
+    except (OSError, ValueError):
         return False
     return True
 
