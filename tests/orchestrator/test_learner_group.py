@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,13 @@ def test_learners_that_do_not_meet_are_a_loss_and_no_bad_input(monkeypatch, plac
     monkeypatch.setattr(meeting.dist, "rendezvous", nobody)
     with pytest.raises(kind, match="the ranks did not meet: RuntimeError: nobody is there"):
         meeting.follow()
+
+
+def test_rank_0_waits_for_nobody_longer_than_it_should(monkeypatch):
+    monkeypatch.setattr(meeting.dist, "new_group", lambda backend, timeout: timeout)
+    patience = timedelta(seconds=7)
+    assert meeting._lines(0, patience) == (patience, patience)
+    assert meeting._lines(1, patience) == (meeting.IDLE, patience)
 
 
 # --------------------------------------------------------------------------------------------------- the head of Ray

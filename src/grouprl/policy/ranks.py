@@ -226,8 +226,15 @@ def _begin(station: Station, share: tuple[float, int]) -> None:
         columns, rows = ([new(each.tolist()) for each in lines] for lines in (table.T, table))
         own = [columns[station.rank % cut_by], rows[station.rank // cut_by]]
         station.mesh = DeviceMesh.from_group(own, station.device.type, table, mesh_dim_names=("ranks", "tensor"))
-    station.kept["answers"] = station.answers  # groups are never closed while others may still read from them
-    station.answers = dist.new_group(backend="gloo", timeout=patience)
+    station.kept["before"] = station.control, station.answers  # never closed while others may still read from them
+    station.control, station.answers = _lines(station.rank, patience)
+
+
+def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+    """Return the groups over which work is given out and its results come back: only who has no work waits for long."""
+    waits = (IDLE if rank else patience, patience)
+    control, answers = (dist.new_group(backend="gloo", timeout=each) for each in waits)
+    return control, answers
 
 
 def _meet() -> tuple[dist.Store, Station]:
@@ -237,7 +244,7 @@ def _meet() -> tuple[dist.Store, Station]:
         device = _device()
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=MEETING)
-        control, answers = (dist.new_group(backend="gloo", timeout=patience) for patience in (IDLE, MEETING))
+        control, answers = _lines(rank, MEETING)
     except (RuntimeError, ValueError) as error:
         said = f"the ranks did not meet: {first_line(error)}"
         if placed_by():  # then it is nobody's command, but a node or the network
