@@ -194,7 +194,7 @@ class CausalPolicy(TextPolicy):
     @property
     def pass_tokens(self) -> int:
         """Most tokens of a pass: the budget, or on a CPU what its cache holds."""
-        return min(self.token_budget, self._cached_tokens)
+        return min(self.token_budget, self._cached_tokens * (2 if self.precision == "mixed" else 1))
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""

@@ -193,13 +193,13 @@ class LeanModel:
     def _heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
         norm, turning = layer.input_layernorm.weight, self.heads + self.kv_heads
+        if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
+            return self._heads_apart(layer, x, stream), False
+        if self.precision == "mixed":
+            return self._mixed_heads(layer, x, stream), True
         index_s, rows = None, x
         if first and self._embeds_fewer_rows(stream):
             index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
-        if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
-            return self._heads_apart(layer, x, stream), False
-        if self.precision == "mixed" and index_s is None:
-            return self._mixed_heads(layer, x, stream), True
         weight, bias = self.qkv(layer)
         scale = self._query_scale(weight)
         how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, self.precision)

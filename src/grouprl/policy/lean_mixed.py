@@ -62,9 +62,9 @@ class _Heads(torch.autograd.Function):
         ctx: Ctx, x: torch.Tensor, norm: torch.Tensor, bias_n: torch.Tensor | None, how: HeadTurn, *weights: torch.Tensor
     ) -> torch.Tensor:
         unit, scale = _unit(x, how.eps)
-        y = (unit @ _folded(weights, norm, how.scales)[how.order_n].T).float()
+        y = ((unit * norm).bfloat16() @ _rounded(weights, how.scales)[how.order_n].T).float()
         y = y if bias_n is None else y.add_(bias_n)
-        ctx.save_for_backward(unit, scale, norm, *weights)
+        ctx.save_for_backward(unit.bfloat16(), scale, norm, *weights)
         ctx.how = how
         return _turn(y, how, how.turn_s)
 
@@ -75,11 +75,12 @@ class _Heads(torch.autograd.Function):
         how: HeadTurn = ctx.how
         grad = _turn(grad.clone(), how, how.turn_s.conj())
         grad_bias = grad.sum(0) if ctx.needs_input_grad[2] else None
-        rounded = grad.bfloat16()[:, how.back_n]
-        folded = _folded(weights, norm, how.scales)
-        grad_x = _grad_normed(rounded @ folded, unit, scale)
-        grads = _grad_folded(rounded.T @ unit, norm, weights, how.scales) if _learns(ctx, 4) else [None] * 4
-        return grad_x, grads[0], grad_bias, None, *grads[1:]
+        rounded, unit = grad.bfloat16()[:, how.back_n], unit.float()
+        grads: Sequence[torch.Tensor | None] = [None] * len(weights)
+        if any(ctx.needs_input_grad[4:]):
+            grads = _parts(rounded.T @ (unit * norm).bfloat16(), weights, how.scales)
+        grad_x, grad_norm = _grad_normed(rounded @ _rounded(weights, how.scales), unit, scale, norm)
+        return grad_x, grad_norm, grad_bias, None, *grads
 
 
 class _FeedForward(torch.autograd.Function):
@@ -94,62 +95,58 @@ class _FeedForward(torch.autograd.Function):
         eps: float,
     ) -> torch.Tensor:
         unit, scale = _unit(x, eps)
-        gate_up = unit @ _folded((gate, up), norm, (1.0, 1.0)).T
-        ctx.save_for_backward(unit, scale, norm, gate, up, down, gate_up)
+        gate_up = (unit * norm).bfloat16() @ _rounded((gate, up)).T
+        ctx.save_for_backward(unit.bfloat16(), scale, norm, gate, up, down, gate_up)
         return x + _active(gate_up) @ down.bfloat16().T
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         unit, scale, norm, gate, up, down, gate_up = ctx.saved_tensors
-        rounded = grad.bfloat16()
+        rounded, unit = grad.bfloat16(), unit.float()
         active, grad_gate_up = _grad_active(rounded @ down.bfloat16(), gate_up)
         grad_down = (rounded.T @ active).float() if ctx.needs_input_grad[4] else None
-        grad_x = _grad_normed(grad_gate_up @ _folded((gate, up), norm, (1.0, 1.0)), unit, scale).add_(grad)
-        grads: Sequence[torch.Tensor | None] = [None] * 3
-        if _learns(ctx, 2):
-            grads = _grad_folded(grad_gate_up.T @ unit, norm, (gate, up), (1.0, 1.0))
-        return grad_x, *grads, grad_down, None
-
-
-def _learns(ctx: Ctx, first: int) -> bool:
-    """Whether the norm or one of the weights from input `first` on wants a gradient."""
-    return ctx.needs_input_grad[1] or any(ctx.needs_input_grad[first:])
+        grads: Sequence[torch.Tensor | None] = [None, None]
+        if any(ctx.needs_input_grad[2:4]):
+            grads = _parts(grad_gate_up.T @ (unit * norm).bfloat16(), (gate, up))
+        grad_x, grad_norm = _grad_normed(grad_gate_up @ _rounded((gate, up)), unit, scale, norm)
+        return grad_x.add_(grad), grad_norm, *grads, grad_down, None
 
 
 def _unit(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return x / sqrt(mean(x^2) + eps), rounded, and the factor [S, 1]."""
+    """Return x / sqrt(mean(x^2) + eps), and the factor [S, 1]."""
     square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
     scale = square.div_(x.shape[-1]).add_(eps).rsqrt_()
-    return (x * scale).bfloat16(), scale
+    return x * scale, scale
 
 
-def _grad_normed(grad_unit: torch.Tensor, unit: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of x from that of its `unit`."""
-    grad_unit, unit = grad_unit.float(), unit.float()
-    along = (grad_unit * unit).sum(-1, keepdim=True)
-    return grad_unit.addcmul_(unit, along, value=-1 / unit.shape[-1]).mul_(scale)
+def _grad_normed(
+    grad: torch.Tensor, unit: torch.Tensor, scale: torch.Tensor, norm: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of x and of the norm's weight from that of unit * norm."""
+    grad = grad.float()
+    product = grad * unit
+    grad_norm = product.sum(0)
+    along = product.mul_(norm).sum(-1, keepdim=True)
+    return grad.mul_(norm).addcmul_(unit, along, value=-1 / unit.shape[-1]).mul_(scale), grad_norm
 
 
-def _folded(weights: Sequence[torch.Tensor], norm: torch.Tensor, scales: Sequence[float]) -> torch.Tensor:
-    """Return the joined weights [N, hidden] with the norm's and their own factors, rounded once."""
-    found = norm.new_empty(sum(map(len, weights)), len(norm), dtype=torch.bfloat16)
+def _rounded(weights: Sequence[torch.Tensor], scales: Sequence[float] | None = None) -> torch.Tensor:
+    """Return the joined weights [N, hidden] times their scales (None: 1), rounded once."""
+    found = weights[0].new_empty(sum(map(len, weights)), weights[0].shape[1], dtype=torch.bfloat16)
     pieces = found.split([len(weight) for weight in weights])
-    for piece, weight, scale in zip(pieces, weights, scales, strict=True):
-        piece.copy_(weight * (norm if scale == 1.0 else norm * scale))
+    for piece, weight, scale in zip(pieces, weights, scales or [1.0] * len(weights), strict=True):
+        piece.copy_(weight if scale == 1.0 else weight * scale)
     return found
 
 
-def _grad_folded(
-    grad: torch.Tensor, norm: torch.Tensor, weights: Sequence[torch.Tensor], scales: Sequence[float]
+def _parts(
+    grad: torch.Tensor, weights: Sequence[torch.Tensor], scales: Sequence[float] | None = None
 ) -> list[torch.Tensor]:
-    """Return the gradients of the norm and of each weight from that of the joined ones."""
-    grad_norm, grads = torch.zeros_like(norm), []
-    for rounded, weight, scale in zip(grad.split([len(weight) for weight in weights]), weights, scales, strict=True):
-        wide = rounded.float() if scale == 1.0 else rounded.float().mul_(scale)
-        grad_norm += (wide * weight).sum(0)
-        grads.append(wide.mul_(norm))
-    return [grad_norm, *grads]
+    """Return the gradient of each weight from that of what `_rounded` makes of them."""
+    pieces = grad.split([len(weight) for weight in weights])
+    scaled = zip(pieces, scales or [1.0] * len(weights), strict=True)
+    return [piece.float() if scale == 1.0 else piece.float().mul_(scale) for piece, scale in scaled]
 
 
 def _active(gate_up: torch.Tensor) -> torch.Tensor:

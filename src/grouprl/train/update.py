@@ -98,7 +98,7 @@ class Learner:
         norm = _clipped_norm(self.policy, self.grad_clip)
         _let_idle_rest(self.policy)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad()  # not to zeros: while the first pass is read there are no gradients to hold
         return norm
 
     def take(self, step: Batch) -> dict[str, float]:
@@ -150,11 +150,12 @@ def accumulate(policy: Policy, method: Method, step: Batch, *, old_of_update: bo
 
     With `old_of_update` the old log-probs are those that the step computes, without gradient.
     """
-    for parameter in [] if isinstance(policy, SpreadPolicy) else policy.parameters():
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
     run = _two_passes if method.couples != "sequence" else _one_pass
-    return run(policy, method, step, old_of_update)
+    metrics = run(policy, method, step, old_of_update)
+    for parameter in [] if isinstance(policy, SpreadPolicy) else policy.parameters():
+        if parameter.grad is None:  # an optimiser would leave it out, weight decay and momentum too
+            parameter.grad = torch.zeros_like(parameter)
+    return metrics
 
 
 def _one_pass(policy: Policy, method: Method, step: Batch, old_of_update: bool) -> dict[str, float]:
