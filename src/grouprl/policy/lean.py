@@ -212,9 +212,7 @@ class LeanModel:
         bias = None
         if own.q_proj.bias is not None:
             bias = torch.cat([each.bias * scale for each, scale in zip(modules, scales, strict=True)])[order]
-        how = HeadTurn(
-            self.eps, scales, order, order.argsort(), stream.turn_s, self.heads + self.kv_heads, self.size
-        )
+        how = HeadTurn(self.eps, scales, order, order.argsort(), stream.turn_s, self.heads + self.kv_heads, self.size)
         weights = [linear_weight(module) for module in modules]
         found = mixed_heads(x, layer.input_layernorm.weight, bias, weights, how)
         return found.view(len(x), -1, self.size)

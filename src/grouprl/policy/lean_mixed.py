@@ -59,7 +59,12 @@ def mixed_feed_forward(
 class _Heads(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Ctx, x: torch.Tensor, norm: torch.Tensor, bias_n: torch.Tensor | None, how: HeadTurn, *weights: torch.Tensor
+        ctx: Ctx,
+        x: torch.Tensor,
+        norm: torch.Tensor,
+        bias_n: torch.Tensor | None,
+        how: HeadTurn,
+        *weights: torch.Tensor,
     ) -> torch.Tensor:
         unit, scale = _unit(x, how.eps)
         y = ((unit * norm).bfloat16() @ _rounded(weights, how.scales)[how.order_n].T).float()
