@@ -83,9 +83,9 @@ class CausalPolicy(TextPolicy):
         self.pass_settings = passes
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
-        self._cached_tokens = cached_tokens(text, self.device)
         checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
         self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
+        self._cached_tokens = cached_tokens(text, self.device, mixed=self.precision == "mixed")
         self.value_head = self._build_value_head() if value_head else None
 
     @property
@@ -194,7 +194,7 @@ class CausalPolicy(TextPolicy):
     @property
     def pass_tokens(self) -> int:
         """Most tokens of a pass: the budget, or on a CPU what its cache holds."""
-        return min(self.token_budget, self._cached_tokens * (2 if self.precision == "mixed" else 1))
+        return min(self.token_budget, self._cached_tokens)
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""

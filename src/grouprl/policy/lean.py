@@ -245,7 +245,8 @@ class LeanModel:
         mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
         modules = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         if self.precision == "mixed" and all(module.bias is None for module in modules):
-            return mixed_feed_forward(x, norm, *map(linear_weight, modules), self.eps)
+            gate, up, down = map(linear_weight, modules)
+            return mixed_feed_forward(x, norm, gate, up, down, self.eps)
         if self.dtype in EXACT:
             weight, bias = joined([mlp.gate_proj, mlp.up_proj])
             how = Projection(self.eps, precision=self.precision)

@@ -53,7 +53,7 @@ def mixed_feed_forward(
     x: torch.Tensor, norm: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, eps: float
 ) -> torch.Tensor:
     """Return x + (silu(y @ gate.T) * (y @ up.T)) @ down.T with y = rms_norm(x) * norm, [S, hidden] float32."""
-    return _FeedForward.apply(x, norm, gate, up, down, eps)
+    return _GatedBlock.apply(x, norm, gate, up, down, eps)
 
 
 class _Heads(torch.autograd.Function):
@@ -88,7 +88,7 @@ class _Heads(torch.autograd.Function):
         return grad_x, grad_norm, grad_bias, None, *grads
 
 
-class _FeedForward(torch.autograd.Function):
+class _GatedBlock(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Ctx,
