@@ -200,10 +200,13 @@ class LeanModel:
         index_s, rows = None, x
         if first and self._embeds_fewer_rows(stream):
             index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
-        weight, bias = self.qkv(layer)
-        scale = self._query_scale(weight)
-        how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, self.precision)
-        return project(rows, norm, weight, bias, how).view(len(x), -1, self.size), True
+        own, order = layer.self_attn, self._order.to(self.device)
+        modules = (own.q_proj, own.k_proj, own.v_proj)
+        bias = None if own.q_proj.bias is None else torch.cat([each.bias for each in modules])[order]
+        scale = self._query_scale(norm)
+        how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, order, self.precision)
+        weights = [linear_weight(module) for module in modules]
+        return project(rows, norm, weights, bias, how).view(len(x), -1, self.size), True
 
     def _mixed_heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream) -> torch.Tensor:
         """Return the same in mixed precision; queries are scaled."""
@@ -235,8 +238,8 @@ class LeanModel:
         table = self.core.model.embed_tokens.weight
         return len(table) * FEWER_ROWS <= len(stream.plan.ids_s)
 
-    def _query_scale(self, weight: torch.Tensor) -> torch.Tensor:
-        scale = weight.new_ones(len(weight))
+    def _query_scale(self, like: torch.Tensor) -> torch.Tensor:
+        scale = like.new_ones(len(self._order))
         scale[: self.heads * self.size] = 1 / math.sqrt(self.size)
         return scale
 
@@ -248,9 +251,11 @@ class LeanModel:
             gate, up, down = map(linear_weight, modules)
             return mixed_feed_forward(x, norm, gate, up, down, self.eps)
         if self.dtype in EXACT:
-            weight, bias = joined([mlp.gate_proj, mlp.up_proj])
+            biased = mlp.gate_proj.bias is not None
+            bias = torch.cat([mlp.gate_proj.bias, mlp.up_proj.bias]) if biased else None
+            weights = [linear_weight(mlp.gate_proj), linear_weight(mlp.up_proj)]
             how = Projection(self.eps, precision=self.precision)
-            return add_linear(x, gated(project(x, norm, weight, bias, how)), mlp.down_proj, self.precision)
+            return add_linear(x, gated(project(x, norm, weights, bias, how)), mlp.down_proj, self.precision)
         normed = rms_norm(x, norm, self.eps)
         return add_linear(x, swiglu(linear(normed, mlp.gate_proj), linear(normed, mlp.up_proj)), mlp.down_proj)
 
