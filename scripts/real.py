@@ -31,6 +31,7 @@ from grouprl.policy.gguf import as_folder
 from grouprl.policy.hub import check_on_hub
 from grouprl.storage.run_folder import RunFolder, replacing, write_json, write_text
 from grouprl.train.loop import train
+from real_precision import compare
 
 Record = dict[str, Any]
 ROOT = Path(__file__).parents[1]
@@ -163,9 +164,9 @@ def _evaluated(line: Record) -> Record:
 def table(records: Sequence[Record], seeds: int = 3) -> str:
     """Return a row per run, and what has not been run."""
     head = "| recipe | trained | seed | greedy | right, sampled | reward, sampled | precision | CPU minutes |\n"
-    rows = "".join(map(_row, sorted(records, key=lambda r: (r["recipe"], r["mode"], r["seed"]))))
-    done = {(r["recipe"], r["mode"], r["seed"]) for r in records}
-    missing = [f"`{t.name}`" for t in trials(seeds) if (t.recipe, t.mode, t.seed) not in done]
+    rows = "".join(map(_row, sorted(records, key=_order)))
+    done = {_trial(record) for record in records}
+    missing = [f"`{t.name}`" for t in trials(seeds) if t not in done]
     rest = f"\nNot run yet ({len(missing)} of {len(list(trials(seeds)))}): {', '.join(missing)}.\n" if missing else ""
     return head + "| --- " * 8 + "|\n" + rows + calls(records) + rest
 
@@ -178,9 +179,17 @@ def calls(records: Sequence[Record]) -> str:
     )
     rows = "".join(
         f"| `{record['recipe']}`, {record['mode']} | {record['seed']} | {' | '.join(_counts(record))} |\n"
-        for record in sorted(with_tools, key=lambda r: (r["recipe"], r["mode"], r["seed"]))
+        for record in sorted(with_tools, key=_order)
     )
     return f"\nCalls of a sampled held-out episode on average, before → after:\n\n{head}{rows}" if rows else ""
+
+
+def _order(record: Record) -> tuple[str, str, int, str]:
+    return record["recipe"], record["mode"], record["seed"], record["precision"]
+
+
+def _trial(record: Record) -> Trial:
+    return Trial(record["recipe"], record["mode"], record["seed"])
 
 
 def _counts(record: Record) -> Iterator[str]:
@@ -209,7 +218,11 @@ def publish(records: Sequence[Record], docs: Path = DOCS) -> None:
     if records and importlib.util.find_spec("matplotlib") is not None:
         draw(records, docs / "real.png")
         picture = "\n![Held-out completions that are right, and rewards in training](real.png)\n"
-    write_text(docs / "real.md", f"{before}{BEGIN}\n{table(records)}{picture}{END}{rest.partition(END)[2]}")
+    write_text(
+        docs / "real.md",
+        f"{before}{BEGIN}\n{table(records)}{picture}{compare(records, docs / 'real_precision.png')}"
+        f"{END}{rest.partition(END)[2]}",
+    )
 
 
 def draw(records: Sequence[Record], path: Path) -> None:
@@ -240,6 +253,10 @@ def main(
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
     minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Train in this one what is not recorded in it, to compare: float32 or mixed."),
+    ] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting of all runs, key=value.")] = None,
 ) -> None:
     """Run what is not recorded yet; each run is recorded as it ends, so that another call goes on where this one
@@ -247,20 +264,31 @@ def main(
     store, begun = DOCS / "real.json", time.monotonic()
     records: list[Record] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else []
     model, source = fetch(RUNS / "model")
+    given = [*(changes or []), *([f"model.precision={precision}"] if precision else [])]
     for trial in trials(seeds):
-        known = {(r["recipe"], r["mode"], r["seed"]): r["version"] for r in records}
         wanted = not names or trial.recipe in names or trial.name in names
-        if not wanted or known.get((trial.recipe, trial.mode, trial.seed)) == trial.version:
+        if not wanted or any(_same(record, trial, precision) for record in records):
             continue
         if time.monotonic() - begun > 60 * minutes:
             break
-        folder = RUNS / f"{trial.name}-{trial.version}"
-        record = run(trial, model, source, changes or [], folder)
-        same = (trial.recipe, trial.mode, trial.seed)
-        records = [r for r in records if (r["recipe"], r["mode"], r["seed"]) != same] + [record]
+        folder = RUNS / "-".join([trial.name, *([precision] if precision else []), trial.version])
+        record = run(trial, model, source, given, folder)
+        records = [r for r in records if not _replaced(r, trial, record)] + [record]
         publish(records)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         typer.echo(_row(record), nl=False)
+
+
+def _same(record: Record, trial: Trial, precision: str | None) -> bool:
+    """Whether a record is of this run; in any precision, where none is named."""
+    here = _trial(record) == trial and record["version"] == trial.version
+    return here and precision in (None, record["precision"])
+
+
+def _replaced(old: Record, trial: Trial, new: Record) -> bool:
+    """Whether a record gives way to a new one: of the same run and precision, or of an earlier recipe."""
+    stale = old["version"] != trial.version or old["precision"] == new["precision"]
+    return _trial(old) == trial and stale
 
 
 if __name__ == "__main__":

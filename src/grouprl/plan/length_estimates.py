@@ -21,6 +21,7 @@ from grouprl.plan.passes import computed_anew
 from grouprl.policy.load import resolve_device
 from grouprl.policy.passes import free_bytes
 from grouprl.records.examples import Split
+from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.episode_rows import Measured, measured
 from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
@@ -103,7 +104,8 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
         no_room = room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
     device = resolve_device(config.model.device)
     if (ranks := current_ranks()) is not None:
-        costs = memory_on_ranks(costs, ranks.count, ranks_here() if device.type == "cpu" else 1)
+        here = ranks_here() if device.type == "cpu" else 1
+        costs = memory_on_ranks(costs, ranks.count, here, here if config.sampling.engine == LOCAL else 1)
     too_much = too_large(costs, free_bytes(device), str(device))
     if config.run.memory_check:
         tried = "run.memory_check: false tries it all the same"

@@ -262,15 +262,20 @@ def memory(
 
 
 PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
-"""What ranks divide among themselves; weights, too, but each also has a whole copy to sample from."""
+"""What ranks divide among themselves; weights, too, but those that sample each have a whole copy as well."""
 
 
-def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int) -> tuple[Cost, ...]:
-    """Return the costs of one process, as memory that so many `ranks` need, of which `here` share this device."""
+def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -> tuple[Cost, ...]:
+    """Return the costs of one process, as memory that so many `ranks` need, of which `here` share this device, and
+    that hold so many whole `copies` of the weights on it."""
     found = []
     for cost in costs:
-        share = (1 / ranks if cost.what in PARTS_OF_RANKS else 1.0) + (1 / ranks if cost.what == "weights" else 0.0)
-        found.append(Cost(cost.what, round(cost.bytes * share * here), f"{cost.how}, on {ranks} ranks, {here} here"))
+        share = here / ranks if cost.what in PARTS_OF_RANKS else float(here)
+        if cost.what == "weights":
+            share = here / ranks + copies
+        elif cost.what == SAMPLER:
+            share = 1.0  # beside rank 0 alone
+        found.append(Cost(cost.what, round(cost.bytes * share), f"{cost.how}, on {ranks} ranks, {here} here"))
     return tuple(found)
 
 

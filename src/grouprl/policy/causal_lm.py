@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -103,6 +103,19 @@ class CausalPolicy(TextPolicy):
     def lean(self) -> LeanModel | None:
         """The lean view of the model, where that engine is in use."""
         return self._engine.lean if isinstance(self._engine, LeanEngine) else None
+
+    @contextmanager
+    def full_precision(self) -> Iterator[None]:
+        """Within it, products are computed in the type of the weights, also by a policy of mixed precision."""
+        lean = self.lean
+        if lean is None:
+            yield
+            return
+        before, lean.precision = lean.precision, "float32"
+        try:
+            yield
+        finally:
+            lean.precision = before
 
     @property
     def device(self) -> torch.device:

@@ -161,12 +161,18 @@ def gather(station: Station, share: None) -> dict[str, Tensor] | None:
 
 @torch.no_grad()
 def renew_whole(station: Station, share: None) -> None:
-    """Copy the weights in training into the whole copy of each rank."""
-    copies = dict(station.kept[WHOLE].model.named_parameters())
+    """Copy the weights in training into the whole copy of each rank that has one."""
+    copies = dict(station.kept[WHOLE].model.named_parameters()) if WHOLE in station.kept else {}
     for name, parameter in station.kept[POLICY].named_parameters():
         tensor = parameter.detach().full_tensor()
         if name in copies:  # a value head is not: it samples nothing
             copies[name].copy_(tensor)
+
+
+def drop_copy(station: Station, share: None) -> None:
+    """Drop the whole copy of a rank that does not lead."""
+    if station.rank:
+        station.kept.pop(WHOLE, None)
 
 
 @torch.no_grad()

@@ -70,6 +70,10 @@ class ShardedPolicy(TextPolicy):
             self.ranks.each(work.renew_whole)
             self._stale = False
 
+    def copy_on_leader_alone(self) -> None:
+        """Drop the whole copies of all ranks but this one, where nothing is sampled from them."""
+        self.ranks.each(work.drop_copy)
+
     @property
     def model(self) -> PreTrainedModel:
         """The whole copy's model."""

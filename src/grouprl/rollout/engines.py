@@ -15,6 +15,7 @@ from grouprl.core.leader import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.protocols import Policy, RunEngine, RunSampler
 from grouprl.rollout.array_sampler import ArraySampler
+from grouprl.rollout.leader_engine import LeaderEngine
 from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.sampler import LocalSampler, MakeEngine
 
@@ -76,11 +77,19 @@ class ChosenEngine:
         return getattr(self.make, "exact", False) is True
 
     def __call__(self, policy: object) -> RunEngine:
-        """Return the engine for `policy`.
+        """Return the engine for `policy`; where that lies on several ranks, one on rank 0.
 
         Raises:
             InputError: it fails as it is made, or what is made does not do what engines do.
         """
+        if current_ranks() is not None and self.make is not local_engine:
+            from grouprl.policy.sharded import ShardedPolicy
+
+            if isinstance(policy, ShardedPolicy):
+                return LeaderEngine(policy, self._made)
+        return self._made(policy)
+
+    def _made(self, policy: object) -> RunEngine:
         try:
             found = self.make(policy, **self.settings)
         except GrouprlError:

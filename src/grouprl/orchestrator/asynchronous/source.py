@@ -28,6 +28,7 @@ from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, stalene
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
 from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.context import SessionContext
+from grouprl.orchestrator.rank_build import model_of_whole_copy
 from grouprl.orchestrator.synchronous import choose
 from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
@@ -83,8 +84,10 @@ class AsyncSource:
         self._publish(self._sync)
         reward = self.context.collector.reward
         store = reward.store if isinstance(reward, TrajectoryJudge) else None
+        model = model_of_whole_copy(self.config.model, self.policy)
+        config = self.config.model_copy(update={"model": model})
         settings = {
-            "config": self.config.model_dump(mode="json"),
+            "config": config.model_dump(mode="json"),
             "threads": torch.get_num_threads(),
             "verdicts": None if store is None else store.folder,
             "servers": getattr(self.context.collector.sampler, "attachment", None),

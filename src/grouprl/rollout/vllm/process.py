@@ -61,9 +61,16 @@ def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, ra
     return [*words, *settings.args]
 
 
+OF_RANKS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
+    "TORCHELASTIC_",
+)
+"""How torchrun tells a rank where it stands: a server would take that for its own meeting."""
+
+
 def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     """Return the environment of an own server."""
-    ours = dict(os.environ)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
     beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
     if settings.adapters == "loaded":
         beside |= SWITCH
