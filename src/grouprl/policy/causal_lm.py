@@ -85,7 +85,8 @@ class CausalPolicy(TextPolicy):
         per_token = bytes_per_token(text, self.dtype.itemsize)
         checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
         self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
-        self._cached_tokens = cached_tokens(text, self.device, mixed=self.precision == "mixed")
+        mixed = self.lean is not None and self.lean.precision == "mixed"
+        self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)
         self.value_head = self._build_value_head() if value_head else None
 
     @property
