@@ -76,7 +76,8 @@ def measured(layers: int, hidden: int, folder: Path) -> tuple[Workload, float, f
     ]
     config = load_config("addition", changes)
     work = replace(workload(plan(config)), weight_bytes=4, recomputed=False, scorings=0)
-    train(config, console=Console(file=StringIO()))
+    if train(config, console=Console(file=StringIO())).interrupted:
+        raise KeyboardInterrupt
     lines = [line for line in RunFolder(folder).read_metrics() if line["phase"] == "train"][1:]
     mean = median(line["length_mean"] for line in lines)
     seconds = (median(line[f"seconds_{name}"] for line in lines) for name in ("rollout", "update"))

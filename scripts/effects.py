@@ -161,7 +161,8 @@ def warm_start(arena: str, out: Path) -> Path:
         data = {"data": {"prompts": None}}
         settings = merged(COMMON, ARENAS[arena].settings, ARENAS[arena].taught, {"method": "sft", "steps": 0}, data)
         _clear_unfinished(folder)
-        train(parse_config(settings), folder=folder, console=Console(quiet=True))
+        if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
+            raise KeyboardInterrupt
     return folder / "model"
 
 
@@ -184,7 +185,8 @@ def measure(run: Run, out: Path) -> dict[str, float] | str:
     _clear_unfinished(path.parent)
     try:
         config = parse_config(config_of(run, out / f"{run.arena.replace(' ', '_')}-warm" / "model"))
-        train(config, folder=path.parent, console=Console(quiet=True))
+        if train(config, folder=path.parent, console=Console(quiet=True)).interrupted:
+            raise KeyboardInterrupt
     except GrouprlError as error:
         return str(error)
     found = {**measures(path.parent), "seconds": round(time.perf_counter() - start, 1)}

@@ -18,13 +18,15 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from gpu_checks import Finding, attention, compiled, learning, parity, sampling, servers
+from gpu_checks import Finding, attention, compiled, learning, parity, sampling, sent, servers, sleeping
 from grouprl.storage.run_folder import write_json, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_GPU = 4
 """Exit code where torch sees no GPU."""
 CHECKS = (parity, attention, compiled, sampling, learning)
+SERVED = (servers, sent, sleeping)
+"""Those that need a program vllm."""
 
 
 def main(
@@ -54,7 +56,8 @@ def findings(device: str, vllm: str) -> Iterator[Finding]:
     for check in CHECKS:
         yield from check(device)
     if vllm:
-        yield from servers(device, vllm)
+        for check in SERVED:
+            yield from check(device, vllm)
 
 
 def line(finding: Finding) -> str:

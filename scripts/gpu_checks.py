@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from grouprl.config.run import parse_config
+from grouprl.config.sections import Vllm
 from grouprl.core.errors import GrouprlError
 from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.passes import PassSettings
+from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import generate
+from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.train.loop import train
 
 ALPHABET = "0123456789+="
@@ -39,6 +42,8 @@ PATHS: dict[str, dict[str, Any]] = {
     "transformers, prompts shared": {"engine": "transformers", "passes": PassSettings("off", "on", "off")},
     "transformers, layers computed anew": {"engine": "transformers", "passes": PassSettings("off", "off", "on")},
 }
+KEPT = 0.25
+"""The share of its memory that a server may keep as it sleeps: what CUDA itself needs, and compiled kernels."""
 KERNELS = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -202,3 +207,58 @@ def servers(device: str, command: str) -> Iterator[Finding]:
     """The same with samples from an own server of vLLM on the same device, weights handed over after every step."""
     engine = {"engine": "vllm", "vllm": {"command": command}}
     yield from learning(device, engine, "samples from a server of vLLM")
+
+
+def sent(device: str, command: str) -> Iterator[Finding]:
+    """The same with weights that are broadcast by NCCL, to a server on a GPU of its own."""
+    what = "weights sent to a server by NCCL"
+    if device.startswith("cuda") and torch.cuda.device_count() < 2:
+        why = "there is one GPU, and NCCL wants each member of a group on another one"
+        yield Finding("run", what, None, LIMITS["bfloat16"], why)
+        return
+    vllm = {"command": command, "weights": "broadcast", "env": {"CUDA_VISIBLE_DEVICES": "1"}}
+    yield from learning(device, {"engine": "vllm", "vllm": vllm}, what)
+
+
+def sleeping(device: str, command: str) -> Iterator[Finding]:
+    """An own server of vLLM that sleeps while the trainer computes: the memory that it keeps, and what it says then."""
+    policy, before = policy_on(device, "float32"), free_memory(device)
+    try:
+        engine = VllmEngine(policy, Vllm(command=(command,), sleep=True))
+    except GrouprlError as error:
+        yield Finding("sleep", "a server on the trainer's GPU", None, KEPT, str(error))
+        return
+    try:
+        yield from slept(engine, policy, before, lambda: free_memory(device))
+    except GrouprlError as error:
+        yield Finding("sleep", "a server on the trainer's GPU", None, KEPT, str(error))
+    finally:
+        engine.close()
+
+
+def slept(engine: VllmEngine, policy: CausalPolicy, before: int, free: Callable[[], int]) -> Iterator[Finding]:
+    """Let servers sleep twice; `before` bytes were free without them, `free()` are now."""
+    requests = [Request(policy.encode_prompt("1+2="), 6, seed) for seed in range(8)]
+    engine.publish(0, policy)
+    for version in (1, 2):
+        awake = free()
+        engine.rest()
+        kept = (before - free()) / max(before - awake, 1)
+        yield Finding("sleep", f"memory kept asleep, as a share, version {version}", kept, KEPT)
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.add_(0.01 * torch.randn_like(parameter))
+        engine.publish(version, policy)
+        yield Finding("sleep", f"canary after waking, version {version}", engine.gap, LIMITS["float32"] * 100)
+        found = engine.sample(requests)
+        told_bt = policy.logp(Tokens.of([r.prompt for r in requests], found.actions)).logp_bt
+        apart = _apart(torch.as_tensor(found.logp_bt), told_bt)
+        yield Finding("sleep", f"log-probs sampled after waking, version {version}", apart, LIMITS["float32"] * 100)
+
+
+def free_memory(device: str) -> int:
+    """Bytes that are free on the device, for all processes."""
+    if not device.startswith("cuda"):
+        return 0
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0])

@@ -200,7 +200,8 @@ def _run(settings: Settings, folder: Path) -> Settings:
     """Train and return evaluations before and after, seconds of training, and pass@1 of each step's own completions."""
     start = time.perf_counter()
     _clear_unfinished(folder)
-    train(parse_config(settings), folder=folder, console=Console(quiet=True))
+    if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
+        raise KeyboardInterrupt
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     curve = [round(record["pass@1"], 4) for record in records if record["phase"] == "train" and "pass@1" in record]

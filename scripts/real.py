@@ -117,10 +117,12 @@ def run(trial: Trial, model: str, source: str, changes: Sequence[str], folder: P
     begun = time.process_time()
     out = Console(file=io.StringIO())
     if (folder / "config.yaml").is_file():
-        train(load_config(str(folder / "config.yaml")), folder=folder, resume=True, console=out)
+        found = train(load_config(str(folder / "config.yaml")), folder=folder, resume=True, console=out)
     else:
         given = [f"seed={trial.seed}", f"model.name={model}", *MODES[trial.mode], *changes]
-        train(load_config(str(RECIPES / f"{trial.recipe}.yaml"), given), folder=folder, console=out)
+        found = train(load_config(str(RECIPES / f"{trial.recipe}.yaml"), given), folder=folder, console=out)
+    if found.interrupted:  # the next call resumes it
+        raise typer.Exit(130)
     return read(trial, source, folder, time.process_time() - begun)
 
 

@@ -116,7 +116,8 @@ def taught(arena: str, out: Path) -> Path:
     if not (folder / "summary.json").is_file():
         settings = merged(COMMON, made.settings, {"method": made.taught, "steps": 0})
         clear_unfinished(folder)
-        train(parse_config(settings), folder=folder, console=Console(quiet=True))
+        if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
+            raise KeyboardInterrupt
     return folder / "model"
 
 
@@ -130,7 +131,8 @@ def measured(arena: str, method: str | Mapping[str, Any], group: int, seed: int,
         settings |= {"model": str(taught(arena, out)), "warmup": {"steps": 0}}
         start = time.perf_counter()
         clear_unfinished(folder)
-        train(parse_config(settings), folder=folder, console=Console(quiet=True))
+        if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
+            raise KeyboardInterrupt
         write_json(folder / "outcome.json", outcome(folder) | {"seconds": time.perf_counter() - start})
     found: dict[str, Any] = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
     return found

@@ -134,7 +134,9 @@ def run(name: str, program: str) -> Record:
         changes.append(f"model.name={model}")
     begun = time.monotonic()
     with counted(port) as counts:
-        train(load_config(trial.recipe, changes), folder=folder, console=Console(file=io.StringIO()))
+        found = train(load_config(trial.recipe, changes), folder=folder, console=Console(file=io.StringIO()))
+    if found.interrupted:
+        raise typer.Exit(130)
     record = read(folder, trial, source, counts, time.monotonic() - begun)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return record

@@ -33,6 +33,7 @@ from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.folder import ServerFolder, remove_abandoned
+from grouprl.rollout.vllm.process import OwnServer
 from grouprl.train.loop import train
 from marked_processes import marked
 from vllm_brain import Brain
@@ -378,6 +379,20 @@ def test_a_hung_server_of_the_runs_own_is_replaced(policy: Tiny, tmp_path: Path)
     assert "is replaced" in said[0]
     assert engine.sample(REQUESTS).actions == whole.actions
     engine.close()
+
+
+def test_what_a_server_says_of_wrong_arguments_is_shown() -> None:
+    """vLLM checks its arguments with pydantic, whose reason stands on a line of its own."""
+    lines = ["Traceback …", "pydantic_core.ValidationError: 1 validation error for ModelConfig"]
+    lines += ["  Value error, Sleep mode is not supported. [type=value_error, input_value={}]", "    For further …"]
+    server = OwnServer([sys.executable, "-c", f"print({chr(10).join(lines)!r})"], os.environ)
+    server.start()
+    until = time.monotonic() + 60
+    while server.alive and time.monotonic() < until:
+        time.sleep(0.05)
+    expected = "ValidationError: 1 validation error for ModelConfig\nValue error, Sleep mode is not supported. "
+    assert server.last_words() == expected
+    server.end()
 
 
 RUNS = """

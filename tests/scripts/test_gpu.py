@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ import typer
 import gpu
 import gpu_checks
 from gpu_checks import PATHS, Finding
+from grouprl.config.sections import Vllm
+from grouprl.rollout.vllm.engine import VllmEngine
+from vllm_brain import Brain
+from vllm_stand_in import StandIn, standing_in
 
 CPU = "cpu"
 
@@ -24,6 +30,32 @@ def test_every_path_of_the_cpu_is_its_own_and_near_in_bfloat16() -> None:
     }
     rounded = [finding.apart for finding in found if "bfloat16" in finding.what or "mixed" in finding.what]
     assert min(x for x in rounded if x is not None) > 0  # nothing is compared with itself
+
+
+def free_memory(server: StandIn, asleep: int) -> int:
+    return asleep if server.lacks else 20
+
+
+def test_a_server_that_sleeps_is_put_through_its_checks() -> None:
+    """With a stand-in, and numbers in the place of a GPU's memory: 100 without the server, 20 awake, then as given."""
+    policy = gpu_checks.policy_on(CPU, "float32")
+    server = StandIn(Brain(policy))
+    with standing_in(server) as address:
+        for asleep, passed in ((95, True), (40, False)):
+            engine = VllmEngine(policy, Vllm(addresses=(address,), sleep=True))
+            found = list(gpu_checks.slept(engine, policy, 100, partial(free_memory, server, asleep)))
+            engine.close()
+            memory = [finding for finding in found if "memory" in finding.what]
+            assert [finding.apart for finding in memory] == pytest.approx([(100 - asleep) / 80] * 2)
+            assert all(finding.passed == passed for finding in memory)
+            assert all(finding.passed for finding in found if finding not in memory)
+            assert len(found) == 6
+
+
+def test_what_a_cpu_does_not_have_is_said() -> None:
+    (found,) = gpu_checks.sleeping(CPU, sys.executable)
+    assert found.apart is None
+    assert "refuses --enable-sleep-mode" in found.why
 
 
 def test_a_wrong_weight_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import real
 from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.tasks import load_task
+from grouprl.train.loop import Summary
 
 TASKS = ("tasks.py:Sums", "tasks.py:Records", "tasks.py:Lengths", "with_tools.py:Products", "with_tools.py:Lookups")
 
@@ -86,6 +88,15 @@ def test_a_changed_recipe_is_run_anew(docs: Path, monkeypatch: pytest.MonkeyPatc
     real.main(["sums"], seeds=1, minutes=1)
     found = json.loads((docs / "real.json").read_text(encoding="utf-8"))
     assert [(each["mode"], each["version"] == "before") for each in found] == [("full", False), ("lora", False)]
+
+
+def test_an_interrupted_run_is_not_recorded(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real, "load_config", lambda *_: None)
+    monkeypatch.setattr(real, "train", lambda *_, folder, **__: Summary(folder, interrupted=True))
+    with pytest.raises(typer.Exit) as ended:
+        real.main(["sums"], seeds=1)
+    assert ended.value.exit_code == 130
+    assert not (docs / "real.json").exists()
 
 
 def test_a_run_is_repeated_in_a_precision_that_is_named(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

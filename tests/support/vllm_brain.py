@@ -19,14 +19,20 @@ class Brain:
         self.policy = policy.copied(trainable=False)
 
     def load(self, message: dict[str, Any]) -> None:
+        if "bytes" in message:  # a piece of them, which was sent
+            assert not self._load(message["bytes"], message["places"])[1]
+            return
         with open(message["path"], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
-            state = {}
-            for name, kind, shape, start, size in message["places"]:
-                flat = torch.frombuffer(bytearray(held[start : start + size]), dtype=getattr(torch, kind))
-                state[name] = flat.reshape(shape)
-        missing, unknown = self.policy.model.load_state_dict(state, strict=False)
+            missing, unknown = self._load(held, message["places"])
         assert not unknown
         assert set(missing) <= {"lm_head.weight"}, "all but what is tied"
+
+    def _load(self, held: Any, places: Any) -> Any:
+        state = {}
+        for name, kind, shape, start, size in places:
+            flat = torch.frombuffer(bytearray(held[start : start + size]), dtype=getattr(torch, kind))
+            state[name] = flat.reshape(shape)
+        return self.policy.model.load_state_dict(state, strict=False)
 
     def complete(self, ids: list[int], settings: dict[str, Any]) -> tuple[list[int], list[float], str]:
         greedy = settings["temperature"] == 0

@@ -47,6 +47,16 @@ class StandIn:
         self.down: tuple[str, bytes] | None = None
         """A call that fails before it does anything, and what is said then."""
         self.label, self.paused, self.active = "default", False, False
+        self.says = {"grouprl_weights": "2", "grouprl_device": "cpu", "grouprl_name": f"here/{id(self)}"}
+        """What its worker says to calls."""
+        self.group: Any = None
+        self.rank = 0
+        self.parts = 0
+        """How many pieces of weights it has received."""
+        self.at_part: Callable[[int], object] = lambda number: None
+        """Called before it receives a piece."""
+        self.lacks: set[str] = set()
+        """What it has no memory for as it sleeps."""
         self.adapters: dict[str, str] = {}
         """Folders of adapters by their names; a model that is named must be among them."""
         self.got: list[tuple[str, Any]] = []
@@ -60,7 +70,8 @@ class StandIn:
         if route == GENERATE:
             return self._generate(body)
         with self.lock:
-            return getattr(self, "at" + route.replace("/", "_"))(body)
+            extra = [path.partition("?tags=")[2]] if route == "/wake_up" else []
+            return getattr(self, "at" + route.replace("/", "_"))(body, *extra)
 
     def _generate(self, body: dict[str, Any]) -> Any:
         with self.going:
@@ -101,7 +112,47 @@ class StandIn:
             self.going.notify_all()
 
     def at_collective_rpc(self, body: Any) -> Any:
-        return {"results": ["1"]}
+        return {"results": [self.says.get(body["method"], "yes")]}
+
+    def at_get_world_size(self, body: Any) -> Any:
+        return {"world_size": 1}
+
+    def at_init_weight_transfer_engine(self, body: Any) -> Any:
+        from grouprl.rollout.vllm.inside import grouprl_group
+
+        info = body["init_info"]
+        self.rank = info["first"]
+        store = grouprl_group.opened_store(info["host"], info["port"], info["seconds"], trainer=False)
+        meeting = grouprl_group.Meeting(info["name"], info["first"], info["size"], info["host"], info["seconds"])
+        return self._or_500(lambda: setattr(self, "group", grouprl_group.joined(store, meeting)))
+
+    def _or_500(self, act: Callable[[], object]) -> Any:
+        try:
+            act()
+        except RuntimeError as error:
+            return 500, json.dumps({"error": {"message": f"Call to collective_rpc method failed: {error}"}}).encode()
+        return {}
+
+    def _receive(self, parts: list[Any]) -> None:
+        import torch
+
+        for number, part in enumerate(parts):
+            start, end = part[0][3], part[-1][3] + part[-1][4]
+            self.at_part(number)
+            flat = torch.empty(end - start, dtype=torch.uint8)
+            self.group.broadcast(flat)
+            self.parts += 1
+            moved = [[name, kind, shape, first - start, size] for name, kind, shape, first, size in part]
+            self.brain.load({"places": moved, "bytes": flat.numpy().tobytes()})
+        self.group.store.set(f"loading/{self.rank}", self.says.get("loading", "0.1"))
+
+    def at_sleep(self, body: Any) -> Any:
+        self.paused, self.lacks = True, {"weights", "kv_cache"}
+
+    def at_wake_up(self, body: Any, tags: str) -> Any:
+        self.lacks -= {tags}
+        if not self.lacks:
+            self.at_resume(None)
 
     def at_update_weight_version(self, body: Any) -> Any:
         self.label = body["new_version"]
@@ -131,6 +182,12 @@ class StandIn:
         return {}
 
     def at_update_weights(self, body: Any) -> Any:
+        assert self.active, "it was begun"
+        assert "weights" not in self.lacks, "it is awake"
+        if "parts" in body["update_info"]:
+            done = self._or_500(lambda: self._receive(body["update_info"]["parts"]))
+            self.active = done == {}  # as vLLM has it
+            return done
         self.brain.load(body["update_info"])
         return {}
 

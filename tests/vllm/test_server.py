@@ -315,6 +315,43 @@ def test_a_run(model: Path, address: str, tmp_path: Path) -> None:
     assert all(record["entropy"] > 0 for record in records)
 
 
+def test_a_run_that_sends_its_weights(model: Path, address: str, tmp_path: Path) -> None:
+    sampling = {"engine": "vllm", "vllm": {"addresses": [address], "weights": "broadcast"}}
+    config = configured(model, address, sampling=sampling)
+    found = plan(config)
+    assert not found.refusals
+    assert any("over the network" in note for note in found.notes)
+    records, _ = run(config, tmp_path / "run")
+    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
+
+
+def test_vllm_takes_the_calls_that_wake_a_server(policy: Any, address: str) -> None:
+    """Its scheduler sleeps and wakes as on a GPU; the CPU build's worker frees nothing, and says so in its log."""
+    engine = VllmEngine(policy, Vllm(addresses=(address,), sleep=True))
+    wire = engine.fleet.servers[0].wire
+    for version in range(2):
+        moved(policy, version)
+        engine.publish(version, policy)
+        assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
+        engine.rest()
+        assert wire.get("/is_sleeping") == {"is_sleeping": True}
+    assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING, "a request wakes it"
+    assert wire.get("/is_sleeping") == {"is_sleeping": False}
+    engine.close()
+
+
+def test_the_cpu_build_refuses_the_sleep_mode(model: Path) -> None:
+    """Why a plan does."""
+    policy, port = load_policy(str(model)), free_port()
+    words = [*serve_words(Vllm(command=(PROGRAM,)), policy, model, port), "--enable-sleep-mode"]
+    server = OwnServer(words, server_environment(Vllm(), policy.device))
+    server.start()
+    wait_until(lambda: not server.alive)
+    assert "Sleep mode is not supported on current platform" in server.last_words()
+    server.end()
+
+
 def test_a_run_of_episodes(model: Path, address: str, tmp_path: Path) -> None:
     config = configured(model, address, task={"name": "guess"}, warmup={"steps": 20, "batch": 16})
     records, _ = run(config, tmp_path / "run")

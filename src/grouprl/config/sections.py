@@ -205,11 +205,22 @@ class Vllm(Section):
     """Environment variables of own servers, besides those of the run."""
     port: Annotated[Int, Field(ge=1, le=65535)] | None = None
     """Port of the first of its own servers, the others follow; none: free ones."""
-    weights: Literal["auto", "shared_memory", "disk"] = "auto"
-    """How new weights reach a server: through memory of this machine, by vLLM's weight transfer; or from a folder that
-    it reads again. `auto`: own servers through memory, running ones so where they were started for it."""
+    weights: Literal["auto", "shared_memory", "broadcast", "disk"] = "auto"
+    """How new weights reach a server: by vLLM's weight transfer, through memory of this machine or over the network to
+    all servers at once (gloo, between GPUs NCCL); or from a folder that it reads again. `auto`: own servers through
+    memory; running ones that were started for it through memory on this machine, else by broadcast; others from a
+    folder."""
+    master_address: str | None = None
+    """Address of this machine at which servers meet it for `broadcast`. None: the one from which it reaches them."""
+    master_port: Annotated[Int, Field(ge=1, le=65535)] | None = None
+    """Port of that meeting; none: a free one. The weights themselves go over connections on further, free ports."""
+    sleep: bool = False
+    """Let servers free their accelerator's memory while the trainer computes (vLLM's sleep mode), for a server on the
+    trainer's own GPU; each exchange of weights wakes them."""
     folder: str | None = None
     """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    key_env: str = "VLLM_API_KEY"
+    """Environment variable that holds the key of servers that want one (`vllm serve --api-key`)."""
     adapters: Literal["merged", "loaded"] = "merged"
     """How LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder, each version
     under a name of its own (vLLM's dynamic LoRA); completions in the making are then finished with theirs."""
@@ -243,8 +254,21 @@ class Vllm(Section):
             raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
         if wrong := [each for each in self.addresses if not each.startswith(("http://", "https://"))]:
             raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
+        plain = [each.rstrip("/") for each in self.addresses]
+        if twice := [each for each in plain if plain.count(each) > 1]:
+            raise ValueError(f"the address {twice[0]} stands there twice")
         if self.weights == "disk" and not self.addresses:
             raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
+        meeting = [name for name in ("master_address", "master_port") if getattr(self, name) is not None]
+        if meeting and self.weights not in ("auto", "broadcast"):
+            raise ValueError(f"{meeting[0]} has no effect with weights: {self.weights}; it is about weights: broadcast")
+        if meeting and self.weights == "auto" and not self.addresses:
+            raise ValueError(
+                f"{meeting[0]} has no effect: own servers get weights through memory. Set weights: broadcast"
+            )
+        if self.sleep and (self.weights == "broadcast" or self.adapters == "loaded"):
+            other = "weights: broadcast" if self.weights == "broadcast" else "adapters: loaded"
+            raise ValueError(f"sleep is for a server on the trainer's own machine that gets all weights, not {other}")
         if self.weights != "auto" and self.adapters == "loaded":
             raise ValueError(
                 f"weights: {self.weights} has no effect with adapters: loaded, which are read from a folder"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from grouprl.config.sections import Model, Vllm
@@ -13,16 +15,20 @@ from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
 from grouprl.rollout.engines import VLLM
 from grouprl.rollout.vllm.adapters import check_loads_adapters
-from grouprl.rollout.vllm.exchange import Way, way_of
+from grouprl.rollout.vllm.broadcast import trainer_address
+from grouprl.rollout.vllm.exchange import Way, asked, way_of
 from grouprl.rollout.vllm.http_client import Refused, ServerError, Wire
-from grouprl.rollout.vllm.process import port_taken, program
+from grouprl.rollout.vllm.process import NO_SLEEP, port_taken, program, wire_to
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with."""
 HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Dimensions of heads for which its CPU build has an attention."""
+LOOKS = 5
+"""Times that an address is asked who is there."""
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by its weight transfer",
+    "broadcast": "over the network, by its weight transfer, to all servers at once",
     "disk": "from a folder that it reads again",
     "adapters": "as adapters that it loads from a folder, a name for each version",
 }
@@ -43,7 +49,8 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
         count, version = settings.servers, installed(settings.command[0])
         which = f"vLLM {version}" if version else "vLLM"
         each = "a server" if count == 1 else f"{count} servers"
-        way = "adapters" if settings.adapters == "loaded" else "shared_memory"
+        way = "adapters" if settings.adapters == "loaded" else settings.weights
+        way = "shared_memory" if way == "auto" else way
         yield (
             f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
             f"memory of its own; weights reach it {WEIGHTS[way]}"
@@ -55,6 +62,8 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
             "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
             "shows the difference, and importance weights correct for it"
         )
+    if settings.sleep:
+        yield "servers free their accelerator's memory from a step's samples to its new weights (vLLM's sleep mode)"
     if run.config.run.async_steps:
         what = "go on with new weights" if settings.in_flight == "continue" else "are finished first"
         if settings.adapters == "loaded":
@@ -81,9 +90,12 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
         yield "sampling.vllm.adapters is loaded, and the model has no adapters. Set model.lora, or take merged"
     if config.sampling.engine_settings:
         yield "sampling.engine_settings are of engines of yours; those of vllm stand under sampling.vllm"
+    yield from _sleep_refusals(run)
     if settings.addresses:
         for address in settings.addresses:
             yield from _running_refusals(address, settings, longest)
+        yield from _meeting_refusals(settings)
+        yield from _names_refusals(settings)
         return
     try:
         program(settings.command)
@@ -93,6 +105,16 @@ def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     if settings.port is not None:
         taken = [port for port in range(settings.port, settings.port + settings.servers) if port_taken(port)]
         yield from (f"sampling.vllm.port: the port {port} is taken. Leave it out for a free one" for port in taken)
+
+
+def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
+    """Say why servers cannot sleep while the trainer computes."""
+    if not run.config.sampling.vllm.sleep:
+        return
+    if resolve_device(run.config.model.device).type == "cpu":
+        yield f"sampling.vllm.sleep: {NO_SLEEP}"
+    if run.config.run.async_steps:
+        yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one out"
 
 
 def _heads(model: Model) -> Iterator[str]:
@@ -128,7 +150,7 @@ def installed(command: str) -> str:
 
 
 def _running(address: str, settings: Vllm) -> str:
-    wire = Wire(address)
+    wire = wire_to(address, settings)
     version, model = _told(wire.get("/version"), "version"), _model(wire)
     name, room = _told(model, "id"), _told(model, "max_model_len")
     return (
@@ -147,8 +169,8 @@ def _way(wire: Wire, settings: Vllm) -> Way:
 
 
 def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[str]:
-    wire = Wire(address)
     try:
+        wire = wire_to(address, settings)
         room = _told(_model(wire), "max_model_len")
         if isinstance(room, int) and longest > room:
             yield f"the server {address} has room for {room} positions, and this run needs {longest}"
@@ -158,12 +180,61 @@ def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[st
         yield str(error)
 
 
+def _names_refusals(settings: Vllm) -> Iterator[str]:
+    """Say where an address leads to several servers, or two addresses to the same one, as far as servers tell."""
+    found: dict[str, str] = {}
+    for address in settings.addresses:
+        names = set[str]()
+        with suppress(GrouprlError):  # it does not tell, or it was said already why it does not answer
+            names = {asked(wire_to(address, settings), "grouprl_name") for _ in range(LOOKS)}
+        if len(names) > 1:
+            yield (
+                f"several servers take turns at the address {address}, and each needs its weights. Name each by an "
+                "address of its own"
+            )
+        for name in names & found.keys():
+            yield f"the addresses {found[name]} and {address} are those of one server. Name it once"
+        found |= dict.fromkeys(names, address)
+
+
+def _meeting_refusals(settings: Vllm) -> Iterator[str]:
+    """Say which servers that are sent their weights do not reach this machine."""
+    sent = []
+    for address in settings.addresses:
+        with suppress(GrouprlError):  # said of that server already
+            if _way(wire := wire_to(address, settings), settings) == "broadcast":
+                sent.append(wire)
+    try:
+        if sent:
+            host = settings.master_address or trainer_address([wire.address for wire in sent])
+            yield from _unreached(sent, host, settings.master_port or 0)
+    except GrouprlError as error:
+        yield str(error)
+
+
+def _unreached(wires: Sequence[Wire], host: str, port: int) -> Iterator[str]:
+    remedy = "weights are sent from there. Set sampling.vllm.master_address and master_port, or open the way"
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(place, family=family)
+    except OSError as error:
+        yield f"nothing can listen at {host}:{port} of this machine ({error}); {remedy}"
+        return
+    with listening:
+        for wire in wires:
+            told = asked(wire, "grouprl_reaches", host, str(listening.getsockname()[1]))
+            if told != "yes":
+                yield f"the server {wire.address} does not reach this machine at {host} ({told}); {remedy}"
+
+
 def _check_tokens(wire: Wire) -> None:
     """Raise InputError where tokens do not go in and out."""
     body = {"token_ids": [0], "sampling_params": {"max_tokens": 1, "temperature": 0.0}}
     try:
         wire.post("/inference/v1/generate", body, 300.0)
     except Refused as error:
+        if error.status == 401:
+            raise
         raise InputError(str(error), "tokens go in and out there", "Start the server with --enable-scale-out") from None
 
 

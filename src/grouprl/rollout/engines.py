@@ -164,6 +164,12 @@ def close_engine(sampler: object) -> None:
         close()
 
 
+def rest_engine(sampler: object) -> None:
+    """Let an engine free memory until the next weights or request, where it can: it then has a method `rest`."""
+    if callable(rest := getattr(sampler, "rest", None)):
+        rest()
+
+
 def engine_metrics(sampler: object) -> dict[str, float]:
     """Return what an engine measured at its last exchange of weights; empty for one that measures nothing."""
     return dict(measured()) if callable(measured := getattr(sampler, "metrics", None)) else {}

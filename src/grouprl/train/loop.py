@@ -41,7 +41,7 @@ from grouprl.plan.plan import plan
 from grouprl.protocols import SpreadOptimizer
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.collector import GREEDY_TOKENS
-from grouprl.rollout.engines import engine_metrics, tell_engine
+from grouprl.rollout.engines import engine_metrics, rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
@@ -240,6 +240,7 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
     with clock.step:
         with span("choose"):
             rollout = collect_rollout(session.context)
+        rest_engine(session.sampler)
         batch = _batch(session, rollout.wanted) if rollout is not None else None
         with torch.no_grad(), span("advantages"):
             prepared = session.method.compute_advantages(batch) if batch is not None else None

@@ -132,6 +132,8 @@ def check_loads_adapters(wire: Wire) -> None:
     except Refused as error:
         if error.status == 400:
             return  # it says that names are missing
+        if error.status == 401:
+            raise
     words = " ".join([*(f"{k}={v}" for k, v in SWITCH.items()), "vllm serve …", *lora_words(RANKS[2])])
     raise InputError(
         f"the server {wire.address} does not load adapters",

@@ -28,12 +28,21 @@ from grouprl.rollout.vllm.adapters import (
     unload_adapter,
     write_base,
 )
+from grouprl.rollout.vllm.broadcast import Broadcast
 from grouprl.rollout.vllm.canary import ServerCanary
-from grouprl.rollout.vllm.exchange import Way, exchange, label_of, named, version_of, way_of
+from grouprl.rollout.vllm.exchange import Way, exchange, go_to_sleep, label_of, named, version_of, way_of
 from grouprl.rollout.vllm.fleet import LOOK_SECONDS, Fleet, Server
 from grouprl.rollout.vllm.folder import ServerFolder
-from grouprl.rollout.vllm.http_client import Dropped, Gone, Late, Refused, ServerError, Stale, Wire
-from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment, write_description
+from grouprl.rollout.vllm.http_client import Dropped, Gone, Late, Refused, ServerError, Stale
+from grouprl.rollout.vllm.process import (
+    NO_SLEEP,
+    OwnServer,
+    free_port,
+    serve_words,
+    server_environment,
+    wire_to,
+    write_description,
+)
 from grouprl.rollout.vllm.replies import Sampled, read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.stop_sequences import sequence_end, text_ends
 from grouprl.rollout.vllm.weights import WeightMemory
@@ -107,11 +116,14 @@ class VllmEngine:
         """Held while weights are written or brought to servers."""
         self._folder = ServerFolder()
         self._ways: dict[Server, Way] = {}
+        self._asleep: dict[Server, int] = {}
+        """Servers that sleep, and how often each had been replaced then: a new one is awake."""
+        self._broadcast = Broadcast(vllm, self.run, policy.device, lambda sentence: self.say(sentence))
         self._rank = 0 if vllm.adapters == "merged" else adapter_rank(policy)
         self._adapters = AdapterFolders(Path(vllm.folder or self._folder.path).absolute())
         self._round = 0
         addresses = attachment.addresses if attachment else vllm.addresses
-        servers = [Server(Wire(address)) for address in addresses] if addresses else self._own_servers()
+        servers = [Server(wire_to(each, vllm)) for each in addresses] if addresses else self._own_servers()
         self.fleet = Fleet(
             servers,
             self._bring,
@@ -122,7 +134,14 @@ class VllmEngine:
         )
         self._pool = ThreadPoolExecutor(min(THREADS, vllm.at_once * len(servers)), "grouprl-vllm")
         self._ended = weakref.finalize(
-            self, _end, self.fleet, self._pool, self._memory.close, self._adapters.close, self._folder.remove
+            self,
+            _end,
+            self.fleet,
+            self._pool,
+            self._broadcast.close,
+            self._memory.close,
+            self._adapters.close,
+            self._folder.remove,
         )
         self.fleet.start()
 
@@ -162,6 +181,7 @@ class VllmEngine:
             _check(request)
         if self._label is None and not self.attached:
             self._publish(self.version, self.policy)
+        self._wake()
         round_ = self._round
         futures = [self._pool.submit(self._completed, request, round_) for request in requests]
         try:
@@ -313,6 +333,32 @@ class VllmEngine:
             raise InputError("another policy's weights are published", "this engine samples from its own policy")
         self._publish(later(self.version, version), self.policy)
 
+    def rest(self) -> None:
+        """Have servers free their accelerator's memory until the next weights or request (`sampling.vllm.sleep`).
+
+        Raises:
+            RunError: no server is left.
+            ServerError: a server has no sleep mode.
+        """
+        if self.attached or not self.settings.sleep:
+            return
+        for server in self.fleet.up():
+            try:
+                go_to_sleep(server.wire, self.settings.timeout)
+            except (Gone, Late) as error:
+                self.fleet.unusable(server, error)
+            else:
+                self._asleep[server] = server.restarts
+
+    def _wake(self) -> None:
+        """Give the weights of now to servers that sleep: a request has come before new ones."""
+        with self._weights:
+            for server in [server for server in self.fleet.servers if self._sleeps(server)]:
+                self._given(server)
+
+    def _sleeps(self, server: Server) -> bool:
+        return self._asleep.get(server) == server.restarts
+
     def metrics(self) -> dict[str, float]:
         """Return the canary's gap, and the seconds that the last exchange of weights took."""
         return {"canary_gap": self.gap, "seconds_sync": self.seconds}
@@ -329,8 +375,9 @@ class VllmEngine:
             self._write(policy, label, {self._way(server) for server in servers})
             self._canary.expect(policy)
             self._label, self.version = label, version
-            futures = [self._pool.submit(self._given, server) for server in servers]
-            gaps = [future.result() for future in futures]
+            together = [server for server in servers if self._way(server) == "broadcast"]
+            futures = [self._pool.submit(self._given, server) for server in servers if server not in together]
+            gaps = [future.result() for future in futures] + self._given_together(together)
             self._forget(servers)
         if None in gaps:
             self.fleet.up()  # who is replaced gets these weights as it comes up
@@ -373,10 +420,44 @@ class VllmEngine:
         try:
             return self._give(server)
         except NotGiven as error:
-            if not isinstance(error.cause, Gone | Late):
-                raise
-            self.fleet.unusable(server, error.cause)
+            self._done_without(server, error.cause)
             return None
+
+    def _done_without(self, server: Server, cause: ServerError) -> None:
+        """Replace a server that does not answer, or set it aside; raises NotGiven for one that does."""
+        if not isinstance(cause, Gone | Late):
+            raise NotGiven(server, self.version, cause)
+        self.fleet.unusable(server, cause)
+
+    def _given_together(self, servers: Sequence[Server]) -> list[float | None]:
+        """Exchange the weights of servers that all get them at once; None for each that is done without.
+
+        One that was silent is not waited for again: it has held up the others.
+        """
+        gaps, errors = self._tried_together(servers)
+        late = [server for server, error in errors.items() if isinstance(error, Late)]
+        again = [server for server in errors if server not in late]
+        for server in late:
+            self._done_without(server, errors[server])
+        for server in again:
+            self.say(f"the weights of {server.wire.address} are exchanged once more: {errors[server]}")
+        more, second = self._tried_together(again)
+        for server, error in second.items():
+            self._done_without(server, error)
+        return [*gaps, *more, *[None for _ in (*late, *second)]]
+
+    def _tried_together(self, servers: Sequence[Server]) -> tuple[list[float], dict[Server, ServerError]]:
+        """Return the canary's gap at servers that took the weights, and what went wrong at the others."""
+        assert self._label is not None
+        if not servers:
+            return [], {}
+        gaps, errors = [], self._broadcast.give(servers, self._label, self._memory)
+        for server in [server for server in servers if server not in errors]:
+            try:
+                gaps.append(self._canary.check(self._scored(server)))
+            except ServerError as error:
+                errors[server] = error
+        return gaps, errors
 
     def _give(self, server: Server) -> float:
         """Exchange the weights of one server, and compare what it says then; once more where that fails."""
@@ -394,6 +475,9 @@ class VllmEngine:
         seconds, way = self.settings.timeout, self._way(server)
         if way == "adapters":
             load_adapter(server.wire, self._label, self._adapters.path(self._label), seconds)
+        elif way == "broadcast":
+            for error in self._broadcast.give([server], self._label, self._memory).values():
+                raise error
         else:
             exchange(
                 server.wire,
@@ -403,7 +487,9 @@ class VllmEngine:
                 seconds=seconds,
                 memory=self._memory.written if way == "shared_memory" else None,
                 folder=self._disk(),
+                asleep=self._sleeps(server),
             )
+            self._asleep.pop(server, None)
         gap = self._canary.check(self._scored(server))
         if way == "adapters":  # who asks for the newest version gets one that has been compared
             server.wire.post("/update_weight_version", {"new_version": self._label}, seconds)
@@ -435,7 +521,7 @@ class VllmEngine:
         if self._rank:
             return "adapters"
         if server.own is not None:
-            return "shared_memory"
+            return "broadcast" if self.settings.weights == "broadcast" else "shared_memory"
         if server not in self._ways:
             self._ways[server] = way_of(server.wire, self.settings.weights)
         return self._ways[server]
@@ -445,6 +531,8 @@ class VllmEngine:
         return str(Path(self.settings.folder or self._folder.path).absolute())
 
     def _own_servers(self) -> list[Server]:
+        if self.settings.sleep and self.policy.device.type == "cpu":
+            raise InputError("sampling.vllm.sleep", NO_SLEEP)
         folder = self._folder.path / "model"
         write_description(self.policy, folder)
         if self._rank:
@@ -453,7 +541,8 @@ class VllmEngine:
         for number in range(self.settings.servers):
             port = free_port() if self.settings.port is None else self.settings.port + number
             words = serve_words(self.settings, self.policy, folder, port, self._rank)
-            servers.append(Server(Wire(f"http://127.0.0.1:{port}"), OwnServer(words, environment)))
+            wire = wire_to(f"http://127.0.0.1:{port}", self.settings)
+            servers.append(Server(wire, OwnServer(words, environment)))
         return servers
 
 

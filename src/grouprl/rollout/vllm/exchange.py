@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from typing import Literal
 
-from grouprl.core.errors import InputError
-from grouprl.rollout.vllm.http_client import Gone, Refused, Stale, Wire
+from grouprl.core.errors import InputError, shortened
+from grouprl.rollout.vllm.http_client import Garbled, Gone, Refused, Stale, Wire
 from grouprl.rollout.vllm.process import INSIDE, TRANSFER
 from grouprl.rollout.vllm.weights import WrittenWeights
 
@@ -14,7 +16,13 @@ UNFINISHED = "unfinished"
 """Version of weights in the middle of an exchange; nothing is sampled with them."""
 PAUSES = {"continue": "keep", "finish": "wait"}
 """What vLLM calls it: requests in the making wait and are read anew, or are answered first."""
-Way = Literal["shared_memory", "disk", "adapters"]
+Way = Literal["shared_memory", "broadcast", "disk", "adapters"]
+AGREED = "2"
+"""The version of `inside/grouprl_weights.py` that this trainer speaks to."""
+ASKED_SECONDS = 30.0
+"""Within which a worker says what it can."""
+SLEEP_LEVEL = 2
+"""vLLM's: weights and cache are discarded. The weights come anew, so nothing is kept in the machine's memory."""
 
 
 def label_of(run: str, version: int | str) -> str:
@@ -57,17 +65,63 @@ def way_of(wire: Wire, setting: str) -> Way:
         ) from None
     if setting == "disk":
         return "disk"
-    try:
-        wire.post("/collective_rpc", {"method": "grouprl_weights"})
-    except (Refused, Gone):
-        if setting == "shared_memory":
-            raise InputError(
-                f"the server {wire.address} does not take weights from memory",
-                f"it is started with PYTHONPATH={INSIDE} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",
-                "Start it so, or set sampling.vllm.weights to disk",
-            ) from None
+    lacking = _lacking(wire)
+    if not lacking and setting != "broadcast":
+        lacking = _cannot_open(wire)
+        if not lacking:
+            return "shared_memory"
+        if setting == "auto":
+            return "broadcast"
+    if not lacking:
+        return "broadcast"
+    if setting == "auto":
         return "disk"
-    return "shared_memory"
+    way = "from memory" if setting == "shared_memory" else "by broadcast"
+    raise InputError(
+        f"the server {wire.address} does not take weights {way}: {lacking}",
+        f"it is started with PYTHONPATH={INSIDE} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",
+        "Start it so, with the files of this version of grouprl, or set sampling.vllm.weights to disk",
+    )
+
+
+def _lacking(wire: Wire) -> str:
+    """Say why a server takes no weights by our side of its weight transfer; "" where it does."""
+    try:
+        spoken = asked(wire, "grouprl_weights")
+    except (Refused, Gone):
+        return "it was started without grouprl_weights"
+    return "" if spoken == AGREED else f"its grouprl_weights is of version {spoken}, this one of {AGREED}"
+
+
+def _cannot_open(wire: Wire) -> str:
+    """Say why a server cannot open memory of this process; "" where it can."""
+    with tempfile.TemporaryFile() as memory:
+        told = asked(wire, "grouprl_reads", f"/proc/{os.getpid()}/fd/{memory.fileno()}")
+    return "" if told == "yes" else f"it cannot open this process's memory ({told})"
+
+
+def asked(wire: Wire, method: str, *words: str) -> str:
+    """Return what the first worker of a server says to one of the calls of `inside/grouprl_weights.py`.
+
+    Raises:
+        Garbled: that is no word.
+        ServerError: it does not say anything.
+    """
+    told = wire.post("/collective_rpc", {"method": method, "args": list(words)}, ASKED_SECONDS)
+    results = told.get("results") if isinstance(told, dict) else None
+    if not isinstance(results, list) or not results or not isinstance(results[0], str):
+        raise Garbled(f"{wire.address} answers {method} with {shortened(told)}")
+    return results[0]
+
+
+def go_to_sleep(wire: Wire, seconds: float) -> None:
+    """Have a server finish its requests and free its accelerator's memory, of weights and cache both."""
+    wire.post(f"/sleep?level={SLEEP_LEVEL}&mode=wait", seconds=seconds)
+
+
+def wake(wire: Wire, what: str, seconds: float) -> None:
+    """Have a server take memory for `what` again: "weights", and last "kv_cache", after which it samples."""
+    wire.post(f"/wake_up?tags={what}", seconds=seconds)
 
 
 def exchange(
@@ -79,15 +133,20 @@ def exchange(
     seconds: float,
     memory: WrittenWeights | None,
     folder: str | None,
+    asleep: bool = False,
 ) -> None:
     """Give a server the weights in `memory`, or else those in `folder`, under the name `label`.
 
     A server whose exchange fails stays paused, its weights marked as unfinished: it samples nothing with half of them.
+    One that is asleep is paused already, and awake afterwards.
 
     Raises:
         ServerError: it failed.
     """
-    wire.post(f"/pause?mode={PAUSES[in_flight]}", seconds=seconds)
+    if asleep:
+        wake(wire, "weights", seconds)
+    else:
+        pause(wire, in_flight, seconds)
     wire.post("/update_weight_version", {"new_version": label_of(run, UNFINISHED)}, seconds)
     if memory is not None:
         _start(wire, seconds)
@@ -96,7 +155,27 @@ def exchange(
     else:
         wire.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}}, seconds)
         wire.post("/update_weight_version", {"new_version": label}, seconds)
+    if asleep:
+        wake(wire, "kv_cache", seconds)
     wire.post("/resume", seconds=seconds)
+
+
+def begin(wire: Wire, run: str, in_flight: str, seconds: float) -> None:
+    """Pause a server, and get it ready for weights that are sent to it; see `exchange`."""
+    pause(wire, in_flight, seconds)
+    wire.post("/update_weight_version", {"new_version": label_of(run, UNFINISHED)}, seconds)
+    _start(wire, seconds)
+
+
+def finish(wire: Wire, label: str, seconds: float) -> None:
+    """Have a server go on with the weights that were sent to it, under the name `label`."""
+    wire.post("/finish_weight_update", {"weight_version": label}, seconds)
+    wire.post("/resume", seconds=seconds)
+
+
+def pause(wire: Wire, in_flight: str, seconds: float) -> None:
+    """Have a server stop sampling."""
+    wire.post(f"/pause?mode={PAUSES[in_flight]}", seconds=seconds)
 
 
 def _start(wire: Wire, seconds: float) -> None:

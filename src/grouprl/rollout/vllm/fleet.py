@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grouprl.core.errors import GrouprlError, RunError
-from grouprl.rollout.vllm.http_client import Garbled, Gone, Late, Refused, ServerError, Wire
+from grouprl.rollout.vllm.http_client import Dropped, Garbled, Gone, Late, Refused, ServerError, Wire
 from grouprl.rollout.vllm.process import OwnServer
 
 LOOK_SECONDS = 0.5
@@ -205,7 +205,7 @@ class Fleet:
     def _healthy(self, server: Server) -> bool:
         try:
             server.wire.get("/health")
-        except (Gone, Late, Refused):
+        except (Dropped, Gone, Late, Refused):
             return False
         except Garbled:
             return True

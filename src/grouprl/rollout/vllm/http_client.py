@@ -19,8 +19,11 @@ from grouprl.core.errors import GrouprlError, InputError, shortened
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+ADDRESS = "it is like http://127.0.0.1:8000 or http://[::1]:8000"
 QUICK = 10.0
 """Seconds for what a server that works answers at once."""
+BUSY = (408, 425, 429)
+"""Statuses of a server, or of what stands before it, that may take the same request later."""
 LARGEST = 2**28
 """Bytes of the longest reply that is read."""
 
@@ -58,18 +61,24 @@ class Refused(ServerError):
 
 
 class Wire:
-    """Connections to one server; several threads may call at the same time.
+    """Connections to one server; several threads may call at the same time. Proxies of the environment are not used.
+
+    Args:
+        address: a URL, with the path below which the server's calls are where there is one.
+        key: what the server wants to be told; "": nothing.
+        key_env: the environment variable where a key is looked for, for messages.
 
     Raises:
         InputError: an address that is none.
     """
 
-    def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"the address {address!r}", "it is like http://127.0.0.1:8000")
-        self.address, self._secure = address.rstrip("/"), parts.scheme == "https"
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+    def __init__(self, address: str, key: str = "", key_env: str = "") -> None:
+        self.address, (self._host, self._port, self._path) = address.rstrip("/"), _place(address)
+        self._tls = ssl.create_default_context() if address.startswith("https") else None
+        self._headers = {"Content-Type": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key.strip()}"
+        self._about_key = f". Its key is read from {key_env}, which is {'set' if key else 'not set'}" if key_env else ""
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
@@ -120,8 +129,8 @@ class Wire:
             connection.close()
 
     def _made(self) -> http.client.HTTPConnection:
-        if self._secure:
-            return http.client.HTTPSConnection(self._host, self._port, context=ssl.create_default_context())
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, context=self._tls)
         return http.client.HTTPConnection(self._host, self._port)
 
     def _once(
@@ -156,23 +165,45 @@ class Wire:
         connection.sock.settimeout(seconds)
         connection.response_class = partial(_response, until)  # type: ignore[assignment]
         sent = b"" if body is None else json.dumps(body).encode()
-        connection.request(method, self._path + path, sent, {"Content-Type": "application/json"})
+        connection.request(method, self._path + path, sent, self._headers)
         answer = connection.getresponse()
         known = answer.length is not None and answer.length <= LARGEST
         content = answer.read() if known else answer.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise Garbled(f"{self.address}{path} answers with more than {LARGEST} bytes")
-        return answer.status, content
+        elsewhere = answer.getheader("location") if 300 <= answer.status < 400 else None
+        return answer.status, content if elsewhere is None else f"it sends to {elsewhere}".encode()
 
     def _read(self, path: str, status: int, content: bytes) -> object:
         if status >= 500:
             raise Gone(f"{self.address}{path} answers with status {status}: {_words(content)}")
+        if status in BUSY:
+            raise Dropped(f"{self.address}{path} answers with status {status}: {_words(content)}")
+        if status == 401:
+            raise Refused(status, f"{self.address}{path} refuses with status 401: {_words(content)}{self._about_key}")
         if status != 200:
             raise Refused(status, f"{self.address}{path} refuses with status {status}: {_words(content)}")
         try:
             return json.loads(content) if content else None
         except (ValueError, RecursionError):
             raise Garbled(f"{self.address}{path} answers with what is no JSON: {shortened(content)}") from None
+
+
+def _place(address: str) -> tuple[str, int | None, str]:
+    """Return host, port and path of an address."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InputError(f"the address {address!r}: {error}", ADDRESS) from None
+    if parts.scheme not in ("http", "https") or not host or any(each.isspace() for each in address):
+        raise InputError(f"the address {address!r}", ADDRESS)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise InputError(f"the address {address!r}", "it has a host, a port and a path alone", "Leave out the rest")
+    path = parts.path.rstrip("/")
+    if path.endswith("/v1"):
+        raise InputError(f"the address {address!r}", "calls of servers are not all below /v1", "Leave out the /v1")
+    return host, port, path
 
 
 def _open(connection: http.client.HTTPConnection) -> None:

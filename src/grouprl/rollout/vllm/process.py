@@ -21,6 +21,7 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm import guard
 from grouprl.rollout.vllm.adapters import SWITCH, lora_words
+from grouprl.rollout.vllm.http_client import Wire
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
@@ -32,12 +33,16 @@ TRANSFER = ("--worker-extension-cls", "grouprl_weights.Extension", "--weight-tra
 """What makes a server that finds `INSIDE` take weights from memory."""
 READ_LOG, SHOWN_LOG, SHOWN_ERRORS = 400_000, 2000, 5
 """Bytes of a server's log that are looked through for errors, characters that are shown where none is found, errors."""
-ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*")
-"""A line that names an error."""
+ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*|\bValue error, [^\[]*")
+"""A line that names an error, or what pydantic says below such a line."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
 BATCHED_TOKENS = 4096
 """Tokens of a step of a server without an accelerator, at least."""
+NO_SLEEP = (
+    "vLLM has a sleep mode on accelerators alone (its CPU build refuses --enable-sleep-mode: 'Sleep mode is not "
+    "supported on current platform'). Leave it out"
+)
 MODEL = "policy"
 """The name under which own servers serve the policy."""
 
@@ -52,6 +57,8 @@ def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, ra
     words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--seed", "0"]
     words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-uvicorn-access-log"]
     words += lora_words(rank) if rank else ["--load-format", "dummy", *TRANSFER]
+    if settings.sleep:
+        words += ["--enable-sleep-mode"]
     if policy.max_positions:
         words += ["--max-model-len", str(policy.max_positions)]
     if policy.device.type == "cpu":
@@ -83,6 +90,12 @@ def write_description(policy: CausalPolicy, folder: Path) -> None:
     base = policy.model.get_base_model() if hasattr(policy.model, "get_base_model") else policy.model
     base.config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
+
+
+def wire_to(address: str, settings: Vllm) -> Wire:
+    """Return connections to a server, with the key that it wants where the environment has one."""
+    name = settings.key_env
+    return Wire(address, settings.env.get(name) or os.environ.get(name, ""), name)
 
 
 def free_port() -> int:

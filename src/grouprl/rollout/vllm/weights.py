@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -73,13 +73,16 @@ def _own(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
+Place: TypeAlias = tuple[str, str, list[int], int, int]
+"""Name, type, shape, first byte and number of bytes of a tensor."""
+
+
 @dataclass(frozen=True)
 class WrittenWeights:
     """All weights of one version, as a server is told of them."""
 
     path: str
-    places: list[tuple[str, str, list[int], int, int]]
-    """Name, type, shape, first byte and number of bytes of each tensor."""
+    places: list[Place]
     checksum: int
     """CRC-32 of all bytes."""
 
@@ -116,6 +119,12 @@ class WeightMemory:
             checksum = zlib.crc32(view[: places[-1][3] + places[-1][4]])
         self.written = WrittenWeights(f"/proc/{os.getpid()}/fd/{self._fd}", places, checksum)
         return self.written
+
+    def copied(self, start: int, end: int) -> Tensor:
+        """Return a copy of the bytes from `start` to `end` of what was written, [end - start]."""
+        assert self._map is not None
+        with memoryview(self._map) as held:
+            return torch.frombuffer(bytearray(held[start:end]), dtype=torch.uint8)
 
     def close(self) -> None:
         """Release the memory."""

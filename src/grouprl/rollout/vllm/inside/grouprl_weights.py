@@ -1,20 +1,24 @@
-"""Weights out of shared memory: a weight-transfer engine for vLLM, loaded by a server in an environment of its own.
+"""Weights out of shared memory or over the network: a weight-transfer engine for vLLM, loaded by a server.
 
 A server gets it with `--worker-extension-cls grouprl_weights.Extension` and `--weight-transfer-config
-'{"backend": "grouprl"}'`, this folder being on its PYTHONPATH. Nothing of grouprl is imported here. The trainer writes
-all weights into memory that this process can open, and each of vLLM's own calls does its part: start, update, finish.
+'{"backend": "grouprl"}'`, this folder being on its PYTHONPATH. Nothing of grouprl but `grouprl_group` is imported here.
+The trainer writes all weights into memory that this process can open, or sends them to all servers at once, and each of
+vLLM's own calls does its part: init (for a group), start, update, finish.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import socket
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from grouprl_group import Group, Meeting, address_towards, joined, opened_store
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 
@@ -22,63 +26,135 @@ BACKEND = "grouprl"
 
 
 class Extension:
-    """Named so that a server imports this module; it answers whether it did (`/collective_rpc`)."""
+    """Named so that a server imports this module; the trainer asks it what this server can do (`/collective_rpc`)."""
 
     def grouprl_weights(self) -> str:
         """Return the version of what is agreed with the trainer."""
-        return "1"
+        return "2"
+
+    def grouprl_name(self) -> str:
+        """Return what tells this process from all others."""
+        return f"{socket.gethostname()}/{os.getpid()}"
+
+    def grouprl_device(self) -> str:
+        """Return the kind of device that the weights lie on."""
+        return str(self.device.type)  # type: ignore[attr-defined]
+
+    def grouprl_reads(self, path: str) -> str:
+        """Return "yes" where this process can open a file, else why not."""
+        try:
+            os.close(os.open(path, os.O_RDONLY))
+        except OSError as error:
+            return str(error)
+        return "yes"
+
+    def grouprl_reaches(self, host: str, port: str) -> str:
+        """Return "yes" where this process can connect to an address, else why not."""
+        try:
+            socket.create_connection((host, int(port)), 10.0).close()
+        except OSError as error:
+            return str(error)
+        return "yes"
 
 
 @dataclass
 class Init(WeightTransferInitInfo):
-    """Nothing is agreed beforehand."""
+    """Where the members of a process group meet."""
+
+    host: str
+    port: int
+    name: str
+    first: int
+    """Rank of the first worker of this server."""
+    size: int
+    seconds: float
+    backend: str
 
 
 @dataclass
 class WeightUpdate(WeightTransferUpdateInfo):
-    """Where all weights of one version lie."""
+    """Where all weights of one version lie, in memory or in what is sent.
 
-    path: str
-    """The memory, as a file of this machine."""
-    places: list[list[Any]]
-    """Name, type, shape, first byte and number of bytes of each tensor, one behind the other."""
-    checksum: int
-    """CRC-32 of all bytes."""
+    A place is the name, type, shape, first byte and number of bytes of a tensor, one behind the other.
+    """
+
+    path: str = ""
+    """The memory, as a file of this machine; "": they are sent."""
+    places: list[list[Any]] | None = None
+    checksum: int = 0
+    """CRC-32 of all bytes in memory."""
+    parts: list[list[list[Any]]] | None = None
+    """The places of what is sent at a time."""
 
 
-class SharedMemoryEngine(WeightTransferEngine[Init, WeightUpdate]):
-    """Loads a version that lies whole in memory; one that differs from its checksum is refused unloaded."""
+class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
+    """Loads a version that lies whole in memory, refused unloaded where its checksum differs; or one that is sent."""
 
     init_info_cls = Init
     update_info_cls = WeightUpdate
+    _group: Group | None = None
+    _open = False
+    """Whether an update was begun, and not finished."""
 
     def init_transfer_engine(self, init_info: Init) -> None:
-        """There is nobody to meet."""
+        """Join the process group of a trainer, in the place of any other."""
+        self.shutdown()
+        config, seconds = self.parallel_config, init_info.seconds
+        rank = init_info.first + config.data_parallel_index * config.world_size + config.rank
+        host = address_towards(init_info.host, init_info.port)
+        store = opened_store(init_info.host, init_info.port, seconds, trainer=False)
+        meeting = Meeting(init_info.name, rank, init_info.size, host, seconds, init_info.backend)
+        self._group, self._rank = joined(store, meeting), rank
+        self._sent_to = self.device if init_info.backend == "nccl" else torch.device("cpu")
 
     def start_weight_update(self) -> None:
         """Get the layers ready for weights as they lie in a checkpoint."""
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+        if self._open:  # layers that got a part of other weights would take it for one of these
+            finalize_layerwise_reload(self.model, self.model_config)
+        self._open = True
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: WeightUpdate) -> None:
-        """Load every tensor; raises ValueError where they are not those that were written."""
+        """Load every tensor; raises ValueError where they are not those written, BrokenOff where they do not come."""
+        if update_info.parts is None:
+            self._read(update_info)
+        else:
+            self._receive(update_info.parts)
+
+    def _read(self, update_info: WeightUpdate) -> None:
         file = os.open(update_info.path, os.O_RDONLY)
         try:
             held = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)  # a private view: torch asks for one that can be written
         finally:
             os.close(file)
-        end = max((start + size for *_, start, size in update_info.places), default=0)
+        places = update_info.places or []
+        end = max((start + size for *_, start, size in places), default=0)
         found = zlib.crc32(memoryview(held)[:end])
         if found != update_info.checksum:
             raise ValueError(f"the weights in {update_info.path} have the checksum {found}, not {update_info.checksum}")
-        self.model.load_weights(_tensors(held, update_info.places))
+        self.model.load_weights(_tensors(torch.frombuffer(held, dtype=torch.uint8), places, 0))
+
+    def _receive(self, parts: list[list[list[Any]]]) -> None:
+        if self._group is None:
+            raise RuntimeError("weights are sent to a server that has joined no group")
+        loading = 0.0
+        for places in parts:
+            start, end = places[0][3], places[-1][3] + places[-1][4]
+            flat = torch.empty(end - start, dtype=torch.uint8, device=self._sent_to)
+            self._group.broadcast(flat)
+            begun = time.monotonic()
+            self.model.load_weights(_tensors(flat, places, start))
+            loading += time.monotonic() - begun
+        self._group.store.set(f"loading/{self._rank}", f"{loading:.3f}")
 
     def finish_weight_update(self) -> None:
         """Bring the layers into the form in which they compute."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
+        self._open = False
         if self.device.type == "cpu":
             self._pack_heads()
 
@@ -91,14 +167,17 @@ class SharedMemoryEngine(WeightTransferEngine[Init, WeightUpdate]):
                 module.quant_method.process_weights_after_loading(module)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Leave the process group."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
 
 
-def _tensors(held: mmap.mmap, places: list[list[Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(flat: torch.Tensor, places: list[list[Any]], begin: int) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in bytes of which the first is number `begin`."""
     for name, kind, shape, start, size in places:
-        dtype = getattr(torch, kind)
-        count = size // torch.empty(0, dtype=dtype).element_size()
-        yield name, torch.frombuffer(held, dtype=dtype, count=count, offset=start).reshape(shape)
+        piece = flat[start - begin : start - begin + size]
+        yield name, piece.view(getattr(torch, kind)).reshape(shape)
 
 
-WeightTransferEngineFactory.register_engine(BACKEND, SharedMemoryEngine)
+WeightTransferEngineFactory.register_engine(BACKEND, TransferEngine)
