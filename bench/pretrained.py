@@ -68,7 +68,8 @@ def main(
         leg = leg if trl else Leg(leg.ours, None)
         with tempfile.TemporaryDirectory() as scratch:
             found = race(leg, Setting(folder, device, steps, trl, trl_rows), Path(scratch), console)
-        results["legs"][leg.ours] = found | {"machine": facts(device)}
+        found |= {"machine": facts(device)} | earlier_race(results["legs"].get(leg.ours, {}), found)
+        results["legs"][leg.ours] = found
         write_json(stored, results)
         write_text(docs / f"{name}.md", page(results))
 
@@ -113,6 +114,15 @@ def facts(device: str) -> dict[str, str]:
     if device != "cpu":
         return {"gpu": torch.cuda.get_device_name(device), **found}
     return found | {"types": ", ".join(machine.wide_types()) or "neither AVX-512 nor AMX"}
+
+
+def earlier_race(old: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what was measured of TRL on an earlier day, with that day, where it did not run this time."""
+    if "theirs" in found or "theirs" not in old:
+        return {}
+    ratio = old["theirs"]["seconds"] / found["ours"]["seconds"]
+    day = old.get("theirs_date", old["machine"]["date"])
+    return {"theirs": old["theirs"], "theirs_dtype": old["theirs_dtype"], "theirs_date": day, "ratio": ratio}
 
 
 def race(leg: Leg, setting: Setting, scratch: Path, console: Console) -> dict[str, Any]:

@@ -21,8 +21,8 @@ PAGE = """# Speed on a pretrained model
 
 Measured by `bench/pretrained.py`, a part of `make bench`: SmolLM2-135M-Instruct, sums asked in its chat template, 8
 prompts × 8 completions of at most 24 tokens, one optimiser step per rollout, a reward that varies in nearly every
-group. A line with a ratio stands for steps taken in turn with those of the line below, in processes of their own.
-Seconds are {clock}.
+group. A line with a ratio stands for steps taken in turn with those of the line below, unless a day is named there, in
+processes of their own. Seconds are {clock}.
 
 {machine}
 
@@ -30,7 +30,8 @@ Seconds are {clock}.
 
 {steps}
 
-`ratio` is the median of TRL's seconds over ours, pair by pair. `useful` is what the matrix products and the
+`ratio` is the median of TRL's seconds over ours, pair by pair; where TRL ran on another day, that of its median and
+ours. `useful` is what the matrix products and the
 attention that a step cannot do without take by themselves, in the type in use and by the same kernels, over the step's
 seconds: what is computed anew counts as not useful. Peak memory is that of the whole process.
 
@@ -53,9 +54,12 @@ Seconds per step; in parentheses what the products alone take. Spans are those o
   gradient of 113 MB is passed over some 11 times instead of 64.
 - `precision: onednn`: on some processors oneDNN alone uses the widest vector instructions. Results are float32 with
   other last bits, so it is taken only where it is written, or where `auto` finds it faster.
-- `precision: mixed`: products in bfloat16, of float32 weights, where the processor multiplies so.
-- What is left beside products: the output layer's logits are computed anew in the backward pass, so that they are
-  never held for all positions; softmax over 49,152 entries; attention in small matrices; elementwise passes.
+- `precision: mixed`: products in bfloat16, of float32 weights, where the processor multiplies so. What enters a product
+  is kept rounded, half the bytes, so that a pass holds twice the tokens; old log-probs are those that the update
+  computes anyway; the slopes of log-probs are kept for the backward pass, rounded as its products need them.
+- Gradients are allocated as they come: while a pass is read there are none, and they replace its activations.
+- What is left beside products: softmax over 49,152 entries; attention in small matrices; elementwise passes; weights,
+  which are rounded anew in each pass.
 {trl}"""
 
 
@@ -82,7 +86,9 @@ def step_rows(legs: dict[str, Any]) -> list[list[str]]:
         useful, count = f"{leg['profile']['useful']:.0%}", str(leg["steps"])
         rows.append([WORDS[name], *_cost(leg["ours"], ratio), useful, count])
         if "theirs" in leg:
-            rows.append([f"TRL, weights in {leg['theirs_dtype']}", *_cost(leg["theirs"], ""), "", count])
+            day = f", on {leg['theirs_date']}" if "theirs_date" in leg else ""
+            taken = str(len(leg["theirs"]["each"]))
+            rows.append([f"TRL, weights in {leg['theirs_dtype']}{day}", *_cost(leg["theirs"], ""), "", taken])
     return rows
 
 

@@ -127,6 +127,9 @@ REFUSED = [
     ({"ray": "auto", "samplers": 0, "rewards": 0}, {}, "nothing of this run is placed on it"),
     ({"ray": "auto"}, {"run": {"async_steps": 1, "samplers": 2}}, "run.samplers is 2, and each would place workers"),
     ({"ray": "auto"}, {"model": {"name": "tiny", "device": "cuda"}}, "samplers reserve no GPU: set cluster.gpus"),
+    ({"ray": "auto", "learners": 1}, {"model": {"name": "tiny", "device": "cuda"}}, "learners reserve no GPU: set"),
+    ({"ray": "auto", "learners": 9}, {}, "9 × 1 CPU (learner) are wanted, and the nodes have room for 8"),
+    ({"ray": "auto", "learners": 6, "samplers": 2}, {}, "workers want 9 CPUs in all, and there are 8"),
 ]
 
 
@@ -141,9 +144,55 @@ def test_what_a_cluster_cannot_do_is_refused_in_words(cluster, tmp_path, setting
     assert any(why in said for said in planned(tmp_path, settings, **changes).refusals)
 
 
-def test_several_processes_and_ray_at_once_are_refused(cluster, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (THERE | {"learners": 2}, "grouprl train places the learners itself"),
+        ({"learners": 3}, "cluster.learners is 3 under grouprl launch or torchrun, which started 2. Set it to 2 or 0"),
+        ({"learners": 2}, ""),
+        (THERE, ""),
+    ],
+)
+def test_a_launcher_and_learners_of_a_cluster_exclude_each_other(cluster, tmp_path, monkeypatch, settings, why):
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert any("Ray does not place ranks" in said for said in planned(tmp_path, THERE).refusals)
+    said = [each for each in planned(tmp_path, settings).refusals if "cluster" in each]
+    assert [why in each for each in said] == [True] * bool(why)
+
+
+def test_a_placed_learner_plans_without_counting_itself_twice(cluster, tmp_path, monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "GROUPRL_LEARNER": "10.0.0.5:6379"}.items():
+        monkeypatch.setenv(name, value)
+    found = planned(tmp_path, THERE | {"learners": 4})
+    assert not found.refusals
+    assert not [note for note in found.notes if "are free now" in note]
+
+
+def test_a_plan_says_where_learners_are(cluster, tmp_path):
+    found = planned(tmp_path, THERE | {"learners": 2, "learner_gpus": 1.0})
+    assert not found.refusals
+    (note,) = [note for note in found.notes if "Ray 2.60.0" in note]
+    assert "spread over the nodes: 2 learner(s), which share the model and train: 1 CPU, 1 GPU each; 2 sampler" in note
+    assert "The process that is started watches them" in note
+    assert not planned(tmp_path, {"ray": "auto", "learners": 1, "samplers": 0, "rewards": 0}).refusals
+
+
+def test_a_plan_says_what_learners_cannot_do_and_that_they_are_processes_here_without_ray(cluster, tmp_path):
+    found = planned(tmp_path, {"learners": 2})
+    assert "cluster.learners: 2 processes of this machine share the model, as grouprl launch -n 2 starts them" in (
+        found.notes
+    )
+    for settings in ({"learners": 2}, THERE | {"learners": 2}):
+        assert any("optim.name = muon" in said for said in planned(tmp_path, settings, optim={"name": "muon"}).refusals)
+    assert not planned(tmp_path, {"learners": 1}, optim={"name": "muon"}).refusals
+
+
+def test_a_process_that_trains_by_itself_is_none_of_the_learners(cluster, tmp_path):
+    for settings in (THERE | {"learners": 1}, {"learners": 2}):
+        with pytest.raises(InputError, match="learners are started by the command line"):
+            launch(tmp_path / "run", run_config(tmp_path, settings))
+        assert not (tmp_path / "run").exists()
+    launch(tmp_path / "run", run_config(tmp_path, {"learners": 1}))
 
 
 def test_policies_over_vectors_are_not_copied_to_samplers(cluster, tmp_path):
@@ -163,8 +212,9 @@ def test_a_reward_that_cannot_be_sent_is_refused(cluster, tmp_path, monkeypatch)
 
 
 def test_settings_of_a_cluster_that_is_not_named_are_idle(tmp_path):
-    found = planned(tmp_path, {"gpus": 1.0, "samplers": 2})
+    found = planned(tmp_path, {"gpus": 1.0, "samplers": 2, "learners": 2, "learner_cpus": 2.0})
     assert "cluster.gpus has no effect: cluster.ray is off" in found.idle
+    assert "cluster.learner_cpus has no effect: cluster.ray is off" in found.idle
     assert not [said for said in found.idle if "samplers" in said]
 
 

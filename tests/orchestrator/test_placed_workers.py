@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,11 +25,13 @@ from grouprl.orchestrator.placed.sampler import PlacedSampler, SamplerSettings
 from grouprl.orchestrator.placed.stage import PlacedStage, stage_hello
 from grouprl.orchestrator.placed.weights import pack_tensors, unpack_tensors
 from grouprl.orchestrator.resolve import resolve
+from grouprl.policy.ranks import Station
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rewards import load_reward
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.validation import verdicts_of
+from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.request_shards import SharesHere, deal_requests
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_sync
@@ -159,10 +162,10 @@ def policy(run):
     return build_policy(run)
 
 
-def placed_sampler(run, policy, count=2, lose=None):
+def placed_sampler(run, policy, count=2, lose=None, shares=1):
     settings = SamplerSettings(run.config.model_dump(mode="json"), 1, "cpu")
     host = HostHere({"sampler": hello_of(settings)}, lose)
-    return PlacedSampler(policy, WorkerPool(host, "sampler", count, PATIENT, lambda sentence: None))
+    return PlacedSampler(policy, WorkerPool(host, "sampler", count, PATIENT, lambda sentence: None), shares)
 
 
 def requests_for(policy, count, budget=8, **more):
@@ -189,22 +192,73 @@ def test_shares_are_completed_elsewhere_as_they_are_here(run, policy, seed):
     assert seed is None or there.pool.restarted
 
 
+class RanksHere:
+    """Ranks of this process, each with the same whole copy."""
+
+    def __init__(self, policy, count):
+        self.count, self.policy = count, policy
+        self.stations = [Station(r, count, policy.device, None, None, kept={"whole": policy}) for r in range(count)]
+        self.station = self.stations[0]
+
+    def call(self, work, shares):
+        return [work(station, share) for station, share in zip(self.stations, shares, strict=True)]
+
+    def each(self, work, share=None):
+        return self.call(work, [share] * self.count)
+
+
+def ranked_sampler(policy, ranks, shares):
+    """What samples on ranks that all have this policy."""
+    sharded = SimpleNamespace(ranks=RanksHere(policy, ranks), refresh=lambda: None, precision="float32")
+    sampler = RankSampler(sharded, shares)
+    sampler.policy = policy  # whose weights are published
+    return sampler
+
+
+@pytest.mark.parametrize(("ranks", "samplers"), [(2, 1), (2, 2), (2, 3), (3, 2)])
+def test_shares_are_the_same_on_ranks_and_on_a_cluster_that_ranks_use(run, policy, ranks, samplers):
+    shares = max(ranks, samplers)
+    engines = [SharesHere(policy, shares), ranked_sampler(policy, ranks, samplers)]
+    engines.append(placed_sampler(run, policy, samplers, None, ranks))
+    assert [engine.count for engine in engines] == [shares] * 3
+    found = [[engine.publish(0, policy), engine.sample(requests_for(policy, 9))][1] for engine in engines]
+    same(found[0], found[1])
+    same(found[0], found[2])
+    turns = [turns_of(engine, policy) for engine in engines]
+    for one, two, three in zip(*turns, strict=True):
+        same(one, two)
+        same(one, three)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_session_is_brought_back_to_the_bit(run, policy, seed):
     here, there = SharesHere(policy, 2), placed_sampler(run, policy, 2, at_random(seed, 0.3))
-    found = []
+    compare(here, there, policy)
+
+
+def test_a_session_is_brought_back_whose_shares_have_one_worker(run, policy):
+    compare(SharesHere(policy, 3), placed_sampler(run, policy, 2, at_random(5, 0.3), 3), policy)
+
+
+def turns_of(engine, policy):
+    """Three turns of a session, some requests with a pause."""
+    with engine.session() as session:
+        requests, turns = requests_for(policy, 6, budget=4), []
+        requests = [Request(r.prompt, r.budget, r.seed, name=i) for i, r in enumerate(requests)]
+        for _ in range(3):
+            turns.append(session.sample(requests))
+            requests = [
+                Request((*r.prompt, *ids, 5, 6), 4, r.seed, sampled=r.sampled + len(ids), name=r.name)
+                for r, ids in zip(requests, turns[-1].actions, strict=True)
+            ][: 4 if len(turns) == 1 else 6]
+    return turns
+
+
+def compare(here, there, policy):
+    """Hold the turns of two engines to each other."""
     for engine in (here, there):
         engine.publish(0, policy)
-        with engine.session() as session:
-            requests, turns = requests_for(policy, 6, budget=4), []
-            requests = [Request(r.prompt, r.budget, r.seed, name=i) for i, r in enumerate(requests)]
-            for _ in range(3):
-                turns.append(session.sample(requests))
-                requests = [
-                    Request((*r.prompt, *ids, 5, 6), 4, r.seed, sampled=r.sampled + len(ids), name=r.name)
-                    for r, ids in zip(requests, turns[-1].actions, strict=True)
-                ][: 4 if len(turns) == 1 else 6]
-        found.append(turns)
+    found = [turns_of(engine, policy) for engine in (here, there)]
     for a, b in zip(*found, strict=True):
         same(a, b)
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from grouprl.policy import logprobs
 from grouprl.policy.logprobs import token_logprobs
 
 
@@ -124,3 +125,45 @@ def test_no_tensor_grows_with_positions_times_vocabulary():
     assert largest(400, 1000, chunk) <= chunk
     assert largest(400, 2000, chunk) <= chunk  # the weight's gradient, 2000 * 4, is as large
     assert largest(200, 1000, 10**9) == 200_000  # the measure sees what it should
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("entropy", [False, True])
+def test_distributions_that_are_kept_give_the_gradients_of_those_computed_anew_to_the_bit(
+    temperature, entropy, monkeypatch
+):
+    found = []
+    for kept in (2**27, 0):
+        monkeypatch.setattr(logprobs, "KEPT_BYTES", kept)
+        hidden, weight, bias, target = inputs(m=40, v=300, dtype=torch.float32)
+        scores = token_logprobs(
+            hidden, weight, bias, target, temperature=temperature, entropy=entropy, chunk_elements=3000
+        )
+        value = scores.logp_m.square().sum() + (scores.entropy_m.square().sum() if entropy else 0)
+        grads = [torch.autograd.grad(value, (hidden, weight, bias), retain_graph=True) for _ in range(2)]
+        found += [(scores.logp_m.detach(), *each) for each in grads]  # a second time, too
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("vocabulary", [8, 2**13])
+def test_mixed_log_probs_and_their_gradients_are_near_the_dense_ones(temperature, vocabulary, monkeypatch):
+    """In one go and in several chunks; also for a token that is nearly sure, whose gradient is small."""
+    monkeypatch.setattr(logprobs, "VOCABULARY", vocabulary)
+    hidden, weight, bias, target = inputs(m=9, v=40, dtype=torch.float32)
+    with torch.no_grad():
+        hidden[0] = 12 * weight[target[0]] / weight[target[0]].norm()
+    factor = torch.linspace(-1, 2, 9)
+    leaves = (hidden, weight, bias)
+    logp, *_ = token_logprobs(
+        hidden, weight, bias, target, temperature=temperature, chunk_elements=120, precision="mixed"
+    )
+    wanted, *_ = dense(hidden, weight, bias, target, temperature, 1.0)
+    torch.testing.assert_close(logp, wanted, rtol=0, atol=0.06)
+    ours, theirs = (torch.autograd.grad(x, leaves, factor) for x in (logp, wanted))
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 0.01 * b.norm()
+    sure = (ours[0][0] - theirs[0][0]).norm() / theirs[0][0].norm()
+    assert sure < 0.05

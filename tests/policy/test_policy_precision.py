@@ -18,6 +18,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy, precision
 from grouprl.policy.arithmetic import rate
 from grouprl.policy.load import resolve_dtype
+from grouprl.policy.passes import PassSettings
 from grouprl.policy.precision import Probe, choose_precision, has_onednn, product, times, wide_sums
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
@@ -106,6 +107,29 @@ def test_cutting_into_passes_changes_no_gradient_beyond_rounding(lora: Any) -> N
     g, h = gradient(whole, tokens), gradient(cut, tokens)
     assert (g - h).norm() <= 0.01 * g.norm()
     assert torch.allclose(whole.logp(tokens).logp_bt, cut.logp(tokens).logp_bt, atol=2e-3)
+
+
+def test_passes_hold_twice_the_tokens_and_are_of_even_sizes() -> None:
+    full, mixed = tiny("float32", token_budget=10**6), tiny(token_budget=10**6)
+    assert mixed.pass_tokens == 2 * full.pass_tokens
+    rows = [(3, 4 + row % 8, 5 + row // 8, *[6] * 37) for row in range(10)]
+    tokens = Tokens.of(rows, [(7,)] * 10)
+    own_rows = PassSettings(shared_prefix="off")
+    full, mixed = (tiny(kind, token_budget=41 * 8, passes=own_rows) for kind in ("float32", "mixed"))
+    assert [len(own) for own in full.passes(tokens, range(10))] == [8, 2]
+    assert [len(own) for own in mixed.passes(tokens, range(10))] == [5, 5]
+
+
+def test_a_feed_forward_with_biases_is_near_that_of_float32() -> None:
+    tokens, mixed, full = some_tokens(), tiny(), tiny("float32")
+    for policy in (mixed, full):
+        torch.manual_seed(4)
+        for layer in policy.model.model.layers:
+            for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj):
+                module.bias = torch.nn.Parameter(0.1 * torch.randn(module.out_features))
+    g, h = gradient(full, tokens), gradient(mixed, tokens)
+    assert 0 < (g - h).norm() / g.norm() < 0.02
+    assert (mixed.logp(tokens).logp_bt - forced_logp(mixed, tokens)).abs().max() < 5e-3
 
 
 def test_the_same_passes_give_the_same_bits() -> None:
@@ -283,17 +307,20 @@ def weights(run: Path) -> bytes:
 
 
 def test_a_run_is_repeated_and_resumed_to_the_bit_and_shows_the_gap(tmp_path: Path) -> None:
+    # Wide and deep enough for sampler and trainer, whose sums differ in their last bits, to round some state apart.
+    mixed = config(precision="mixed", tiny={"hidden": 64, "layers": 3, "heads": 4, "intermediate": 128})
     for name in ("a", "b", "c"):
-        train(config(precision="mixed"), folder=tmp_path / name)
+        train(mixed, folder=tmp_path / name)
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     rmtree(tmp_path / "c" / "checkpoints" / "step-000004")
     rmtree(RunFolder(tmp_path / "c").model)
-    train(config(precision="mixed"), folder=tmp_path / "c", resume=True)
+    train(mixed, folder=tmp_path / "c", resume=True)
     assert weights(tmp_path / "a") == weights(tmp_path / "c")
     lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     gaps = [line["logp_gap_mean"] for line in lines if line["phase"] == "train"]
     assert all(0 <= gap < 0.02 for gap in gaps)
-    assert max(gaps) > 1e-5  # measured, not assumed: float32 alone would round at 1e-7
+    largest = max(line["logp_gap_max"] for line in lines if line["phase"] == "train")
+    assert largest > 1e-4  # measured, not assumed: float32 alone would round at 1e-7
 
 
 def test_a_run_keeps_what_auto_came_to(tmp_path: Path) -> None:

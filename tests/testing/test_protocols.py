@@ -424,7 +424,8 @@ def test_old_log_probs_are_computed_anew_unless_the_sampler_says_that_they_are_e
     task: str, exact: bool, tmp_path: Path
 ) -> None:
     """The weights are float32, so the type of the policy alone would have the sampler's log-probs taken as old ones."""
-    config = small(task, warmup={"steps": 0})
+    plan = {"prompts": 2, "group_size": 2, "epochs": 2}
+    config = small(task, warmup={"steps": 0}, batch=plan)
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=_shifted, exact=exact))
     rollout = collect_rollout(session.context)
     assert rollout is not None

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli.results import Results
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
 
@@ -83,8 +84,9 @@ def _environments(count: int) -> Iterator[dict[str, str]]:
 
 def _start(command: Sequence[str], rank: int, count: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a rank in a session of its own, so that a Ctrl-C reaches it once: through this process."""
-    stream = None if rank == 0 else subprocess.DEVNULL
-    return subprocess.Popen(command, env=environment, start_new_session=True, stdin=stream, stdout=stream)
+    heard = None if rank == 0 else subprocess.DEVNULL
+    results = Results.stream if rank == 0 else subprocess.DEVNULL
+    return subprocess.Popen(command, env=environment, start_new_session=True, stdin=heard, stdout=results)
 
 
 @contextmanager

@@ -13,10 +13,11 @@ import typer
 from rich.table import Table
 
 from grouprl.cli import completion
+from grouprl.cli.learners import LearnerJob, run_learners
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
-from grouprl.core.leader import own_rank, ranks_requested
+from grouprl.core.leader import launched, own_rank, ranks_requested
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -100,14 +101,28 @@ def train_command(
     if own_rank() > 0:
         follow_leader()
         return
-    chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
+    given = (*(changes or []), *([f"seed={seed}"] if seed is not None else []))
+    chosen = choose(source, list(given), folder, resume)
+    if accept_changes and not resume:
+        raise InputError("--accept-changes without --resume", "a new run uses your code as it is")
     from grouprl.cli.quiet import Telling, silence_loading_bars
+
+    steps = profile_steps if profile else 0
+    if (config := placed_config(chosen)) is not None:
+        options = {
+            "--accept-changes": accept_changes,
+            "--json": as_json,
+            "--quiet": Telling.quiet,
+            "--profile": profile,
+            f"--profile-steps={profile_steps}": profile,
+        }
+        told = tuple(name for name, wanted in options.items() if wanted)
+        if code := run_learners(config, LearnerJob(source, run_folder(chosen), given, resume, told)):
+            raise typer.Exit(code)
+        return
     from grouprl.train.loop import train
 
     silence_loading_bars()
-    steps = profile_steps if profile else 0
-    if accept_changes and not resume:
-        raise InputError("--accept-changes without --resume", "a new run uses your code as it is")
     with leading_ranks(), apart(Telling.quiet):
         summary = train(
             chosen.config,
@@ -203,6 +218,30 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     elif resume and folder is not None and (folder / "config.yaml").is_file():
         return _begun(config, folder, changes)
     return Chosen(config, folder, resume)
+
+
+def placed_config(chosen: Chosen) -> Config | None:
+    """Return the configuration, with its changes, of a run whose learners this process only starts and watches.
+
+    None: this process trains by itself, or is one of those that do.
+    """
+    from grouprl.config.extending import changed_config
+    from grouprl.storage.run_folder import RunFolder
+
+    config = chosen.config
+    if launched():
+        return None
+    if chosen.resume and chosen.changes and chosen.folder is not None:
+        config = changed_config(RunFolder(chosen.folder), chosen.changes)
+    least = 2 if config.cluster.ray == "off" else 1
+    return config if config.cluster.learners >= least else None
+
+
+def run_folder(chosen: Chosen) -> Path:
+    """Return where the run will be, or is."""
+    from grouprl.config.run import default_folder
+
+    return chosen.folder if chosen.folder is not None else default_folder(chosen.config)
 
 
 def _begun(given: Config, folder: Path, changes: list[str]) -> Chosen:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
+PIECE = 2**20
+"""Numbers of a weight whose last step is measured at a time."""
 LOOKED_AT = 10_000
 """Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
 STILL = 0.1
@@ -176,9 +178,13 @@ def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | No
             count = float(state["step"])
             scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
             wide = torch.promote_types(weight.dtype, torch.float32)
-            spread = state["exp_avg_sq"].to(wide).sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
-            moved += float((state["exp_avg"].to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
-            size += float(weight.detach().to(wide).square().sum())
+            least = group["eps"] * math.sqrt(1 - beta2**count)
+            columns = (weight.detach(), state["exp_avg"], state["exp_avg_sq"])
+            # Piece by piece, so that what is computed of a large weight stays in the cache and takes no memory.
+            for own, first, second in zip(*(x.reshape(-1).split(PIECE) for x in columns), strict=True):
+                spread = second.to(wide).sqrt().add_(least)
+                moved += float((first.to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
+                size += float(own.to(wide).square().sum())
     return moved, size
 
 

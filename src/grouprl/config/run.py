@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pydantic
 import yaml
 
-from grouprl.config.paths import absolute_paths
+from grouprl.config.paths import absolute_paths, folder_name
 from grouprl.config.rates import default_rate
 from grouprl.config.sections import (
     WITHOUT_DOT,
@@ -39,6 +39,7 @@ from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.core.renamed import note_renamed
+from grouprl.storage.run_folder import free_folder
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -142,6 +143,12 @@ class Config(Section):
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def default_folder(config: Config) -> Path:
+    """Return where a run is made that is given no folder: `run.folder`, or the first free one below runs/."""
+    name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
+    return Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
 
 
 def recipe_names() -> list[str]:

@@ -526,10 +526,18 @@ class Placing(Section):
     """Workers that score completions, each with `reward.workers` processes of its own. 0: scored by the trainer."""
     environments: Workers = 1
     """Workers in which environments act, each with `environment.workers` processes of its own. 0: with the trainer."""
+    learners: Workers = 0
+    """Processes that share the model and train it, on the nodes of the cluster; the process that is started only places
+    and watches them. Without Ray they are processes of this machine, as of `grouprl launch -n`, with the same results.
+    0: the process that is started trains by itself."""
     cpus: WrittenPositive = 1.0
     """Processors that each worker reserves."""
     gpus: WrittenNonNegative = 0.0
     """GPUs that each sampler reserves."""
+    learner_cpus: WrittenPositive = 1.0
+    """Processors that each learner reserves."""
+    learner_gpus: WrittenNonNegative = 0.0
+    """GPUs that each learner reserves."""
     strategy: Literal["spread", "pack"] = "spread"
     """Workers of one kind are spread over the nodes, or packed onto few."""
     timeout: WrittenPositive = 3600.0
@@ -537,7 +545,8 @@ class Placing(Section):
     start_timeout: WrittenPositive = 300.0
     """Seconds that a worker may take besides to be placed and to start."""
     restarts: WrittenWhole = 3
-    """Times in a row that a worker is replaced without having answered before the run ends."""
+    """Times in a row that a worker is replaced without having answered, or that the learners are started again without
+    a further checkpoint, before the run ends."""
 
     @pydantic.field_validator("ray")
     @classmethod

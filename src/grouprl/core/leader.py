@@ -14,6 +14,8 @@ class Led(Protocol):
         """How many there are."""
 
 
+LEARNER = "GROUPRL_LEARNER"
+"""The variable that tells a process that a cluster has placed it as a learner: the address of that cluster."""
 LEADING: list[Led] = []
 """The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
 
@@ -38,3 +40,13 @@ def ranks_here() -> int:
 def own_rank() -> int:
     """Return which of them this process is."""
     return int(os.environ.get("RANK", "0"))
+
+
+def launched() -> bool:
+    """Whether a launcher, such as torchrun, has told this process its rank."""
+    return "RANK" in os.environ
+
+
+def placed_by() -> str:
+    """Return the address of the cluster that has placed this process as a learner; empty where none has."""
+    return os.environ.get(LEARNER, "")

@@ -11,7 +11,7 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
-from grouprl.core.leader import current_ranks
+from grouprl.core.leader import current_ranks, launched
 from grouprl.core.plugins import load_plugins
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.call_syntax import call_syntax
@@ -21,7 +21,7 @@ from grouprl.policy.load import load_policy
 from grouprl.policy.optimizers import BY_ELEMENT
 
 if TYPE_CHECKING:
-    from grouprl.config.sections import Model
+    from grouprl.config.sections import Model, Placing
     from grouprl.orchestrator.resolve import ResolvedRun
     from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.policy.rank_policy import RankPolicy
@@ -67,17 +67,22 @@ class RunBuilders:
 
     def whole(self, station: Station) -> CausalPolicy:
         """Return a whole copy of the policy, as one process alone would have it, without its value head."""
-        found = load_policy(self.name, **dict(self.options) | self._place(station) | {"value_head": False})
+        return self.copy(self._place(station) | {"value_head": False})
+
+    def copy(self, own: Mapping[str, Any]) -> CausalPolicy:
+        """Return a whole copy of the policy that samples as every rank's does; `own`: its own options."""
+        found = load_policy(self.name, **{**self.options, **own})
         if self.mixed and why_not_lean(found.model) is None:
-            found = load_policy(
-                self.name, **dict(self.options) | self._place(station) | {"value_head": False, "precision": "mixed"}
-            )
+            found = load_policy(self.name, **{**self.options, **own, "precision": "mixed"})
         return found
 
     def _place(self, station: Station) -> dict[str, str]:
+        return self.types() | {"device": str(station.device)}
+
+    def types(self) -> dict[str, str]:
+        """Return in which types ranks keep weights and compute."""
         dtype = self.options["dtype"]
-        dtype = "float32" if dtype == "auto" else dtype
-        return {"device": str(station.device), "dtype": dtype, "precision": "float32"}
+        return {"dtype": "float32" if dtype == "auto" else dtype, "precision": "float32"}
 
     def _prepare(self) -> None:
         torch.set_num_threads(self.threads)
@@ -97,7 +102,23 @@ def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]
     if refusal is not None:
         raise InputError(refusal)
     ranks.begin(config.run.rank_timeout, config.model.tensor_parallel)
-    builders = RunBuilders(
+    policy = ShardedPolicy(ranks, builders_of(run, options))
+    call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policy
+
+
+def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
+    """Return a whole copy of the policy of a run on several ranks, for a process that is none of them."""
+    builders = builders_of(run, options)
+    policy = builders.copy(builders.types())
+    call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
+    return policy
+
+
+def builders_of(run: ResolvedRun, options: Mapping[str, object]) -> RunBuilders:
+    """Return what builds the policies of a run's ranks."""
+    config = run.config
+    return RunBuilders(
         config.plugins,
         dict(SOURCES),
         config.model.name,
@@ -106,9 +127,17 @@ def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]
         config.model.precision == "mixed",
         config.model.offload,
     )
-    policy = ShardedPolicy(ranks, builders)
-    call_syntax(policy.tokenizer, config.sampling.tool_calls)
-    return policy
+
+
+def check_started(cluster: Placing) -> None:
+    """Check that this process may train: another one may be meant to place those that do; raises InputError."""
+    here = 1 if cluster.ray == "off" else 0
+    if cluster.learners > here and not launched():
+        raise InputError(
+            f"cluster.learners = {cluster.learners} in a process that trains by itself",
+            "learners are started by the command line",
+            "Start the run by grouprl train, or set cluster.learners to 0",
+        )
 
 
 def check_alone(model: Model) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
+from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -81,6 +82,8 @@ class Arithmetic:
     tokens_per_pass: int
     passes_per_update: int
     refill_rounds: int
+    mixed: bool = False
+    """Whether products are in bfloat16, and what enters them is kept so."""
 
     @property
     def row(self) -> int:
@@ -153,8 +156,8 @@ def batch_arithmetic(
     model: ModelFacts | None = None,
 ) -> Arithmetic:
     """Work out what a rollout holds and how it is cut; `model` limits what a pass may hold."""
-    plan = config.batch
-    limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model))
+    plan, mixed = config.batch, config.model.precision == "mixed" and current_ranks() is None
+    limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model, mixed))
     completions = plan.prompts * plan.group_size
     rows, row = completions // plan.minibatches, prompt_tokens + max_new_tokens
     return Arithmetic(
@@ -175,17 +178,23 @@ def batch_arithmetic(
         tokens_per_pass=min(limit, rows * row),
         passes_per_update=math.ceil(rows / max(1, limit // row)),
         refill_rounds=refill_rounds,
+        mixed=mixed,
     )
 
 
-def _cached(model: ModelFacts) -> int:
-    return tokens_in_cache(numbers_per_token(model.hidden, model.intermediate, model.kv_width), model.device)
+def _cached(model: ModelFacts, mixed: bool) -> int:
+    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
+    return tokens_in_cache(per_token, model.device, mixed=mixed)
 
 
 def activations(model: ModelFacts, batch: Arithmetic) -> int:
     """Return bytes that a pass keeps for its backward pass."""
     per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
-    return batch.tokens_per_pass * model.layers * per_token * model.bytes_each
+    return batch.tokens_per_pass * model.layers * per_token * _kept_bytes(model, batch)
+
+
+def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
+    return torch.bfloat16.itemsize if batch.mixed else model.bytes_each
 
 
 def memory(
@@ -230,7 +239,8 @@ def memory(
         costs.append(Cost(SAMPLER, samplers * model.parameters * size, copies))
         costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
     activation_bytes = activations(model, batch)
-    how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
+    how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × "
+    how += f"{_kept_bytes(model, batch)} bytes"
     if anew:
         activation_bytes = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
         how = (

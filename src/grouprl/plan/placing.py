@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from grouprl.config.sections import Placing
 from grouprl.core.errors import GrouprlError
-from grouprl.core.leader import current_ranks, ranks_requested
+from grouprl.core.leader import current_ranks, launched, placed_by, ranks_requested
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts, look
 from grouprl.orchestrator.placed.host import Kind
 from grouprl.orchestrator.placed.placement import placed_counts
-from grouprl.orchestrator.placed.ray_host import bundle_of, words
+from grouprl.orchestrator.placed.ray_host import bundle_of, short_of, words
 from grouprl.orchestrator.placed.reward import reward_hello
 from grouprl.orchestrator.placed.stage import stage_hello
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -22,7 +23,11 @@ WHAT: Mapping[Kind, str] = {
     "reward": "reward worker(s)",
     "environment": "environment worker(s)",
 }
-SETTINGS = ("rewards", "environments", "cpus", "gpus", "strategy", "timeout", "start_timeout", "restarts")
+LEARNER_SETTINGS = ("learner_cpus", "learner_gpus")
+SETTINGS = (
+    *("rewards", "environments", "cpus", "gpus", "strategy", "timeout", "start_timeout", "restarts"),
+    *LEARNER_SETTINGS,
+)
 """Settings that need a cluster."""
 
 
@@ -40,13 +45,26 @@ def placing_plan(run: ResolvedRun) -> PlacingPlan:
     idle = tuple(_idle(run))
     wrong = tuple(_contradictions(run))
     if run.config.cluster.ray == "off" or wrong:
-        return PlacingPlan(wrong, (), idle)
+        return PlacingPlan(wrong, tuple(_processes(run)), idle)
     try:
-        facts = look(run.config.cluster.ray)
+        facts = look(placed_by() or run.config.cluster.ray)
     except GrouprlError as error:
         return PlacingPlan((str(error),), (), idle)
     short = tuple(_no_room(run, facts))
     return PlacingPlan(short, () if short else tuple(_notes(run, facts)), idle)
+
+
+def ranks_meant(run: ResolvedRun) -> int:
+    """Return how many processes share the model: those that there are, or that `grouprl train` will start."""
+    ranks = current_ranks()
+    return ranks.count if ranks is not None else 1 if launched() else max(1, run.config.cluster.learners)
+
+
+def _processes(run: ResolvedRun) -> Iterator[str]:
+    """Say how many processes train where nothing is placed."""
+    if not cluster_named(run) and not launched() and (count := run.config.cluster.learners) > 1:
+        how = f"as grouprl launch -n {count} starts them"
+        yield f"cluster.learners: {count} processes of this machine share the model, {how}"
 
 
 def _contradictions(run: ResolvedRun) -> Iterator[str]:
@@ -59,16 +77,9 @@ def _contradictions(run: ResolvedRun) -> Iterator[str]:
             f"cluster.samplers is {cluster.samplers}: they have copies of a language model, and model is "
             f"{config.model.name}. Set cluster.samplers to {0 if placed else 1}; environments and rewards can be placed"
         )
-    several = current_ranks() is not None or ranks_requested() > 1
-    if several and cluster.samplers > 1 and not placed:
-        yield f"cluster.samplers is {cluster.samplers} in several processes that share one model. Set it to 1"
+    yield from _learners(cluster)
     if not placed:
         return
-    if several:
-        yield (
-            "cluster.ray in several processes that share one model (grouprl launch, torchrun): their ranks sample, "
-            "and Ray does not place ranks. Start one process, or set cluster.ray to off"
-        )
     if config.run.async_steps and config.run.samplers > 1:
         yield (
             f"run.samplers is {config.run.samplers}, and each would place workers of its own. Set it to 1: "
@@ -81,12 +92,25 @@ def _contradictions(run: ResolvedRun) -> Iterator[str]:
         and config.sampling.engine == LOCAL
     ):
         yield f"model.device is {config.model.device}, and samplers reserve no GPU: set cluster.gpus, such as 1"
-    if not placed_counts(run):
+    if cluster.learners and not cluster.learner_gpus and config.model.device.startswith("cuda"):
+        yield f"model.device is {config.model.device}, and learners reserve no GPU: set cluster.learner_gpus, such as 1"
+    if not placed_counts(run) and not cluster.learners:
         yield (
-            "cluster.ray names a cluster, and nothing of this run is placed on it: set cluster.samplers, rewards or "
-            "environments to 1 or more, or cluster.ray to off"
+            "cluster.ray names a cluster, and nothing of this run is placed on it: set cluster.learners, samplers, "
+            "rewards or environments to 1 or more, or cluster.ray to off"
         )
     yield from _cannot_send(run)
+
+
+def _learners(cluster: Placing) -> Iterator[str]:
+    """Say where a launcher has started another number of processes than the cluster is to have learners."""
+    if not cluster.learners or not launched() or placed_by():
+        return
+    given = f"cluster.learners is {cluster.learners} under grouprl launch or torchrun"
+    if cluster.ray != "off":
+        yield f"{given}: grouprl train places the learners itself. Start it alone, or set cluster.learners to 0"
+    elif cluster.learners != ranks_requested():
+        yield f"{given}, which started {ranks_requested()}. Set it to {ranks_requested()} or 0, or start grouprl train"
 
 
 def _cannot_send(run: ResolvedRun) -> Iterator[str]:
@@ -102,36 +126,28 @@ def _cannot_send(run: ResolvedRun) -> Iterator[str]:
 
 def _no_room(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
     """Say of what the cluster has too little, whoever uses it."""
-    counts, cluster = placed_counts(run), run.config.cluster
-    needed: dict[str, float] = {}
-    for kind, count in counts.items():
-        bundle = bundle_of(cluster, kind)
-        for name, amount in bundle.items():
-            needed[name] = needed.get(name, 0.0) + count * amount
-        if facts.places(bundle) < count:
-            yield (
-                f"cluster: {count} × {words(bundle)} ({kind}) are wanted, and the nodes have room for "
-                f"{facts.places(bundle)}. {facts.words()}"
-            )
-    for name, amount in needed.items():
-        if amount > facts.total(name) + 1e-9:
-            there = f"{facts.total(name):g}. {facts.words()}"
-            yield f"cluster: workers want {amount:g} {name}s in all, and there are {there}"
+    learners: dict[Kind, int] = {"learner": run.config.cluster.learners} if run.config.cluster.learners else {}
+    yield from short_of(learners | placed_counts(run), run.config.cluster, facts)
 
 
 def _notes(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
     counts, cluster = placed_counts(run), run.config.cluster
     how = "spread over the nodes" if cluster.strategy == "spread" else "packed onto few nodes"
-    placed = "; ".join(
-        f"{count} {WHAT[kind]}: {words(bundle_of(cluster, kind))} each" for kind, count in counts.items()
-    )
-    yield f"{facts.words()}. Placed there, {how}: {placed}. The learner stays in the process that is started"
+    placed = [f"{count} {WHAT[kind]}: {words(bundle_of(cluster, kind))} each" for kind, count in counts.items()]
+    learner = "The learner stays in the process that is started"
+    if cluster.learners:
+        own = words(bundle_of(cluster, "learner"))
+        placed = [f"{cluster.learners} learner(s), which share the model and train: {own} each", *placed]
+        learner = "The process that is started watches them"
+    yield f"{facts.words()}. Placed there, {how}: {'; '.join(placed)}. {learner}"
     where = "the sampling process" if run.config.run.async_steps else "the trainer"
     here = [what for kind, what in (("sampler", "sampling"), ("reward", "the reward")) if kind not in counts]
     if here:
         yield f"not placed, with {where}: {' and '.join(here)}"
+    learners: dict[Kind, int] = {} if placed_by() else {"learner": cluster.learners}
+    to_come = learners | counts
     for name in ("CPU", "GPU"):
-        wanted = sum(count * bundle_of(cluster, kind).get(name, 0.0) for kind, count in counts.items())
+        wanted = sum(count * bundle_of(cluster, kind).get(name, 0.0) for kind, count in to_come.items())
         if wanted > facts.free.get(name, 0.0) + 1e-9:
             yield (
                 f"of the cluster's {facts.total(name):g} {name}s {facts.free.get(name, 0.0):g} are free now, and the "
@@ -156,6 +172,10 @@ def _idle(run: ResolvedRun) -> Iterator[str]:
         yield f"cluster.samplers has no effect: sampling.engine is {config.sampling.engine}, which is placed by itself"
     if "gpus" in given and cluster.gpus and "sampler" not in placed_counts(run):
         yield "cluster.gpus has no effect: no sampler is placed"
+    if not cluster.learners:
+        yield from (
+            f"cluster.{name} has no effect: cluster.learners is 0" for name in LEARNER_SETTINGS if name in given
+        )
 
 
 def cluster_named(run: ResolvedRun) -> bool:

@@ -17,7 +17,6 @@ from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.core.leader import current_ranks
 from grouprl.core.units import worded
 from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sampling import example_text
@@ -50,7 +49,7 @@ from grouprl.plan.passes import (
     precision_notes,
     precision_of,
 )
-from grouprl.plan.placing import placing_plan
+from grouprl.plan.placing import placing_plan, ranks_meant
 from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.trial import try_reward
@@ -183,7 +182,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         method_settings=tuple(method_settings(run.resolved)),
         refusals=(
             *kind_refusals(run),
-            *(rank_refusals(run, ranks.count) if (ranks := current_ranks()) is not None else ()),
+            *(rank_refusals(run, ranks) if (ranks := ranks_meant(run)) > 1 else ()),
             *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *(*gold_refusals(reward, task), *trial.refusals),

@@ -83,9 +83,10 @@ class CausalPolicy(TextPolicy):
         self.pass_settings = passes
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
-        self._cached_tokens = cached_tokens(text, self.device)
         checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
         self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
+        mixed = self.lean is not None and self.lean.precision == "mixed"
+        self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)
         self.value_head = self._build_value_head() if value_head else None
 
     @property

@@ -17,11 +17,12 @@ from torch import nn
 
 from grouprl.policy.engine import Head, Readout
 from grouprl.policy.lean_attention import HeadLayout, attention
+from grouprl.policy.lean_mixed import HeadTurn, mixed_feed_forward, mixed_heads
 from grouprl.policy.lean_ops import rms_norm, rotate, swiglu
 from grouprl.policy.lean_plan import PassPlan, plan_pass
 from grouprl.policy.lean_projection import EXACT, Projection, gated, project
 from grouprl.policy.lora import is_linear, linear_weight
-from grouprl.policy.microbatch import split_tree
+from grouprl.policy.microbatch import split_evenly, split_tree
 from grouprl.policy.passes import Choice, anew, pays
 from grouprl.policy.precision import Precision, product
 from grouprl.records.tokens import Tokens
@@ -171,7 +172,8 @@ class LeanModel:
 
         With `checkpointing`, layers keep their input alone and are computed anew in the backward pass.
         """
-        stream = Stream(plan, HeadLayout(plan, self.heads, self.kv_heads), self.turns(plan.position_s)[:, None])
+        layout = HeadLayout(plan, self.heads, self.kv_heads, mixed=self.precision == "mixed")
+        stream = Stream(plan, layout, self.turns(plan.position_s)[:, None])
         x = self.core.model.embed_tokens(plan.ids_s)
         for number, layer in enumerate(self.layers):
             run = (layer, x, stream, number == 0, plan.needed_u if number + 1 == len(self.layers) else None)
@@ -190,16 +192,33 @@ class LeanModel:
 
     def _heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
-        weight, bias = self.qkv(layer)
         norm, turning = layer.input_layernorm.weight, self.heads + self.kv_heads
+        if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
+            return self._heads_apart(layer, x, stream), False
+        if self.precision == "mixed":
+            return self._mixed_heads(layer, x, stream), True
         index_s, rows = None, x
         if first and self._embeds_fewer_rows(stream):
             index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
-        if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
-            return self._heads_apart(layer, x, stream), False
-        scale = self._query_scale(weight)
-        how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, self.precision)
-        return project(rows, norm, weight, bias, how).view(len(x), -1, self.size), True
+        own, order = layer.self_attn, self._order.to(self.device)
+        modules = (own.q_proj, own.k_proj, own.v_proj)
+        bias = None if own.q_proj.bias is None else torch.cat([each.bias for each in modules])[order]
+        scale = self._query_scale(norm)
+        how = Projection(self.eps, scale, stream.turn_s, turning, self.size, index_s, order, self.precision)
+        weights = [linear_weight(module) for module in modules]
+        return project(rows, norm, weights, bias, how).view(len(x), -1, self.size), True
+
+    def _mixed_heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream) -> torch.Tensor:
+        """Return the same in mixed precision; queries are scaled."""
+        own, order = layer.self_attn, self._order.to(self.device)
+        modules, scales = (own.q_proj, own.k_proj, own.v_proj), (1 / math.sqrt(self.size), 1.0, 1.0)
+        bias = None
+        if own.q_proj.bias is not None:
+            bias = torch.cat([each.bias * scale for each, scale in zip(modules, scales, strict=True)])[order]
+        how = HeadTurn(self.eps, scales, order, order.argsort(), stream.turn_s, self.heads + self.kv_heads, self.size)
+        weights = [linear_weight(module) for module in modules]
+        found = mixed_heads(x, layer.input_layernorm.weight, bias, weights, how)
+        return found.view(len(x), -1, self.size)
 
     def _heads_apart(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream) -> torch.Tensor:
         """The same in single steps, for models that normalise heads and for half precision."""
@@ -219,18 +238,24 @@ class LeanModel:
         table = self.core.model.embed_tokens.weight
         return len(table) * FEWER_ROWS <= len(stream.plan.ids_s)
 
-    def _query_scale(self, weight: torch.Tensor) -> torch.Tensor:
-        scale = weight.new_ones(len(weight))
+    def _query_scale(self, like: torch.Tensor) -> torch.Tensor:
+        scale = like.new_ones(len(self._order))
         scale[: self.heads * self.size] = 1 / math.sqrt(self.size)
         return scale
 
     def mlp(self, layer: DecoderLayer, x: torch.Tensor) -> torch.Tensor:
         """Return x plus the layer's feed-forward block of it."""
         mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
+        modules = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        if self.precision == "mixed" and all(module.bias is None for module in modules):
+            gate, up, down = map(linear_weight, modules)
+            return mixed_feed_forward(x, norm, gate, up, down, self.eps)
         if self.dtype in EXACT:
-            weight, bias = joined([mlp.gate_proj, mlp.up_proj])
+            biased = mlp.gate_proj.bias is not None
+            bias = torch.cat([mlp.gate_proj.bias, mlp.up_proj.bias]) if biased else None
+            weights = [linear_weight(mlp.gate_proj), linear_weight(mlp.up_proj)]
             how = Projection(self.eps, precision=self.precision)
-            return add_linear(x, gated(project(x, norm, weight, bias, how)), mlp.down_proj, self.precision)
+            return add_linear(x, gated(project(x, norm, weights, bias, how)), mlp.down_proj, self.precision)
         normed = rms_norm(x, norm, self.eps)
         return add_linear(x, swiglu(linear(normed, mlp.gate_proj), linear(normed, mlp.up_proj)), mlp.down_proj)
 
@@ -286,8 +311,12 @@ class LeanEngine:
         self._pays = pays(shared_prefix)
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        """Cut `rows` into passes; rows that begin alike are neighbours."""
-        return split_tree(tokens, rows, budget, self._pays)
+        """Cut `rows` into passes; rows that begin alike are neighbours. In mixed precision they are of even sizes."""
+
+        def cut(most: int) -> list[list[int]]:
+            return split_tree(tokens, rows, most, self._pays)
+
+        return split_evenly(cut, budget) if self.lean.precision == "mixed" else cut(budget)
 
     def read(self, tokens: Tokens) -> Readout:
         """Run shared beginnings of rows once."""

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.lean_plan import Block, PassPlan
+from grouprl.policy.precision import wide_sums
 
 SHORT_KEYS = 128
 """On a CPU, up to so many keys two batched products beat the fused attention kernel."""
@@ -29,10 +30,10 @@ def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False
 
     Query heads share key heads evenly. With `scaled` the queries are divided by sqrt(d) already.
     """
-    table_nd = _Gather.apply(qkv_shd, layout)
     scale = 1.0 if scaled else 1 / math.sqrt(qkv_shd.shape[-1])
     if not layout.long:
-        return _Merge.apply(_Attend.apply(table_nd, layout, scale), layout)
+        return _Merge.apply(_AttendAll.apply(qkv_shd, layout, scale), layout)
+    table_nd = _Gather.apply(qkv_shd, layout)
     short_nd, long_nd = table_nd.split(layout.cut)
     found = [_Attend.apply(short_nd, layout, scale)] if layout.short else []
     parts = zip(layout.parts(long_nd, layout.long), layout.long, strict=True)
@@ -46,8 +47,9 @@ class HeadLayout:
     `_Attend` takes, `short`, then those of the fused kernel, `long`.
     """
 
-    def __init__(self, plan: PassPlan, heads: int, kv_heads: int) -> None:
-        self.heads, self.kv_heads, self.total = heads, kv_heads, heads + 2 * kv_heads
+    def __init__(self, plan: PassPlan, heads: int, kv_heads: int, *, mixed: bool = False) -> None:
+        """Lay out the blocks of `plan`; `mixed`: products of gradients may be taken in bfloat16, sums in float32."""
+        self.heads, self.kv_heads, self.total, self.mixed = heads, kv_heads, heads + 2 * kv_heads, mixed
         self.device, self.stream = plan.ids_s.device, len(plan.ids_s)
         few = [self.device.type == "cpu" and _keys(block).shape[1] <= SHORT_KEYS for block in plan.blocks]
         self.short = [block for block, yes in zip(plan.blocks, few, strict=True) if yes]
@@ -113,16 +115,25 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Ctx, qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
         ctx.layout = layout
-        return qkv_shd.reshape(-1, qkv_shd.shape[-1]).index_select(0, layout.gather_n)
+        return _gathered(qkv_shd, layout)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        layout = ctx.layout
-        wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
-        # Keys and values that several rows see get the sum of what comes back, always in the same order.
-        sums = F.embedding_bag(layout.back_n, wide, layout.begin_n, mode="sum", include_last_offset=True)
-        return sums.to(grad.dtype).view(layout.stream, layout.total, -1), None
+        return _summed(grad, ctx.layout), None
+
+
+def _gathered(qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    """Return the table of all blocks."""
+    return qkv_shd.reshape(-1, qkv_shd.shape[-1]).index_select(0, layout.gather_n)
+
+
+def _summed(grad: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    """Return the gradient of the stream from that of its table."""
+    wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+    # Keys and values that several rows see get the sum of what comes back, always in the same order.
+    sums = F.embedding_bag(layout.back_n, wide, layout.begin_n, mode="sum", include_last_offset=True)
+    return sums.to(grad.dtype).view(layout.stream, layout.total, -1)
 
 
 class _Merge(torch.autograd.Function):
@@ -154,15 +165,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Ctx, table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
-        parts = [_batched(layout, part) for part in layout.parts(table_nd, layout.short)]
-        out_nd = table_nd.new_empty(sum(query.shape[:2].numel() for query, _, _ in parts), table_nd.shape[-1])
-        outs, weights = _like(out_nd, [query for query, _, _ in parts]), []
-        for block, (query, key, value), out in zip(layout.short, parts, outs, strict=True):
-            scores = torch.bmm(query, key.transpose(1, 2))
-            scores = scores if scale == 1.0 else scores.mul_(scale)
-            seen = scores.view(len(block.token_rl), layout.heads, -1, key.shape[1])
-            weights.append(attention_weights(seen, block.bias).view(scores.shape))
-            torch.bmm(weights[-1], value, out=out)
+        out_nd, weights = _attended(table_nd, layout, scale)
         ctx.layout, ctx.scale = layout, scale
         ctx.save_for_backward(table_nd, out_nd, *weights)
         return out_nd
@@ -171,20 +174,64 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Ctx, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         table_nd, out_nd, *weights = ctx.saved_tensors
-        layout, found_nd = ctx.layout, torch.empty_like(table_nd)
-        parts, found = ([_batched(layout, x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))
-        queries = [query for query, _, _ in parts]
-        along_nd = (grad_nd * out_nd).sum(-1, keepdim=True)
-        for part, mine, weight, grad, along in zip(
-            parts, found, weights, _like(grad_nd, queries), _like(along_nd, queries), strict=True
-        ):
-            (query, key, value), (grad_query, grad_key, grad_value) = part, mine
+        return _grad_attended(grad_nd, table_nd, out_nd, weights, ctx.layout, ctx.scale), None, None
+
+
+class _AttendAll(torch.autograd.Function):
+    """The same from the stream where all blocks are short: its table, several times as large, is made anew."""
+
+    @staticmethod
+    def forward(ctx: Ctx, qkv_shd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
+        out_nd, weights = _attended(_gathered(qkv_shd, layout), layout, scale)
+        ctx.layout, ctx.scale = layout, scale
+        ctx.save_for_backward(qkv_shd, out_nd, *weights)
+        return out_nd
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        qkv_shd, out_nd, *weights = ctx.saved_tensors
+        table_nd = _gathered(qkv_shd, ctx.layout)
+        found_nd = _grad_attended(grad_nd, table_nd, out_nd, weights, ctx.layout, ctx.scale)
+        return _summed(found_nd, ctx.layout), None, None
+
+
+def _attended(table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the outputs of the short blocks and the weights of each."""
+    parts = [_batched(layout, part) for part in layout.parts(table_nd, layout.short)]
+    out_nd = table_nd.new_empty(sum(query.shape[:2].numel() for query, _, _ in parts), table_nd.shape[-1])
+    outs, weights = _like(out_nd, [query for query, _, _ in parts]), []
+    for block, (query, key, value), out in zip(layout.short, parts, outs, strict=True):
+        scores = torch.bmm(query, key.transpose(1, 2))
+        scores = scores if scale == 1.0 else scores.mul_(scale)
+        seen = scores.view(len(block.token_rl), layout.heads, -1, key.shape[1])
+        weights.append(attention_weights(seen, block.bias).view(scores.shape))
+        torch.bmm(weights[-1], value, out=out)
+    return out_nd, weights
+
+
+def _grad_attended(
+    grad_nd: torch.Tensor,
+    table_nd: torch.Tensor,
+    out_nd: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    layout: HeadLayout,
+    scale: float,
+) -> torch.Tensor:
+    """Return the gradient of the short blocks' table."""
+    found_nd = torch.empty_like(table_nd)
+    parts, found = ([_batched(layout, x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))
+    queries = [query for query, _, _ in parts]
+    along_nd = (grad_nd * out_nd).sum(-1, keepdim=True)
+    columns = (parts, found, weights, _like(grad_nd, queries), _like(along_nd, queries))
+    with wide_sums(layout.mixed, grad_nd.device):
+        for (query, key, value), (grad_query, grad_key, grad_value), weight, grad, along in zip(*columns, strict=True):
             torch.bmm(weight.transpose(1, 2), grad, out=grad_value)
             scores = torch.bmm(grad, value.transpose(1, 2)).sub_(along).mul_(weight)
-            scores = scores if ctx.scale == 1.0 else scores.mul_(ctx.scale)
+            scores = scores if scale == 1.0 else scores.mul_(scale)
             torch.bmm(scores, key, out=grad_query)
             torch.bmm(scores.transpose(1, 2), query, out=grad_key)
-        return found_nd, None, None
+    return found_nd
 
 
 def _batched(layout: HeadLayout, part: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

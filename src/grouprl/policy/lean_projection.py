@@ -6,6 +6,7 @@ it, forward or backward; turns are made in place; a layer that only sees embeddi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,7 @@ class Projection:
         turning: how many of the first heads are turned.
         size: dimensions of a head.
         index_s: which row of x each of the S tokens is; None: the rows are the tokens.
+        order_n: which row of the joined weights each output is; None: in their order.
         precision: how products are computed.
     """
 
@@ -39,14 +41,18 @@ class Projection:
     turning: int = 0
     size: int = 1
     index_s: torch.Tensor | None = None
+    order_n: torch.Tensor | None = None
     precision: Precision = "float32"
 
 
 def project(
-    x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, how: Projection
+    x: torch.Tensor, norm: torch.Tensor, weights: Sequence[torch.Tensor], bias: torch.Tensor | None, how: Projection
 ) -> torch.Tensor:
-    """Return turn((rms_norm(x) * norm) @ weight.T + bias), [S, N]."""
-    return _Project.apply(x, norm, weight, bias, how)
+    """Return turn((rms_norm(x) * norm) @ joined(weights).T + bias), [S, N]; the bias comes joined and in order.
+
+    Weights are joined anew in the backward pass, so that no copy of them is held until then.
+    """
+    return _Project.apply(x, norm, bias, how, *weights)
 
 
 class _Project(torch.autograd.Function):
@@ -55,13 +61,13 @@ class _Project(torch.autograd.Function):
         ctx: Ctx,
         x: torch.Tensor,
         norm: torch.Tensor,
-        weight: torch.Tensor,
         bias: torch.Tensor | None,
         how: Projection,
+        *weights: torch.Tensor,
     ) -> torch.Tensor:
         square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
         scale = square.div_(x.shape[-1]).add_(how.eps).rsqrt_()
-        unit, folded = x * scale, _folded(weight, norm, how)
+        unit, folded = x * scale, _folded(_joined(weights, how), norm, how)
         if bias is not None and how.factor_n is not None:
             bias = bias * how.factor_n
         if bias is not None and how.precision == "float32":
@@ -70,30 +76,39 @@ class _Project(torch.autograd.Function):
             y = times(unit, folded.T, how.precision)
             y = y if bias is None else y.add_(bias)
         y = y if how.index_s is None else y.index_select(0, how.index_s)
-        ctx.save_for_backward(unit, scale, norm, weight)
+        ctx.save_for_backward(unit, scale, norm, *weights)
         ctx.how, ctx.biased = how, bias is not None
         return _turn(y, how, how.turn_s)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        unit, scale, norm, weight = ctx.saved_tensors
-        how, size = ctx.how, unit.shape[-1]
+        unit, scale, norm, *weights = ctx.saved_tensors
+        how, size, weight = ctx.how, unit.shape[-1], _joined(weights, ctx.how)
         if how.turn_s is not None:
             grad = _turn(grad.clone(), how, how.turn_s.conj())
         if how.index_s is not None:
             grad = torch.ops.aten.embedding_dense_backward(grad, how.index_s, len(unit), -1, False)
-        grad_weight = grad_norm = grad_bias = None
-        if any(ctx.needs_input_grad[1:3]):
+        grad_norm = grad_bias = None
+        grads: Sequence[torch.Tensor | None] = [None] * len(weights)
+        if ctx.needs_input_grad[1] or any(ctx.needs_input_grad[4:]):
             grad_folded = times(grad.T, unit, how.precision)
             grad_folded = grad_folded if how.factor_n is None else grad_folded.mul_(how.factor_n[:, None])
-            grad_norm, grad_weight = (grad_folded * weight).sum(0), grad_folded.mul_(norm)
-        if ctx.biased and ctx.needs_input_grad[3]:
+            grad_norm = (grad_folded * weight).sum(0)
+            grad_folded.mul_(norm)
+            in_order = grad_folded if how.order_n is None else grad_folded[how.order_n.argsort()]
+            grads = in_order.split([len(each) for each in weights])
+        if ctx.biased and ctx.needs_input_grad[2]:
             grad_bias = grad.sum(0) if how.factor_n is None else grad.sum(0).mul_(how.factor_n)
         grad_unit = times(grad, _folded(weight, norm, how), how.precision)
         along = (grad_unit * unit).sum(-1, keepdim=True)
         grad_x = grad_unit.addcmul_(unit, along, value=-1 / size).mul_(scale)
-        return grad_x, grad_norm, grad_weight, grad_bias, None
+        return grad_x, grad_norm, grad_bias, None, *grads
+
+
+def _joined(weights: Sequence[torch.Tensor], how: Projection) -> torch.Tensor:
+    whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
+    return whole if how.order_n is None else whole[how.order_n]
 
 
 def _folded(weight: torch.Tensor, norm: torch.Tensor, how: Projection) -> torch.Tensor:

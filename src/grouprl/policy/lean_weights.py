@@ -167,7 +167,7 @@ def _layer(lean: LeanModel, layer: DecoderLayer) -> LayerWeights:
 
 def _folded(lean: LeanModel, norm: HasWeight, weight: torch.Tensor) -> tuple[Norm, torch.Tensor]:
     """Return the norm and the weight behind it, the norm's own factor in one of them."""
-    if lean.dtype not in FOLDED:
+    if lean.dtype not in FOLDED or lean.precision == "mixed":  # as the trainer rounds: behind the norm
         return Norm(lean.eps, norm.weight), weight
     return Norm(torch.tensor(lean.eps, dtype=lean.dtype, device=lean.device)), weight * norm.weight
 

@@ -19,6 +19,12 @@ FEWEST_ROWS = 128
 """Positions of a chunk however large the vocabulary is: each chunk goes through the whole gradient of the output
 layer's weight to add its share."""
 
+KEPT_BYTES = 2**27
+"""Up to so many bytes of distributions are kept for the backward pass; more are computed anew there, chunk by chunk."""
+
+VOCABULARY = 2**13
+"""Entries of the vocabulary whose gradients are multiplied at a time in mixed precision."""
+
 
 class TokenScores(NamedTuple):
     """What `token_logprobs` returns, each [M]; None for what was not requested."""
@@ -42,17 +48,21 @@ def token_logprobs(
 ) -> TokenScores:
     """Score `target_m` under π = softmax(z / temperature), z = hidden @ weight.T + bias.
 
-    Positions are taken in chunks of at most `chunk_elements` logits (at least one position); the backward pass
-    computes each chunk anew. No tensor grows with the vocabulary times the positions. `precision` is how products are
-    computed; the sums of mixed ones are not rounded where the device is a CPU.
+    Positions are taken in chunks of at most `chunk_elements` logits (at least one position); beyond `KEPT_BYTES` the
+    backward pass computes each chunk anew, and no tensor grows with the vocabulary times the positions. `precision` is
+    how products are computed; logits are not rounded in mixed precision where the device is a CPU.
 
     Returns:
         logp_m and, if requested, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
         differentiable. cross_m is Σ_a q_a log π_a with q = softmax(z / cross) held constant.
     """
     rows = chunk_rows(hidden_md.device, weight_vd.shape[0], chunk_elements)
+    numbers, plain = len(hidden_md) * len(weight_vd), cross is None and torch.is_grad_enabled()
+    if precision == "mixed" and plain and not entropy and numbers * torch.bfloat16.itemsize <= KEPT_BYTES:
+        return TokenScores(mixed_logprobs(hidden_md, weight_vd, bias_v, target_m, temperature, rows), None, None)
+    keeps = plain and numbers * max(weight_vd.itemsize, torch.float32.itemsize) <= KEPT_BYTES
     logp_m, entropy_m, cross_m = _TokenLogprobs.apply(
-        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, precision
+        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, precision, keeps
     )
     return TokenScores(logp_m, entropy_m if entropy else None, cross_m if cross is not None else None)
 
@@ -103,7 +113,9 @@ class _TokenLogprobs(torch.autograd.Function):
         cross: float | None,
         rows: int,
         precision: Precision,
+        keeps: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        ctx.kept = list[torch.Tensor]()
         dtype = torch.float64 if hidden_md.dtype == torch.float64 else torch.float32
         logp_m = torch.empty(len(hidden_md), dtype=dtype, device=hidden_md.device)
         entropy_m, cross_m = torch.zeros_like(logp_m), torch.zeros_like(logp_m)
@@ -115,6 +127,8 @@ class _TokenLogprobs(torch.autograd.Function):
                 entropy_m[part] = entropy_of(logp_cv)
             if cross is not None:
                 cross_m[part] = (softened(logits_cv, logp_cv, temperature, cross) * logp_cv).sum(-1)
+            if keeps:
+                ctx.kept.append(logp_cv)
         ctx.save_for_backward(hidden_md, weight_vd, bias_v, target_m)
         ctx.temperature, ctx.entropy, ctx.cross = temperature, entropy, cross
         ctx.rows, ctx.precision = rows, precision
@@ -130,9 +144,12 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden_md) if wants_hidden else None
         grad_weight = torch.zeros_like(weight_vd) if wants_weight else None
         grad_bias = torch.zeros_like(bias_v) if wants_bias else None
-        for part in chunks(len(hidden_md), ctx.rows):
-            logits_cv = linear(hidden_md[part], weight_vd, bias_v, ctx.precision)
-            logp_cv = log_softmax_of(logits_cv, ctx.temperature)
+        for number, part in enumerate(chunks(len(hidden_md), ctx.rows)):
+            if ctx.kept:
+                logp_cv = ctx.kept[number]
+            else:
+                logits_cv = linear(hidden_md[part], weight_vd, bias_v, ctx.precision)
+                logp_cv = log_softmax_of(logits_cv, ctx.temperature)
             pull_cv = None
             if ctx.cross is not None:
                 q_cv = softened(logits_cv, logp_cv, ctx.temperature, ctx.cross)
@@ -149,7 +166,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 add_wide_times(grad_weight, grad_cv.T, hidden_md[part], ctx.precision)
             if grad_bias is not None:
                 grad_bias += grad_cv.sum(0)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None, None
+        return grad_hidden, grad_weight, grad_bias, *[None] * 7
 
 
 def _grad_logits(
@@ -159,6 +176,68 @@ def _grad_logits(
     if grad_entropy_c is None:
         grad_cv = p_cv.mul_(-grad_logp_c[:, None])
     else:
-        surprise_cv = logp_cv.sub_((p_cv * logp_cv).sum(-1, keepdim=True))
+        surprise_cv = logp_cv - (p_cv * logp_cv).sum(-1, keepdim=True)
         grad_cv = p_cv.mul_(-surprise_cv * grad_entropy_c[:, None] - grad_logp_c[:, None])
     return grad_cv.scatter_add_(1, target_c[:, None], grad_logp_c[:, None])
+
+
+def mixed_logprobs(
+    hidden_md: torch.Tensor,
+    weight_vd: torch.Tensor,
+    bias_v: torch.Tensor | None,
+    target_m: torch.Tensor,
+    temperature: float,
+    rows: int,
+) -> torch.Tensor:
+    """Return the log-probs [M] of `token_logprobs` in mixed precision; what its gradients multiply is kept, rounded."""
+    return _MixedLogprobs.apply(hidden_md, weight_vd, bias_v, target_m, temperature, rows)
+
+
+class _MixedLogprobs(torch.autograd.Function):
+    """Keeps d logp / dz = onehot - p rounded to bfloat16, as the products of its gradients need it."""
+
+    @staticmethod
+    def forward(
+        ctx: Ctx,
+        hidden_md: torch.Tensor,
+        weight_vd: torch.Tensor,
+        bias_v: torch.Tensor | None,
+        target_m: torch.Tensor,
+        temperature: float,
+        rows: int,
+    ) -> torch.Tensor:
+        logp_m = hidden_md.new_empty(len(hidden_md))
+        slope_mv = hidden_md.new_empty(len(hidden_md), len(weight_vd), dtype=torch.bfloat16)
+        for part in chunks(len(hidden_md), rows):
+            logits_cv = linear(hidden_md[part], weight_vd, bias_v, "mixed")
+            logits_cv = logits_cv if temperature == 1.0 else logits_cv.div_(temperature)
+            target_c1 = target_m[part, None]
+            p_cv = torch.softmax(logits_cv, -1)  # several times faster on a CPU than log_softmax
+            # The largest probability is one over the sum of all exp(logit - largest logit).
+            sum_c1 = logits_cv.amax(-1, keepdim=True) - p_cv.amax(-1, keepdim=True).log()
+            logp_m[part] = (logits_cv.gather(1, target_c1) - sum_c1)[:, 0]
+            p_cv.scatter_add_(1, target_c1, p_cv.new_full((), -1.0).expand(target_c1.shape))
+            slope_mv[part] = p_cv.neg_()
+        ctx.save_for_backward(hidden_md, weight_vd, bias_v, slope_mv)
+        ctx.temperature = temperature
+        return logp_m
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad_logp_m: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        hidden_md, weight_vd, bias_v, slope_mv = ctx.saved_tensors
+        factor_m1 = grad_logp_m[:, None] / ctx.temperature
+        pulled_md = (hidden_md * factor_m1).bfloat16()
+        grad_hidden = torch.zeros_like(hidden_md) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.empty_like(weight_vd) if ctx.needs_input_grad[1] else None
+        grad_bias = None
+        for part in chunks(len(weight_vd), VOCABULARY):  # no rounded copy of all of the weight or its gradient
+            if grad_hidden is not None:
+                grad_hidden += slope_mv[:, part] @ weight_vd[part].bfloat16()
+            if grad_weight is not None:
+                grad_weight[part] = slope_mv[:, part].T @ pulled_md
+        if grad_hidden is not None:
+            grad_hidden *= factor_m1
+        if bias_v is not None and ctx.needs_input_grad[2]:
+            grad_bias = (slope_mv.T @ factor_m1.bfloat16()).float()[:, 0]
+        return grad_hidden, grad_weight, grad_bias, None, None, None

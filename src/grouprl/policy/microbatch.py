@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from grouprl.records.tokens import Tokens
 
 KEYS_SHARE = 8
 """What is shared costs a further row an eighth of its tokens: its keys and values are laid out once per row."""
+
+EVEN_STEPS = 32
+"""Passes of even sizes are sought to so many parts of their budget."""
 
 
 def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool = False) -> list[list[int]]:
@@ -56,6 +59,20 @@ def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) ->
         passes[-1].append(rows[row])
         used += cost
     return passes if len(passes) != 1 else [list(rows)]  # in their own order: what is known of them holds
+
+
+def split_evenly(cut: Callable[[int], list[list[int]]], budget: int) -> list[list[int]]:
+    """Cut as `cut` does within `budget` tokens, into as many passes of more even sizes: the largest takes less
+    memory."""
+    passes, enough, few = cut(budget), budget, budget // 2
+    while enough - few > budget // EVEN_STEPS:
+        tried = (enough + few) // 2
+        found = cut(tried)
+        if len(found) == len(passes):
+            passes, enough = found, tried
+        else:
+            few = tried
+    return passes
 
 
 def join_passes(tokens: Tokens, passes: Sequence[Sequence[int]], results: Sequence[torch.Tensor]) -> torch.Tensor:

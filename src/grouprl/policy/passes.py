@@ -120,15 +120,20 @@ def bytes_per_token(config: object, itemsize: int) -> int:
     return layers * numbers_per_token(*sizes) * itemsize
 
 
-def cached_tokens(config: object, device: torch.device) -> int:
+def cached_tokens(config: object, device: torch.device, *, mixed: bool = False) -> int:
     """Return how many tokens a pass may have on a CPU: what its layers compute should stay near its cache."""
     _, *sizes = sizes_of(config)
-    return tokens_in_cache(numbers_per_token(*sizes), device.type)
+    return tokens_in_cache(numbers_per_token(*sizes), device.type, mixed=mixed)
 
 
-def tokens_in_cache(per_token: int, device_type: str) -> int:
-    """Return how many tokens of `per_token` numbers a layer a pass may have, at least `FEWEST_TOKENS`."""
-    return max(FEWEST_TOKENS, CACHED_NUMBERS // per_token) if device_type == "cpu" else sys.maxsize
+def tokens_in_cache(per_token: int, device_type: str, *, mixed: bool = False) -> int:
+    """Return how many tokens of `per_token` numbers a layer a pass may have, at least `FEWEST_TOKENS`.
+
+    In mixed precision twice as many: what is kept of them takes half the bytes.
+    """
+    if device_type != "cpu":
+        return sys.maxsize
+    return max(FEWEST_TOKENS, CACHED_NUMBERS // per_token) * (2 if mixed else 1)
 
 
 def free_bytes(device: torch.device) -> int | None:

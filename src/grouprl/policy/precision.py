@@ -2,8 +2,9 @@
 
 In mixed precision weights, optimiser, norms, softmax, log-probs and losses stay in float32 (Micikevicius et al. 2018,
 arXiv:1710.03740, section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights
-are rounded anew for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. The output layer's
-sums are not rounded to bfloat16 on a CPU: logits of 20 would be off by 0.06.
+are rounded anew for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. Logits are not
+rounded to bfloat16 on a CPU: those of 20 would be off by 0.06. Their product is taken in bfloat16 where the processor
+has AMX; oneDNN takes it in float32 on others.
 
 oneDNN's products are float32 throughout, and differ from those of torch's default library in the last bits. Some
 processors' widest instructions are used by it alone: there they take half the time.

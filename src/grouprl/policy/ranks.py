@@ -24,13 +24,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.importing import Source
-from grouprl.core.leader import LEADING
+from grouprl.core.leader import LEADING, placed_by
+from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
+from grouprl.core.watch import PeerWatch
 
 IDLE = timedelta(days=365)
 """How long a rank waits for its next work: while a reward is computed there is none."""
 MEETING = timedelta(seconds=300)
 """How long ranks wait for each other at the start."""
+CUT_OFF = 60.0
+"""Seconds after which a rank ends that cannot reach rank 0."""
 NOTICE = 2.0
 """Seconds in which a rank that failed says why, before it counts as gone."""
 Result = TypeVar("Result")
@@ -163,7 +167,7 @@ def follow() -> None:
         SystemExit: rank 0 is gone; what ended it is for it to tell.
     """
     store, station = _meet()
-    calls = 0
+    calls, leader = 0, watched_leader()
     try:
         while (given := _received(station.control)) is not None:
             calls += 1
@@ -173,7 +177,15 @@ def follow() -> None:
     except RuntimeError:
         raise SystemExit(1) from None
     finally:
+        leader.close()
         _part()
+
+
+def watched_leader() -> PeerWatch:
+    """Return what ends this process when rank 0 can no longer be reached: it may wait for work for ever."""
+    address = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+    gone = f"rank 0 at {address} cannot be reached for {CUT_OFF:g} s: rank {os.environ.get('RANK', '')} ends"
+    return PeerWatch(address, gone, CUT_OFF, 0.0, beat=CUT_OFF / 12)
 
 
 def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> object:
@@ -214,20 +226,31 @@ def _begin(station: Station, share: tuple[float, int]) -> None:
         columns, rows = ([new(each.tolist()) for each in lines] for lines in (table.T, table))
         own = [columns[station.rank % cut_by], rows[station.rank // cut_by]]
         station.mesh = DeviceMesh.from_group(own, station.device.type, table, mesh_dim_names=("ranks", "tensor"))
-    station.kept["answers"] = station.answers  # groups are never closed while others may still read from them
-    station.answers = dist.new_group(backend="gloo", timeout=patience)
+    station.kept["before"] = station.control, station.answers  # never closed while others may still read from them
+    station.control, station.answers = _lines(station.rank, patience)
+
+
+def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+    """Return the groups over which work is given out and its results come back: only who has no work waits for long."""
+    waits = (IDLE if rank else patience, patience)
+    control, answers = (dist.new_group(backend="gloo", timeout=each) for each in waits)
+    return control, answers
 
 
 def _meet() -> tuple[dist.Store, Station]:
+    choose_interface()
     try:
         store, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
         device = _device()
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=MEETING)
-        control, answers = (dist.new_group(backend="gloo", timeout=patience) for patience in (IDLE, MEETING))
+        control, answers = _lines(rank, MEETING)
     except (RuntimeError, ValueError) as error:
+        said = f"the ranks did not meet: {first_line(error)}"
+        if placed_by():  # then it is nobody's command, but a node or the network
+            raise RunError(said) from error
         raise InputError(
-            f"the ranks did not meet: {first_line(error)}",
+            said,
             "every process of a run is started by grouprl launch or torchrun, with the same command",
             "See grouprl launch --help",
         ) from error

@@ -1,108 +1,89 @@
-"""Sampling on all ranks: each completes its share of the requests with its whole copy of the weights."""
+"""Sampling on all ranks: each completes its shares of the requests with its whole copy of the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grouprl.core.errors import InputError
-from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
-from grouprl.rollout.request_shards import deal_requests, merge_samples
-from grouprl.rollout.sampler import LocalSampler, LocalSession, later
+from grouprl.protocols import Samples, SamplingSession
+from grouprl.rollout.request_shards import Prompt, Share, SharedSession, ShareSampler
+from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 if TYPE_CHECKING:
     from grouprl.policy.ranks import Station
     from grouprl.policy.sharded import ShardedPolicy
-    from grouprl.protocols import Policy
 
 SAMPLER, SESSIONS = "sampler", "sampling sessions"
-"""What a rank keeps: what samples from its whole copy, and the open sessions by number."""
-Prompt = tuple[int, ...]
+"""What a rank keeps: what samples from its whole copy, and the open sessions by number and share."""
 
 
 @dataclass(frozen=True)
 class RankRequests:
-    """One rank's requests, of the session of this number (None: of none), and the version of the weights."""
+    """One rank's shares by number, of the session of this number (None: of none), and the version of the weights."""
 
-    requests: Sequence[Request[Prompt]]
+    shares: Mapping[int, Share]
     session: int | None
     version: int
 
 
-class RankSampler:
-    """An `Engine` over the ranks of a sharded policy. A sample is a function of its request, wherever it is taken."""
+class RankSampler(ShareSampler):
+    """An `Engine` over the ranks of a sharded policy. A sample is a function of its request, wherever it is taken.
 
-    def __init__(self, policy: ShardedPolicy) -> None:
-        self.policy, self.version, self._opened = policy, NO_VERSION, 0
+    Requests are dealt into `shares`, at least as many as there are ranks, and the shares in turn to the ranks.
+    """
+
+    def __init__(self, policy: ShardedPolicy, shares: int = 1) -> None:
+        super().__init__(policy, max(shares, policy.ranks.count))
+        self.sharded = policy
 
     @property
     def exact(self) -> bool:
         """Whether the log-probs are the trainer's: both compute in full precision."""
-        return self.policy.precision != "mixed" and LocalSampler(self.policy.ranks.station.kept["whole"]).exact
+        return exact_copies(self.sharded)
 
-    def publish(self, version: int, policy: Policy) -> None:
-        """Bring the whole copies up to date, and let them be version `version`."""
-        if policy is not self.policy:
-            raise InputError("another policy's weights are published", "this sampler samples from its own policy")
-        self.version = later(self.version, version)
-        self.policy.refresh()
+    def take_weights(self) -> None:
+        """Bring the whole copies up to date."""
+        self.sharded.refresh()
 
-    def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
-        """Sample what `requests` ask for; see `grouprl.protocols.Sampler`."""
-        return self._sample(requests, None, deal_requests(requests, self.policy.ranks.count))
+    def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
+        """Return the samples of each share."""
+        self.sharded.refresh()
+        number = None if session is None else session.number
+        dealt: list[dict[int, Share]] = [{} for _ in range(self.sharded.ranks.count)]
+        for share, requests in shares.items():
+            dealt[share % len(dealt)][share] = requests
+        given = [RankRequests(own, number, self.version) for own in dealt]
+        found: dict[int, Samples[int]] = {}
+        for each in self.sharded.ranks.call(_sample, given):
+            found |= each
+        return found
 
-    @contextmanager
-    def session(self) -> Iterator[RankSession]:
-        """Let requests of one name continue each other, on the rank that began them."""
-        self._opened += 1
-        session = RankSession(self, self._opened)
-        self.policy.ranks.each(_open, session.number)
-        try:
-            yield session
-        finally:
-            self.policy.ranks.each(_close, session.number)
-
-    def _sample(self, requests: Sequence[Request[Prompt]], session: int | None, dealt: list[list[int]]) -> Samples[int]:
-        self.policy.refresh()
-        shares = [RankRequests([requests[i] for i in own], session, self.version) for own in dealt]
-        found = self.policy.ranks.call(_sample, shares)
-        return merge_samples(
-            [(own, part) for own, part in zip(dealt, found, strict=True) if part is not None], len(requests), self.exact
-        )
+    def close_session(self, session: SharedSession) -> None:
+        """Let every rank release what it keeps of a session."""
+        self.sharded.ranks.each(_close, session.number)
 
 
-class RankSession:
-    """A session on all ranks; a name stays on the rank that sampled it first."""
-
-    def __init__(self, sampler: RankSampler, number: int) -> None:
-        self.number, self._sampler = number, sampler
-        self._rank_of: dict[object, int] = {}
-
-    def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
-        """Sample what `requests` ask for; what is known of their names is not read again."""
-        count = self._sampler.policy.ranks.count
-        new = [i for i, request in enumerate(requests) if request.name not in self._rank_of or request.name is None]
-        dealt: list[list[int]] = [[] for _ in range(count)]
-        for rank, own in enumerate(deal_requests([requests[i] for i in new], count)):
-            for i in own:
-                dealt[rank].append(new[i])
-                if requests[new[i]].name is not None:
-                    self._rank_of[requests[new[i]].name] = rank
-        for i in sorted(set(range(len(requests))) - set(new)):
-            dealt[self._rank_of[requests[i].name]].append(i)
-        return self._sampler._sample(requests, self.number, dealt)
+def exact_copies(policy: ShardedPolicy) -> bool:
+    """Whether a whole copy of the policy samples with the log-probs of its training passes."""
+    return policy.precision != "mixed" and LocalSampler(policy.ranks.station.kept["whole"]).exact
 
 
-def _sample(station: Station, share: RankRequests) -> Samples[int] | None:
-    if not share.requests:
-        return None
+def _sample(station: Station, given: RankRequests) -> dict[int, Samples[int]]:
     sampler = _sampler(station)
-    sampler.version = share.version
-    source: SamplingSession[Prompt, int] = sampler if share.session is None else station.kept[SESSIONS][share.session]
-    found: Samples[int] = source.sample(share.requests)
-    return found
+    sampler.version = given.version
+    return {share: _source(station, given.session, share).sample(own) for share, own in given.shares.items()}
+
+
+def _source(station: Station, session: int | None, share: int) -> SamplingSession[Prompt, int]:
+    """Return what completes a share: the rank's sampler, or its session, which begins with the first requests."""
+    sampler = _sampler(station)
+    if session is None:
+        return sampler
+    opened: dict[int, LocalSession] = station.kept.setdefault(SESSIONS, {}).setdefault(session, {})
+    if share not in opened:
+        opened[share] = LocalSession(sampler)
+    return opened[share]
 
 
 def _sampler(station: Station) -> LocalSampler:
@@ -112,9 +93,6 @@ def _sampler(station: Station) -> LocalSampler:
     return found
 
 
-def _open(station: Station, number: int) -> None:
-    station.kept.setdefault(SESSIONS, {})[number] = LocalSession(_sampler(station))
-
-
 def _close(station: Station, number: int) -> None:
-    station.kept[SESSIONS].pop(number).close()
+    for session in station.kept.get(SESSIONS, {}).pop(number, {}).values():
+        session.close()

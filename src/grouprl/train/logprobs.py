@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import torch
 
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.part import Part
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.protocols import PolicyInputs
 from grouprl.train.session import Session
+
+PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
 
 
 def with_scores(
@@ -14,12 +20,15 @@ def with_scores(
 ) -> Batch:
     """Let the policy compute values, and old log-probs where those of the sampler are not its own.
 
-    `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with.
+    `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with. Where the
+    update itself gives the old log-probs (`left_to_update`) they are None.
     """
     policy, critic = session.policy, session.method.critic is not None
     inexact = not exact
     if not (critic or inexact or bool(foreign_b.any())):
         return batch
+    if left_to_update(session, batch, foreign_b):
+        return batch.replace(old_bt=None)
     if not (critic or inexact):
         rows = foreign_b.nonzero()[:, 0]
         logp_bt = policy.logp(inputs.rows(rows.tolist())).logp_bt.cpu()
@@ -32,6 +41,34 @@ def with_scores(
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
     return with_foreign(batch, rows, out.logp_bt.cpu()[rows])
+
+
+def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:
+    """Whether the old log-probs of rows just sampled are those that the update computes anyway.
+
+    They are where the rollout is one optimiser step of the same policy: no adapter's dropout, no reference or unknown
+    entropies that a pass of their own gives metrics for, and nothing that reads old log-probs before the loss.
+    """
+    config, method = session.config, session.method
+    one_step = config.updates_per_rollout == 1 and method.update is None
+    drops = config.model.lora is not None and config.model.lora.dropout > 0
+    others = bool(foreign_b.any()) or bool((~batch.from_source("sampled")).any())
+    known = batch.entropy_bt is None or bool(batch.entropy_bt.any())
+    own = method.critic is None and session.reference is None
+    return one_step and own and known and not (drops or others or reads_old_early(method))
+
+
+def reads_old_early(method: Method) -> bool:
+    """Whether something reads old log-probs before the loss: another part, or what a part does besides its loss."""
+    in_loss = (method.objective, *method.token_gate, *method.regularize)
+    early = [part for part in method.parts() if not any(part is own for own in in_loss) or _counts_rows(part)]
+    return method.buffer is not None or any("old_bt" in part.needs() for part in early)
+
+
+def _counts_rows(part: Part) -> bool:
+    """Whether a part of the loss weighs tokens, or leaves out rows, in a way of its own."""
+    own_rows = getattr(type(part), "zero_rows", Objective.zero_rows) not in PLAIN_ZERO_ROWS
+    return own_rows or getattr(part, "aggregate", None) is not None
 
 
 def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:

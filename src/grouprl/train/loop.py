@@ -348,6 +348,7 @@ def _update(
         seed=session.config.seed * 1_000_003 + session.step,
         grad_clip=session.config.optim.grad_clip,
         context=session.context,
+        old_of_update=prepared.old_bt is None,
     )
 
 

@@ -20,9 +20,8 @@ from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, moved_folders, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
 from grouprl.config.own_data import refuse_data, refuse_missing, remember_data
-from grouprl.config.paths import folder_name
 from grouprl.config.rates import fastest_of, reach_of_rollout
-from grouprl.config.run import Config, load_config, with_absolute_paths
+from grouprl.config.run import Config, default_folder, load_config, with_absolute_paths
 from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
@@ -33,6 +32,7 @@ from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronou
 from grouprl.orchestrator.build import build_policy, make_optimizer
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.placed.placement import RunPlacement, close_placement, engine_of, open_placement
+from grouprl.orchestrator.rank_build import check_started
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
@@ -47,7 +47,7 @@ from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import PARTS, Checkpoint, newest, prune, save_checkpoint, whole_parameters
 from grouprl.storage.lock import FolderLock
-from grouprl.storage.run_folder import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
+from grouprl.storage.run_folder import RunFolder, in_words, replacing, settle, write_json, write_text
 from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
 
@@ -196,9 +196,8 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
     resolved = resolve(config if isinstance(config, ResolvedRun) else with_absolute_paths(config))
     config, task = resolved.config, resolved.task
-    if folder is None:
-        name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
-        folder = Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
+    check_started(config.cluster)
+    folder = default_folder(config) if folder is None else folder
     threads = threads_each(config, choose_threads(config.run.threads))
     torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
@@ -289,6 +288,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         refuse_changes(run, other, moves)
     config = changed_config(run, changes)
     refuse_missing(run, config)
+    check_started(config.cluster)
     torch.set_num_threads(facts["threads"])
     torch.manual_seed(config.seed)
     resolved = resolve(config)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -44,7 +45,8 @@ def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
 class Learner:
     """With this an `update` part turns a prepared rollout into optimiser steps.
 
-    `parts` optimiser steps share one pass over the rollout, `epochs` passes are made.
+    `parts` optimiser steps share one pass over the rollout, `epochs` passes are made. With `old_of_update` a rollout
+    is one optimiser step, and its log-probs are the old ones, which the rollout comes without.
     """
 
     policy: Policy
@@ -55,6 +57,7 @@ class Learner:
     seed: int = 0
     grad_clip: float = 1.0
     context: RunContext | None = None
+    old_of_update: bool = False
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
@@ -64,7 +67,7 @@ class Learner:
 
     def accumulate(self, step: Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
-        return accumulate(self.policy, self.method, step)
+        return accumulate(self.policy, self.method, step, old_of_update=self.old_of_update)
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss of one step alone; returns its metrics."""
@@ -95,7 +98,7 @@ class Learner:
         norm = _clipped_norm(self.policy, self.grad_clip)
         _let_idle_rest(self.policy)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad()  # not to zeros: while the first pass is read there are no gradients to hold
         return norm
 
     def take(self, step: Batch) -> dict[str, float]:
@@ -117,15 +120,16 @@ def update(
     seed: int = 0,
     grad_clip: float = 1.0,
     context: RunContext | None = None,
+    old_of_update: bool = False,
 ) -> dict[str, float]:
     """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
     `context` is the run's (`grouprl.algorithms.data_part.RunContext`), for an `update` part that samples between two
-    steps.
+    steps. `old_of_update`: the rollout is one optimiser step and comes without old log-probs, which are its own.
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
-    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context)
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update)
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     plain = (learner.take(step) for step in learner.steps(prepared))
@@ -141,51 +145,64 @@ def update(
     return {name: value / counts[name] for name, value in sums.items()}
 
 
-def accumulate(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
-    """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
-    for parameter in [] if isinstance(policy, SpreadPolicy) else policy.parameters():
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
+def accumulate(policy: Policy, method: Method, step: Batch, *, old_of_update: bool = False) -> dict[str, float]:
+    """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics.
+
+    With `old_of_update` the old log-probs are those that the step computes, without gradient.
+    """
     run = _two_passes if method.couples != "sequence" else _one_pass
-    return run(policy, method, step)
+    metrics = run(policy, method, step, old_of_update)
+    for parameter in [] if isinstance(policy, SpreadPolicy) else policy.parameters():
+        if parameter.grad is None:  # an optimiser would leave it out, weight decay and momentum too
+            parameter.grad = torch.zeros_like(parameter)
+    return metrics
 
 
-def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
+def _one_pass(policy: Policy, method: Method, step: Batch, old_of_update: bool) -> dict[str, float]:
     """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
     alive_b = ~method.zero_rows(step)
     sums: dict[str, float] = defaultdict(float)
-    for found in _each_pass(policy, method, step, alive_b.nonzero()[:, 0].tolist()):
+    run = partial(_pass, old_of_update=old_of_update)
+    for found in _each_pass(run, policy, method, step, alive_b.nonzero()[:, 0].tolist()):
         _add(sums, found)
     return _closed(sums) | {"rows_trained": float(alive_b.to(torch.float64).mean())}
 
 
-def _each_pass(policy: Policy, method: Method, step: Batch, rows: list[int]) -> Iterator[Mapping[str, float]]:
+def _each_pass(
+    run: Callable[[Policy, Method, Batch], dict[str, float]],
+    policy: Policy,
+    method: Method,
+    step: Batch,
+    rows: list[int],
+) -> Iterator[Mapping[str, float]]:
     """Go through `rows` of a step pass by pass, here or wherever the policy lies; yield what was found of each."""
 
     def piece(own: list[int]) -> Batch:
         return _columns(step.rows(torch.tensor(own)))
 
     if isinstance(policy, SpreadPolicy):
-        yield from policy.run_passes(_pass, method, _inputs(step), rows, piece, **_wanted(method))
+        yield from policy.run_passes(run, method, _inputs(step), rows, piece, **_wanted(method))
         return
     for own in policy.passes(_inputs(step), rows):
-        yield _pass(policy, method, piece(own))
+        yield run(policy, method, piece(own))
 
 
-def _pass(policy: Policy, method: Method, part: Batch) -> dict[str, float]:
+def _pass(policy: Policy, method: Method, part: Batch, *, old_of_update: bool) -> dict[str, float]:
     """Go forward and backward once; return sums."""
     out = _score(policy, method, part, grad=True)
+    part = part.replace(old_bt=out.logp_bt.detach()) if old_of_update else part
     total, metrics = _losses(method, out, part)
     with span("backward"):
         total.backward()
-    found = {**metrics, "loss": total.detach(), **_gap(out.logp_bt, part)}
+    found = {**metrics, "loss": total.detach(), **_gap(out.logp_bt, part, signed=old_of_update)}
     return {name: float(value) for name, value in found.items()}
 
 
-def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
+def _two_passes(policy: Policy, method: Method, step: Batch, old_of_update: bool) -> dict[str, float]:
     """Log-probs without graph, the loss on them as leaves, then the cotangents back through the model."""
     step = _columns(step)
     out = _score(policy, method, step, grad=False)
+    step = step.replace(old_bt=out.logp_bt.detach()) if old_of_update else step
     outputs = (out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt)
     leaves = [None if x is None else x.detach().requires_grad_() for x in outputs]
     logp_bt, *others = leaves
@@ -200,7 +217,7 @@ def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]
     sums: dict[str, float] = defaultdict(float)
     pulled = [logp_cotangent, *(x for x in cotangents[1:] if x is not None)]
     alive_b = torch.stack([(x != 0).any(1) for x in pulled]).any(0).to(torch.float64)
-    _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, step)})
+    _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, step, signed=old_of_update)})
     return _closed(sums) | {"rows_trained": float(alive_b.mean())}
 
 
@@ -247,8 +264,10 @@ def _losses(method: Method, out: PolicyOutput, batch: Batch) -> tuple[Tensor, di
     return total, metrics
 
 
-def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
+def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
     """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout.
+
+    With `signed` also the sum of the sampler's over them, where nobody else compares the old ones.
 
     Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
     """
@@ -256,8 +275,10 @@ def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
     if batch.behavior_bt is None or not sampled_bt.any():
         return share
-    gap = (logp_bt.detach() - batch.behavior_bt).abs()[sampled_bt]
-    return share | {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
+    over = (batch.behavior_bt - logp_bt.detach())[sampled_bt]
+    gap = over.abs()
+    found = {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
+    return share | found | ({"_gap_signed": over.sum()} if signed else {})
 
 
 def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
@@ -270,10 +291,12 @@ def _closed(sums: dict[str, float]) -> dict[str, float]:
     """Turn sums into metrics: losses are sums, everything else an average over the live tokens (absent without any)."""
     share = sums.pop("_share", 0.0)
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
+    over = sums.pop("_gap_signed", None)
     averages = {name: x / share for name, x in sums.items() if not name.endswith("loss")} if share else {}
     metrics = {name: x for name, x in sums.items() if name.endswith("loss")} | averages
     if count:
         metrics["logp_gap_mean"], metrics["logp_gap_max"] = gap_sum / count, gap_max
+        metrics |= {} if over is None else {"kl_behavior": over / count}
     return metrics
 
 

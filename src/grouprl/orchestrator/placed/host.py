@@ -12,12 +12,12 @@ from typing import Literal, Protocol, cast
 
 from grouprl.core.errors import GrouprlError, InputError, RunError
 
-Kind = Literal["sampler", "reward", "environment"]
-KINDS: tuple[Kind, ...] = ("sampler", "reward", "environment")
+Kind = Literal["sampler", "reward", "environment", "learner"]
 WORKERS: Mapping[str, str] = {
     "sampler": "grouprl.orchestrator.placed.sampler:SamplingWorker",
     "reward": "grouprl.orchestrator.placed.reward:ScoringWorker",
     "environment": "grouprl.orchestrator.placed.stage:ActingWorker",
+    "learner": "grouprl.orchestrator.placed.learner_room:LearnerRoom",
 }
 """By kind of worker: the class that its process builds."""
 PRESENT = "present"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from grouprl.config.sections import Placing
+from grouprl.core.leader import current_ranks
 from grouprl.envs.stage import Stage
 from grouprl.orchestrator.placed.host import Hello, Kind, WorkerHost, hello_of
 from grouprl.orchestrator.placed.pool import PoolLimits, WorkerPool
@@ -21,7 +23,11 @@ from grouprl.rewards.contract import Reward
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.episode_rows import environments
+from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.request_shards import Prompt, SharesHere
+
+if TYPE_CHECKING:
+    from grouprl.policy.sharded import ShardedPolicy
 
 RESTARTED, REDONE = "workers_restarted", "work_redone"
 """Metrics: workers of the cluster that were replaced, and pieces of work that were done again."""
@@ -46,7 +52,7 @@ class RunPlacement:
         hello: dict[Kind, object] = {}
         if "sampler" in self.counts:
             plain, threads = config.model_dump(mode="json"), torch.get_num_threads()
-            hello["sampler"] = SamplerSettings(plain, threads, device)
+            hello["sampler"] = SamplerSettings(plain, threads, device, rank_count())
         if "reward" in self.counts:
             hello["reward"] = reward_hello(run.reward, config.reward)
         if "environment" in self.counts:
@@ -69,7 +75,7 @@ class RunPlacement:
 
     def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
         """Return the engine that samples from `policy`; None where sampling is not placed."""
-        return PlacedSampler(policy, self.pools["sampler"]) if "sampler" in self.pools else None
+        return PlacedSampler(policy, self.pools["sampler"], rank_count()) if "sampler" in self.pools else None
 
     def reward(self, reward: Reward) -> PlacedReward | None:
         """Return the reward computed by the cluster's workers; None where it is not placed."""
@@ -148,4 +154,14 @@ def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) 
         return placed
     cluster, local = run.config.cluster, run.config.sampling.engine == LOCAL
     shared = local and cluster.samplers > 1 and not run.config.run.async_steps
-    return SharesHere(policy, cluster.samplers) if shared else run.engine(policy)
+    if not shared:
+        return run.engine(policy)
+    if current_ranks() is not None:
+        return RankSampler(cast("ShardedPolicy", policy), cluster.samplers)
+    return SharesHere(policy, cluster.samplers)
+
+
+def rank_count() -> int:
+    """Return how many ranks this process leads; 1 where it is alone."""
+    ranks = current_ranks()
+    return 1 if ranks is None else ranks.count

@@ -5,14 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol, cast
 
 from grouprl.config.sections import Placing
 from grouprl.core.errors import MissingExtra, RunError
+from grouprl.core.leader import placed_by
+from grouprl.core.watch import PeerWatch
+from grouprl.orchestrator.placed.cluster_info import ClusterFacts
 from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Shared, Ticket, WorkerLost, WorkerRoom
+
+PATIENCE = 20.0
+"""Seconds without an answer after which Ray's head is gone; one that is started again takes less."""
+GRACE = 30.0
+"""Seconds in which the run then has to end by itself, before it is ended."""
+RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Ray ends a process that has not heard of the head for so many seconds, without a word of grouprl's."""
 
 
 class _Method(Protocol):
@@ -53,14 +63,16 @@ class RayHost:
     """
 
     def __init__(self, cluster: Placing, counts: Mapping[Kind, int], hello: Mapping[Kind, Hello]) -> None:
+        os.environ.setdefault(RECONNECT, str(round(10 * (PATIENCE + GRACE))))
         ray = imported_ray()
         self.settings = cluster
         self._hello: dict[Kind, ObjectInStore] = {}
         try:
-            ray.init(**connection(cluster.ray))
+            ray.init(**connection(placed_by() or cluster.ray))
         except Exception as error:  # Ray raises what it likes, ConnectionError and RuntimeError among others
             raise RunError(f"Ray at {cluster.ray} cannot be reached: {error}") from error
         self._groups: dict[Kind, _Group] = {}
+        self.head = watched_head(own_cluster())
         try:
             self._hello = {kind: ObjectInStore(ray.put(hello[kind])) for kind in counts}
             self._reserve(counts)
@@ -84,6 +96,7 @@ class RayHost:
 
     def start(self, kind: Kind, number: int) -> object:
         """Begin to start a worker in its place of the group; a group that lost a node is moved by Ray."""
+        self.head.check()
         ray = imported_ray()
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -106,6 +119,7 @@ class RayHost:
         """Return the calls that have ended; waits at most `seconds` for the first."""
         ray = imported_ray()
         first, _ = ray.wait(list(calls), num_returns=1, timeout=seconds)
+        self.head.check()
         over: list[Ticket] = first and list(ray.wait(list(calls), num_returns=len(calls), timeout=0)[0])
         return over
 
@@ -123,16 +137,22 @@ class RayHost:
     def end(self, worker: object) -> None:
         """Kill an actor."""
         ray = imported_ray()
-        with contextlib.suppress(Exception):  # it may be dead, or the cluster gone
+        if self.head.gone:
+            return  # only the head could say so; without it Ray's nodes end by themselves
+        with contextlib.suppress(Exception):  # it may be dead
             ray.kill(worker, no_restart=True)
 
     def share(self, value: object) -> Shared:
         """Copy a value into the object store, once, whoever reads it."""
+        self.head.check()
         return ObjectInStore(imported_ray().put(value))
 
     def close(self) -> None:
         """Give the groups back, with the actors in them, and leave the cluster."""
         ray = imported_ray()
+        self.head.close()
+        if self.head.gone:
+            return
         if ray.is_initialized():
             for group in self._groups.values():
                 with contextlib.suppress(Exception):
@@ -168,9 +188,54 @@ def connection(address: str) -> dict[str, object]:
     }
 
 
+def watched_head(address: str) -> PeerWatch:
+    """Return what notices that the head of a cluster is gone: Ray waits for it in silence."""
+    gone = (
+        f"the head of Ray at {address} is gone: it has not answered for {PATIENCE:g} s. What is on disk is intact: "
+        "start Ray again and continue with --resume, on this cluster or another (--set cluster.ray=…)"
+    )
+    return PeerWatch(address, gone, PATIENCE, GRACE)
+
+
+def own_cluster() -> str:
+    """Return the address of the cluster that this process is connected to; "here" where it is to none."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return "here"
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def own_address() -> str:
+    """Return the address of this node of the cluster; without one, of this machine to itself."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return "127.0.0.1"
+    return str(ray.util.get_node_ip_address())
+
+
 def bundle_of(cluster: Placing, kind: Kind) -> dict[str, float]:
     """Return what a worker of a kind reserves."""
+    if kind == "learner":
+        return {"CPU": cluster.learner_cpus} | ({"GPU": cluster.learner_gpus} if cluster.learner_gpus else {})
     return {"CPU": cluster.cpus} | ({"GPU": cluster.gpus} if kind == "sampler" and cluster.gpus else {})
+
+
+def short_of(counts: Mapping[Kind, int], cluster: Placing, facts: ClusterFacts) -> Iterator[str]:
+    """Say of what a cluster has too little for so many workers, whoever uses it."""
+    needed: dict[str, float] = {}
+    for kind, count in counts.items():
+        bundle = bundle_of(cluster, kind)
+        for name, amount in bundle.items():
+            needed[name] = needed.get(name, 0.0) + count * amount
+        if facts.places(bundle) < count:
+            yield (
+                f"cluster: {count} × {words(bundle)} ({kind}) are wanted, and the nodes have room for "
+                f"{facts.places(bundle)}. {facts.words()}"
+            )
+    for name, amount in needed.items():
+        if amount > facts.total(name) + 1e-9:
+            there = f"{facts.total(name):g}. {facts.words()}"
+            yield f"cluster: workers want {amount:g} {name}s in all, and there are {there}"
 
 
 def words(bundle: Mapping[str, float]) -> str:

@@ -6,18 +6,24 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.build import build_policy
+from grouprl.core.leader import current_ranks
+from grouprl.orchestrator.build import build_policy, load_options
 from grouprl.orchestrator.placed.pool import PlacedJob, WorkerPool
 from grouprl.orchestrator.placed.weights import PublishedWeights, publish, take
+from grouprl.orchestrator.rank_build import whole_copy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.protocols import Policy, Samples, SamplingSession
+from grouprl.rollout.rank_sampler import exact_copies
 from grouprl.rollout.request_shards import Prompt, Share, SharedSession, ShareSampler
 from grouprl.rollout.sampler import LocalSampler
+
+if TYPE_CHECKING:
+    from grouprl.policy.sharded import ShardedPolicy
 
 
 @dataclass(frozen=True)
@@ -27,21 +33,29 @@ class SamplerSettings:
     config: Mapping[str, object]
     threads: int
     device: str
+    ranks: int = 1
+    """Over how many ranks the trainer's policy lies in parts."""
 
 
 class PlacedSampler(ShareSampler):
     """An `Engine` whose shares are completed by the workers of a pool, each share always by the same worker.
 
-    A share whose worker is lost is completed again by the worker that replaces it: within a session from the first
-    requests on, so that the state kept between turns, and with it the samples, are the same.
+    There are `shares` of them, at least as many as workers, which take them in turn. A share whose worker is lost is
+    completed again by the worker that replaces it: within a session from the first requests on, so that the state kept
+    between turns, and with it the samples, are the same.
     """
 
-    def __init__(self, policy: Policy, pool: WorkerPool) -> None:
-        super().__init__(policy, pool.count)
+    def __init__(self, policy: Policy, pool: WorkerPool, shares: int = 1) -> None:
+        super().__init__(policy, max(shares, pool.count))
         self.pool, self.seconds = pool, 0.0
         self._weights: PublishedWeights | None = None
         self._lives: dict[tuple[int, int], int] = {}
         """By session and share: which life of its worker has completed the requests so far."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the log-probs are the trainer's: all compute in full precision."""
+        return super().exact if current_ranks() is None else exact_copies(cast("ShardedPolicy", self.policy))
 
     def take_weights(self) -> None:
         """Publish the policy's weights; the workers load them with their next share."""
@@ -61,28 +75,36 @@ class PlacedSampler(ShareSampler):
         jobs = [self._job(number, share, session) for number, share in shares.items()]
         found = dict(zip(shares, cast("list[Samples[int]]", self.pool.run(jobs)), strict=True))
         if session is not None:
-            self._lives |= {(session.number, number): self.pool.life(number) for number in shares}
+            self._lives |= {(session.number, number): self.pool.life(self._worker(number)) for number in shares}
         return found
+
+    def _worker(self, share: int) -> int:
+        return share % self.pool.count
+
+    def _name(self, session: SharedSession, share: int) -> int:
+        """Return the number that a worker knows a share of a session by: it may have several."""
+        return session.number * self.count + share
 
     def _job(self, number: int, share: Share, session: SharedSession | None) -> PlacedJob:
         weights = self._weights
         if session is None:
-            return PlacedJob("sample", lambda life: (weights, share), number)
+            return PlacedJob("sample", lambda life: (weights, share), self._worker(number))
         key, batches = (session.number, number), list(session.batches[number])
 
         def arguments(life: int) -> tuple[object, ...]:
             known = self._lives.get(key) == life
-            return weights, session.number, not known, batches[-1:] if known else batches
+            return weights, self._name(session, number), not known, batches[-1:] if known else batches
 
-        return PlacedJob("sample_in_session", arguments, number)
+        return PlacedJob("sample_in_session", arguments, self._worker(number))
 
     def close_session(self, session: SharedSession) -> None:
         """Let the workers release what they keep for the session."""
         open_on = [number for number in session.batches if (session.number, number) in self._lives]
         for number in open_on:
             life = self._lives.pop((session.number, number))
-            if self.pool.life(number) == life:
-                self.pool.forget([self.pool.send(number, "close_session", session.number)])
+            worker = self._worker(number)
+            if self.pool.life(worker) == life:
+                self.pool.forget([self.pool.send(worker, "close_session", self._name(session, number))])
 
 
 @dataclass
@@ -99,7 +121,9 @@ class SamplingWorker:
         config = parse_config(told.config)
         torch.manual_seed(config.seed)
         run = resolve(config)
-        self.policy = build_policy(run)
+        self.policy = (
+            build_policy(run) if told.ranks == 1 else whole_copy(run, load_options(run, config.model.name, config.seed))
+        )
         self.sampler = LocalSampler(self.policy)
         self.alike = self.policy.device.type == told.device
         """Whether matrix products round as they do in the trainer: on the same type of device."""

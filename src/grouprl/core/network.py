@@ -1,0 +1,47 @@
+"""Which network interface of this machine leads to another one."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+from contextlib import suppress
+
+ADDRESS_OF_INTERFACE = 0x8915
+"""The request SIOCGIFADDR of Linux."""
+GLOO = "GLOO_SOCKET_IFNAME"
+"""The variable that says over which interface gloo exchanges tensors; without it, that of the machine's own name."""
+
+
+def choose_interface() -> None:
+    """Let gloo use the interface that leads to `MASTER_ADDR`, unless that is this machine or one is chosen.
+
+    A machine's own name often stands for an address that only it can reach itself by.
+    """
+    own = own_address_towards(os.environ.get("MASTER_ADDR", ""))
+    if own and not ipaddress.ip_address(own).is_loopback:
+        found = interface_of(own)
+        if found:
+            os.environ.setdefault(GLOO, found)
+
+
+def own_address_towards(host: str) -> str:
+    """Return the IPv4 address with which this machine would speak to a host; empty where there is no way."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect((host, 9))  # of a datagram's socket: nothing is sent
+        return str(asked.getsockname()[0])
+    return ""
+
+
+def interface_of(address: str) -> str:
+    """Return the network interface that has this IPv4 address; empty where none has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                request = struct.pack("256s", name.encode()[:15])
+                found = fcntl.ioctl(asked.fileno(), ADDRESS_OF_INTERFACE, request)[20:24]
+                if socket.inet_ntoa(found) == address:
+                    return name
+    return ""

@@ -1,0 +1,82 @@
+"""Whether somebody whom a process depends on still answers: who only waits for a message never learns of a cut."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from grouprl.core.errors import RunError
+
+BEAT = 1.0
+"""Seconds that a connection may take."""
+RUN_FAILED = 3
+"""The exit code of a run that failed."""
+
+
+class PeerWatch:
+    """Watches who answers at `address` in a thread, from construction to `close`.
+
+    After `patience` seconds without an answer it is `gone`: that is `words`. `ended` ends the process `grace` seconds
+    later, where it has not ended by itself: it may wait for what never comes. `reached` says whether somebody answers.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        words: str,
+        patience: float,
+        grace: float,
+        *,
+        reached: Callable[[str], bool] | None = None,
+        ended: Callable[[str], None] | None = None,
+        beat: float = BEAT,
+    ) -> None:
+        self.address, self.gone, self._words = address, "", words
+        self._reached, self._ended = reached or answers, ended or end_process
+        self._patience, self._grace, self._beat = patience, grace, beat
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"watch {address}", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise RunError once it is gone."""
+        if self.gone:
+            raise RunError(self.gone)
+
+    def close(self) -> None:
+        """Watch no longer; may be called twice."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        heard = time.monotonic()
+        while not self._closed.wait(self._beat):
+            if self._reached(self.address):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self._patience:
+                break
+        else:
+            return
+        self.gone = self._words
+        if not self._closed.wait(self._grace):
+            self._ended(self.gone)
+
+
+def answers(address: str) -> bool:
+    """Whether somebody takes a connection at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def end_process(why: str) -> None:
+    """End this process at once, in words."""
+    sys.stderr.write(f"error: {why}\n")
+    sys.stderr.flush()
+    os._exit(RUN_FAILED)
