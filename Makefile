@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs ray culprits clean
+.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -120,6 +120,24 @@ vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, a
 	$(@D)/bin/python -c "import sysconfig, pathlib as p; d = p.Path(sysconfig.get_path('purelib')) / 'vllm-0.32.0+cpu.dist-info'; d.mkdir(exist_ok=True); (d / 'METADATA').write_text('Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n')"
 	@touch $@
 
+sglang: $(READY) .venv-sglang/.ready  ## hold the engine sglang against a server of SGLang itself, which computes in torch
+	GRL_SGLANG=$(CURDIR)/.venv-sglang/bin/python $(BIN)/python -m pytest -n 0 -q tests/sglang
+	$(BIN)/python scripts/sglang_record.py $(CURDIR)/.venv-sglang/bin/python
+
+# SGLang's wheel wants CUDA's packages, and its kernels for CPUs are built from source: it is installed without what it
+# requires, and beside it what a server of a language model imports. tests/sglang/serve_on_cpu.py stands in for the rest.
+SGLANG = transformers==5.19.0 compressed-tensors==0.18.0 xgrammar==0.2.7 openai==2.8.0 openai-harmony==0.0.4 \
+	'llguidance>=1.7.6,<2' 'uvicorn>=0.51' accelerate aiohttp dill distro easydict einops fastapi gguf interegular \
+	IPython jsonschema msgspec numpy orjson partial_json_parser peft pillow prometheus-client psutil pybase64 \
+	python-multipart pyzmq regex requests safetensors scipy sentencepiece setproctitle soundfile tiktoken uvloop \
+	watchfiles xxhash zstandard
+.venv-sglang/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(SGLANG)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sglang==0.5.23 torchvision==0.28.0
+	@touch $@
+
 ray: .venv-ray/.ready  ## run on a real Ray of three logical nodes, killing workers, nodes and the driver, and measure it
 	.venv-ray/bin/python -m pytest -n 0 -q tests/on_ray
 	.venv-ray/bin/python scripts/ray_record.py
@@ -145,4 +163,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis

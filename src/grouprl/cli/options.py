@@ -19,7 +19,9 @@ RunOrModel = Annotated[
 CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")]
 EngineName = Annotated[
     str | None,
-    typer.Option("--engine", metavar="NAME", help="What samples: local, vllm, or yours (default: as the run does)."),
+    typer.Option(
+        "--engine", metavar="NAME", help="What samples: local, vllm, sglang, or yours (default: as the run does)."
+    ),
 ]
 ModelDevice = Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]

@@ -37,7 +37,8 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
 
     Paths are: files of your own code (`file.py:name`), data of a task (`jsonl:`, `pairs:`, `rollouts:`,
     `task_folders:`; of `hf:` and `textworld:` where there is such a file or folder), model folders, `plugins` that are
-    files, `sampling.vllm.folder` and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
+    files, `folder` of `sampling.vllm` and `sampling.sglang`, and `run.folder`. The command lines of `program:` and
+    `mcp:` are not touched.
 
     Raises:
         InputError: a model folder that is not at `base`, but is in the working directory.
@@ -53,7 +54,8 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     found = _below(found, "reward", "function", lambda value: _code(value, base))
     for key in ("engine", "tool_calls"):
         found = _below(found, "sampling", key, lambda value: _code(value, base))
-    found = _below(found, "sampling", "vllm", lambda vllm: _with_folder(vllm, base))
+    for key in ("vllm", "sglang"):
+        found = _below(found, "sampling", key, lambda servers: _with_folder(servers, base))
     return _below(found, "run", "folder", lambda value: _at(value, base))
 
 

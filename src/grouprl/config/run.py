@@ -137,7 +137,7 @@ class Config(Section):
             del plain["plugins"]
         if self.sampling.engine == "local":
             del plain["sampling"]["engine"], plain["sampling"]["engine_settings"]
-        del plain["sampling"]["vllm"]  # where completions are sampled, not which
+        del plain["sampling"]["vllm"], plain["sampling"]["sglang"]  # where completions are sampled, not which
         if self.model.precision == "float32":  # as it was before there was a choice
             del plain["model"]["precision"]
         if self.run.async_steps:

@@ -248,15 +248,7 @@ class Vllm(Section):
 
     @pydantic.model_validator(mode="after")
     def _own_or_running(self) -> Vllm:
-        names = ("args", "command", "env", "port", "restarts", "servers")
-        own = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
-        if self.addresses and own:
-            raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
-        if wrong := [each for each in self.addresses if not each.startswith(("http://", "https://"))]:
-            raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
-        plain = [each.rstrip("/") for each in self.addresses]
-        if twice := [each for each in plain if plain.count(each) > 1]:
-            raise ValueError(f"the address {twice[0]} stands there twice")
+        check_servers(self, self.addresses, self.command, "vLLM")
         if self.weights == "disk" and not self.addresses:
             raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
         meeting = [name for name in ("master_address", "master_port") if getattr(self, name) is not None]
@@ -273,9 +265,74 @@ class Vllm(Section):
             raise ValueError(
                 f"weights: {self.weights} has no effect with adapters: loaded, which are read from a folder"
             )
-        if not self.command:
-            raise ValueError("command is empty: name the program of vLLM")
         return self
+
+
+class Sglang(Section):
+    """Servers of SGLang that sample (`sampling.engine: sglang`): the run's own, or running ones; see sglang.md."""
+
+    key: ClassVar[str] = "sampling.sglang"
+
+    addresses: tuple[str, ...] = ()
+    """Running servers, such as http://10.0.0.5:30000, one model on all; none: the run starts its own, and ends them."""
+    servers: WrittenCount = 1
+    """How many servers of its own a run starts."""
+    command: tuple[str, ...] = ("sglang",)
+    """What is called in the place of `sglang`: the program of the environment that SGLang is installed in, such as
+    /opt/sglang/bin/sglang; in several words where it needs words before `serve`."""
+    args: tuple[str, ...] = ()
+    """Further arguments of `sglang serve`, such as ["--mem-fraction-static", "0.5"]; they come last, so they win."""
+    env: dict[str, str] = {}
+    """Environment variables of own servers, besides those of the run."""
+    port: Annotated[Int, Field(ge=1, le=65535)] | None = None
+    """Port of the first of its own servers, the others follow; none: free ones."""
+    weights: Literal["auto", "shared_memory", "disk"] = "auto"
+    """How new weights reach a server: through memory of this machine, or from a folder that it reads again. `auto`: own
+    servers through memory, running ones so where they were started for it."""
+    folder: str | None = None
+    """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    canary: WrittenPositive | None = None
+    """Nats by which a server's log-probs of fixed sequences may differ from the trainer's after an exchange of weights.
+    None: 0.01 where both compute in float32, else 0.5."""
+    at_once: WrittenCount = 256
+    """Requests that one server is sent at the same time."""
+    timeout: WrittenPositive = 600.0
+    """Seconds within which a request is answered; a server that takes longer hangs: it is replaced or set aside."""
+    start_timeout: WrittenPositive = 900.0
+    """Seconds within which a server of its own is up, or a running one answers."""
+    tries: WrittenCount = 3
+    """Times that a request is sent at most, always with the same seed."""
+    restarts: WrittenWhole = 3
+    """Times that a server of its own is replaced before the run ends."""
+
+    @pydantic.field_validator("addresses", "command", "args", mode="before")
+    @classmethod
+    def _one_word(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _own_or_running(self) -> Sglang:
+        check_servers(self, self.addresses, self.command, "SGLang")
+        if self.weights == "disk" and not self.addresses:
+            raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
+        if self.weights == "shared_memory" and self.folder is not None:
+            raise ValueError("folder has no effect with weights: shared_memory")
+        return self
+
+
+def check_servers(section: Section, addresses: tuple[str, ...], command: tuple[str, ...], kind: str) -> None:
+    """Raise ValueError where settings of own and of running servers contradict each other."""
+    names, fields = ("args", "command", "env", "port", "restarts", "servers"), type(section).model_fields
+    own = [name for name in names if getattr(section, name) != fields[name].default]
+    if addresses and own:
+        raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
+    if wrong := [each for each in addresses if not each.startswith(("http://", "https://"))]:
+        raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
+    plain = [each.rstrip("/") for each in addresses]
+    if twice := [each for each in plain if plain.count(each) > 1]:
+        raise ValueError(f"the address {twice[0]} stands there twice")
+    if not command:
+        raise ValueError(f"command is empty: name the program of {kind}")
 
 
 class Sampling(Section):
@@ -298,17 +355,21 @@ class Sampling(Section):
     """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
     your own (file.py:name)."""
     engine: str = "local"
-    """What samples: `local`, the decoder of this process; `vllm`, servers of vLLM; a name that a plugin registers; or a
-    class or function of yours, as `pkg.module:Class` or `file.py:Class`, that is called with the policy."""
+    """What samples: `local`, the decoder of this process; `vllm`, servers of vLLM; `sglang`, servers of SGLang; a name
+    that a plugin registers; or a class or function of yours, as `pkg.module:Class` or `file.py:Class`, that is called
+    with the policy."""
     engine_settings: JsonObject = {}
     """Further arguments of an engine of yours."""
     vllm: Vllm = Vllm()
     """Where vLLM's servers are, and how they are started."""
+    sglang: Sglang = Sglang()
+    """Where SGLang's servers are, and how they are started."""
 
     @property
     def arguments(self) -> JsonObject:
         """The arguments of the engine besides the policy."""
-        return {**self.engine_settings, "vllm": self.vllm} if self.engine == "vllm" else self.engine_settings
+        servers: dict[str, JsonObject] = {"vllm": {"vllm": self.vllm}, "sglang": {"sglang": self.sglang}}
+        return {**self.engine_settings, **servers.get(self.engine, {})}
 
 
 class Optim(Section):

@@ -50,7 +50,7 @@ from grouprl.plan.passes import (
     precision_of,
 )
 from grouprl.plan.placing import placing_plan, ranks_meant
-from grouprl.plan.servers import server_idle, server_notes, server_refusals
+from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.trial import try_reward
 from grouprl.policy.call_syntax import call_syntax

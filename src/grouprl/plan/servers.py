@@ -139,14 +139,14 @@ def server_idle(run: ResolvedRun) -> Iterator[str]:
             yield "sampling.vllm.in_flight has no effect: a completion keeps the adapters that it began with"
 
 
-def installed(command: str) -> str:
-    """Return the version of the vLLM that `command` belongs to, without starting it; "" where it cannot be told."""
+def installed(command: str, name: str = "vllm") -> str:
+    """Return the version of the `name` that `command` belongs to, without starting it; "" where it cannot be told."""
     try:
         folder = Path(program([command])).absolute().parent.parent
     except InputError:
         return ""
-    found = sorted(folder.glob("lib/python*/site-packages/vllm-*.dist-info"))
-    return found[0].name.removeprefix("vllm-").removesuffix(".dist-info") if found else ""
+    found = sorted(folder.glob(f"lib/python*/site-packages/{name}-*.dist-info"))
+    return found[0].name.removeprefix(f"{name}-").removesuffix(".dist-info") if found else ""
 
 
 def _running(address: str, settings: Vllm) -> str:

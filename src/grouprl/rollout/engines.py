@@ -23,7 +23,9 @@ LOCAL = "local"
 """The name of the engine of this process."""
 VLLM = "vllm"
 """The name of the engine of vLLM's servers."""
-IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine"}
+SGLANG = "sglang"
+"""The name of the engine of SGLang's servers."""
+IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine", SGLANG: "grouprl.rollout.sglang.engine:SglangEngine"}
 """Engines of this package that are imported when a run names them."""
 ENGINES: dict[str, Callable[..., object]] = {}
 """By name: what makes an engine of a policy and the engine's settings."""

@@ -9,7 +9,7 @@ from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.core.renamed import note_renamed
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.rollout.engines import LOCAL, VLLM
+from grouprl.rollout.engines import LOCAL, SGLANG, VLLM
 
 SETTINGS = ("partial", "proximal", "samplers")
 _IN_THE_MAKING = "completions under way continue with new weights"
@@ -80,8 +80,11 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
     if config.sampling.engine == LOCAL and run.partial and "partial" in given and samples_elsewhere(config):
         yield "run.partial has no effect: the samplers of a cluster finish what they have begun"
     if config.sampling.engine != LOCAL and run.partial and "partial" in given:
-        own = "has a setting of its own, sampling.vllm.in_flight"
-        does = own if config.sampling.engine == VLLM else "finishes what it has begun"
+        own = {
+            VLLM: "has a setting of its own, sampling.vllm.in_flight",
+            SGLANG: "goes on with new weights by itself",
+        }
+        does = own.get(config.sampling.engine, "finishes what it has begun")
         yield f"run.partial has no effect: the engine {config.sampling.engine} {does}"
     if "proximal" in given and "old_bt" not in method.needs():
         yield f"run.proximal has no effect: {method.name} reads no old log-probs"

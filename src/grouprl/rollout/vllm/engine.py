@@ -94,11 +94,13 @@ class VllmEngine:
     """
 
     exact = False
+    name, kind, health = "vllm", "vLLM", "/health"
+    """What the engine is called, whose servers it uses, and what one that is up answers."""
 
     def __init__(self, policy: object, vllm: Vllm = DEFAULT, *, attachment: Attachment | None = None) -> None:
         if not isinstance(policy, CausalPolicy):
             raise InputError(
-                f"the engine vllm with a policy that is {type(policy).__name__}",
+                f"the engine {self.name} with a policy that is {type(policy).__name__}",
                 "it samples from one language model",
                 "Take the engine local",
             )
@@ -131,6 +133,8 @@ class VllmEngine:
             at_once=vllm.at_once,
             patience=vllm.start_timeout,
             tries=vllm.tries,
+            health=self.health,
+            kind=self.kind,
         )
         self._pool = ThreadPoolExecutor(min(THREADS, vllm.at_once * len(servers)), "grouprl-vllm")
         self._ended = weakref.finalize(
@@ -178,7 +182,7 @@ class VllmEngine:
             RunError: no server is left, or a request failed as often as it may.
         """
         for request in requests:
-            _check(request)
+            self._check(request)
         if self._label is None and not self.attached:
             self._publish(self.version, self.policy)
         self._wake()
@@ -197,22 +201,20 @@ class VllmEngine:
         left = {future for future in futures if not future.cancel()}
         while left:
             for server in self.fleet.servers:
-                server.wire.cut()
+                self._give_up(server)
             left = wait(left, LOOK_SECONDS).not_done
+
+    def _give_up(self, server: Server) -> None:
+        server.wire.cut()
 
     def _completed(self, request: Request[Prompt], round_: int) -> Sampled:
         """Return one completion; a request that fails is sent again, with the same seed, to whoever is free."""
-        body, ends = self._body(request), self._ends(request)
         errors: list[ServerError] = []
         while len(errors) < self.settings.tries:
             server = self.fleet.acquire()
             error: ServerError | None = None
             try:
-                adapter = self._adapter_at(server)
-                reply = self._generated(server, body, adapter)
-                found = read_sampled(reply, budget=request.budget, vocabulary=self.vocabulary, ends=ends)
-                if adapter is not None:  # what the server calls its weights is below the adapters
-                    found = replace(found, labels=(adapter,) * len(found.ids))
+                found = self._sampled_by(server, request)
                 self._check_labels(found)
             except ServerError as caught:
                 error = caught
@@ -234,11 +236,24 @@ class VllmEngine:
             "What is on disk is whole: continue with --resume"
         )
 
+    def _sampled_by(self, server: Server, request: Request[Prompt]) -> Sampled:
+        """Return the completion that a server samples."""
+        adapter, ends = self._adapter_at(server), self._ends(request)
+        reply = self._generated(server, self._body(request), adapter)
+        found = read_sampled(reply, budget=request.budget, vocabulary=self.vocabulary, ends=ends)
+        if adapter is None:
+            return found
+        return replace(found, labels=(adapter,) * len(found.ids))  # what the server names is below the adapters
+
     def _adapter_at(self, server: Server) -> str | None:
         """Return the name of the adapters to sample with; None where they are merged."""
         if not self._rank:
             return None
-        return named(server.wire, self.run) if self.attached else self._label
+        return self._named(server) if self.attached else self._label
+
+    def _named(self, server: Server) -> str:
+        """Return what a server calls its weights; raises Stale for those of no or another run."""
+        return named(server.wire, self.run)
 
     def _generated(self, server: Server, body: Mapping[str, object], adapter: str | None) -> object:
         """Return a server's reply; one that has lost the adapters is stale."""
@@ -266,6 +281,10 @@ class VllmEngine:
         if request.stop_texts:
             settings["stop"] = list(request.stop_texts)
         return {"token_ids": list(request.prompt), "sampling_params": settings}
+
+    def _check(self, request: Request[Prompt]) -> None:
+        """Raise InputError for a request that servers cannot honour."""
+        _check(request)
 
     def _ends(self, request: Request[Prompt]) -> frozenset[int]:
         """Tokens that end a completion by themselves."""
@@ -509,7 +528,7 @@ class VllmEngine:
         begun = time.monotonic()
         while True:
             try:
-                named(server.wire, self.run)
+                self._named(server)
             except Stale as error:
                 if time.monotonic() - begun > self.settings.start_timeout:
                     raise RunError(str(error)) from None
@@ -564,7 +583,7 @@ def _check(request: Request[Prompt]) -> None:
 
 
 def _impossible(error: Refused) -> InputError:
-    if error.status == 403 or (error.status == 404 and GENERATE in str(error)):
+    if error.status in (403, 404) and GENERATE in str(error):
         return InputError(str(error), "tokens go in and out by this call", "Start the server with --enable-scale-out")
     return InputError(str(error))
 

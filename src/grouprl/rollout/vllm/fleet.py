@@ -51,8 +51,11 @@ class Fleet:
         patience: float,
         tries: int,
         restarts: int,
+        health: str = "/health",
+        kind: str = "vLLM",
     ) -> None:
         self.servers, self._bring = tuple(servers), bring
+        self._health, self._kind = health, kind
         self.at_once, self.patience, self.tries, self.restarts = at_once, patience, tries, restarts
         self.say: Callable[[str], None] = lambda sentence: None
         self._changed = threading.Condition()
@@ -204,7 +207,7 @@ class Fleet:
 
     def _healthy(self, server: Server) -> bool:
         try:
-            server.wire.get("/health")
+            server.wire.get(self._health)
         except (Dropped, Gone, Late, Refused):
             return False
         except Garbled:
@@ -218,7 +221,9 @@ class Fleet:
 
     def _nobody(self) -> RunError:
         reasons = "\n".join(f"  {server.wire.address}: {server.why}" for server in self.servers)
-        return RunError(f"no server of vLLM is left:\n{reasons}\nWhat is on disk is whole: continue with --resume")
+        return RunError(
+            f"no server of {self._kind} is left:\n{reasons}\nWhat is on disk is whole: continue with --resume"
+        )
 
     @staticmethod
     def _thread(work: Callable[[Server], None], server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import re
 import shutil
@@ -88,7 +89,9 @@ def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
 def write_description(policy: CausalPolicy, folder: Path) -> None:
     """Write what a server must know of the model beside its weights: configuration and tokenizer."""
     base = policy.model.get_base_model() if hasattr(policy.model, "get_base_model") else policy.model
-    base.config.save_pretrained(folder)
+    config = copy.deepcopy(base.config)
+    config.architectures = config.architectures or [type(base).__name__]  # a model that was never saved names none
+    config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
 
 
@@ -116,8 +119,8 @@ def port_taken(port: int) -> bool:
     return False
 
 
-def program(command: Sequence[str]) -> str:
-    """Return the file that `command` runs.
+def program(command: Sequence[str], name: str = "vllm", kind: str = "vLLM") -> str:
+    """Return the file that `command` runs, which is to be the program `name`.
 
     Raises:
         InputError: there is none.
@@ -125,9 +128,9 @@ def program(command: Sequence[str]) -> str:
     found = shutil.which(command[0])
     if found is None:
         raise InputError(
-            f"sampling.vllm.command = {command[0]!r}",
-            "there is no such program: vLLM lives in an environment of its own, whose `vllm` is named here",
-            "Install it there (docs/vllm.md), or give the addresses of running servers",
+            f"sampling.{name}.command = {command[0]!r}",
+            f"there is no such program: {kind} lives in an environment of its own, whose `{name}` is named here",
+            f"Install it there (docs/{name}.md), or give the addresses of running servers",
         )
     return found
 

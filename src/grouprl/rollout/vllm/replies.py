@@ -38,7 +38,7 @@ def read_sampled(reply: object, *, budget: int, vocabulary: int, ends: Collectio
     """
     choice = _choice(reply)
     ids = _ids(choice, budget, vocabulary)
-    logp, labels, why = _logp(choice, ids), _labels(choice, len(ids)), choice.get("finish_reason")
+    logp, labels, why = _logp(choice, ids), read_labels(choice, len(ids)), choice.get("finish_reason")
     if why not in ("stop", "length"):
         raise Dropped(f"the server gave a completion up after {len(ids)} tokens (it says {shortened(why)})")
     end = next((i + 1 for i, token in enumerate(ids) if token in ends), None)
@@ -57,7 +57,7 @@ def read_prompt_logp(reply: object, ids: tuple[int, ...]) -> list[float]:
     found = []
     for token, each in zip(ids[1:], given[1:], strict=True):
         entry = each.get(str(token)) if isinstance(each, Mapping) else None
-        found.append(_number(entry.get("logprob") if isinstance(entry, Mapping) else None))
+        found.append(read_number(entry.get("logprob") if isinstance(entry, Mapping) else None))
     return found
 
 
@@ -86,10 +86,11 @@ def _logp(choice: Mapping[str, object], ids: tuple[int, ...]) -> tuple[float, ..
         raise Garbled(f"a completion has no log-probs: {shortened(outer)}")
     if [each.get("token_id") for each in content] != list(ids):
         raise Garbled("the log-probs of a completion are not those of its tokens")
-    return tuple(_number(each.get("logprob")) for each in content)
+    return tuple(read_number(each.get("logprob")) for each in content)
 
 
-def _number(value: object) -> float:
+def read_number(value: object) -> float:
+    """Return a log-prob; raises Garbled for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise Garbled(f"a log-prob is {shortened(value)}")
     if value <= FLOOR:
@@ -99,7 +100,7 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _labels(choice: Mapping[str, object], count: int) -> tuple[str, ...]:
+def read_labels(choice: Mapping[str, object], count: int) -> tuple[str, ...]:
     """Return the label of the weights of each of `count` tokens; () where there are none."""
     spans = choice.get("weight_versions")
     if spans is None:

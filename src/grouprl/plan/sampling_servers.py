@@ -1,0 +1,27 @@
+"""What a plan says of the servers that a run samples with, whoever's they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.plan import servers as vllm
+from grouprl.plan import sglang_servers as sglang
+
+
+def server_notes(run: ResolvedRun) -> Iterator[str]:
+    """Say what will be started, or who will be asked, and how weights get there."""
+    yield from vllm.server_notes(run)
+    yield from sglang.server_notes(run)
+
+
+def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
+    """Say why servers cannot sample for this run, `longest` tokens at most in prompt and completion."""
+    yield from vllm.server_refusals(run, longest)
+    yield from sglang.server_refusals(run, longest)
+
+
+def server_idle(run: ResolvedRun) -> Iterator[str]:
+    """Say which settings of servers have no effect."""
+    yield from vllm.server_idle(run)
+    yield from sglang.server_idle(run)

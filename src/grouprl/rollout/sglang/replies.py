@@ -1,0 +1,95 @@
+"""What a server of SGLang says it sampled, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from grouprl.core.errors import shortened
+from grouprl.rollout.vllm.http_client import Dropped, Garbled
+from grouprl.rollout.vllm.replies import Sampled, read_labels, read_number
+
+
+def read_completion(
+    reply: object, *, budget: int, vocabulary: int, ends: Collection[int], texts: Collection[str] = (), cut: bool
+) -> Sampled:
+    """Return the completion of a reply to a request for at most `budget` tokens.
+
+    `ends` are the tokens and `texts` the texts that end it; `cut` says whether log-probs behind top-k and top-p were
+    requested. A server that stops at an end token of its own has neither ended nor used up its budget: it has to go on.
+
+    Raises:
+        Garbled: it is none: not that many tokens, tokens outside the vocabulary, log-probs that are none …
+        Dropped: the server gave it up.
+    """
+    meta = _told(reply, "meta_info")
+    why = _told(meta, "finish_reason")
+    if why.get("type") not in ("stop", "length"):
+        raise Dropped(f"the server gave a completion up (it says {shortened(why)})")
+    ids = _ids(reply, budget, vocabulary)
+    logp = _logp(meta, ids)
+    if cut:
+        logp = _behind_cuts(meta, len(ids))
+    end = next((i + 1 for i, token in enumerate(ids) if token in ends), None)
+    ended = end is not None or _ended(why, ids, budget, texts)
+    return Sampled(ids[:end], logp[:end], read_labels(meta, len(ids))[:end], ended)
+
+
+def read_scores(reply: object, ids: Sequence[int], vocabulary: int) -> list[float]:
+    """Return the log-probs that a reply holds of a prompt's tokens behind the first."""
+    shown = [token if token < vocabulary - 1 else 0 for token in ids]  # SGLang 0.5 calls the last token of all 0
+    rows = _rows(_told(reply, "meta_info"), "input_token_logprobs", ids, shown)
+    return [read_number(row[0]) for row in rows[1:]]
+
+
+def _told(outer: object, key: str) -> Mapping[str, object]:
+    found = outer.get(key) if isinstance(outer, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise Garbled(f"a completion was requested, and the answer has no {key}: {shortened(outer)}")
+    return found
+
+
+def _ids(reply: object, budget: int, vocabulary: int) -> tuple[int, ...]:
+    ids = reply.get("output_ids") if isinstance(reply, Mapping) else None
+    if not isinstance(ids, list) or any(type(token) is not int for token in ids):
+        raise Garbled(f"the tokens of a completion are {shortened(ids)}")
+    if not 1 <= len(ids) <= budget:
+        raise Garbled(f"a completion has {len(ids)} tokens, requested were 1 to {budget}")
+    if wrong := [token for token in ids if not 0 <= token < vocabulary]:
+        raise Garbled(f"the token {wrong[0]} is outside the vocabulary of {vocabulary}")
+    return tuple(ids)
+
+
+def _rows(meta: Mapping[str, object], key: str, *ids: Sequence[int]) -> list[Sequence[object]]:
+    """Return (log-prob, token, text) of each token of one of `ids`; the log-prob of a prompt's first is None."""
+    rows = meta.get(key)
+    if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) < 2 for row in rows):
+        raise Garbled(f"{key} are {shortened(rows)}")
+    if [row[1] for row in rows] not in [list(each) for each in ids]:
+        raise Garbled(f"{key} are not those of the {len(ids[0])} tokens")
+    return rows
+
+
+def _logp(meta: Mapping[str, object], ids: Sequence[int]) -> tuple[float, ...]:
+    return tuple(read_number(row[0]) for row in _rows(meta, "output_token_logprobs", ids))
+
+
+def _behind_cuts(meta: Mapping[str, object], count: int) -> tuple[float, ...]:
+    """Return the log-probs of the distribution that top-k and top-p leave."""
+    found = meta.get("output_token_sampling_logprobs")
+    if not isinstance(found, list) or len(found) != count:
+        raise Garbled(f"log-probs behind top_k and top_p of {count} tokens were requested: {shortened(found)}")
+    return tuple(read_number(each) for each in found)
+
+
+def _ended(why: Mapping[str, object], ids: Sequence[int], budget: int, texts: Collection[str]) -> bool:
+    """Whether a completion without an end token ended by itself; raises Garbled where it cannot have stopped so."""
+    matched = why.get("matched")
+    if why["type"] == "length":
+        if len(ids) < budget:
+            raise Garbled(f"a completion of {len(ids)} tokens is said to have used its budget of {budget}")
+        return False
+    if isinstance(matched, str) and matched in texts:
+        return True
+    if type(matched) is not int or matched != ids[-1]:
+        raise Garbled(f"a completion is said to have ended with {shortened(matched)}, and its last token is {ids[-1]}")
+    return False

@@ -1,0 +1,489 @@
+"""The engine `sglang` against a server of SGLang itself, computing in torch: `make sglang`.
+
+`GRL_SGLANG` names the python of its environment; a server is started once, which takes minutes, and the tests share it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.config.sections import Sglang
+from grouprl.core.errors import InputError, RunError
+from grouprl.plan.plan import plan
+from grouprl.policy import load_policy
+from grouprl.protocols import Request
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.sglang.engine import SglangEngine
+from grouprl.rollout.sglang.requests import completion_body, scoring_body
+from grouprl.testing import check_sampler, check_sync
+from grouprl.train.loop import train
+from marked_processes import marked
+
+PYTHON = os.environ.get("GRL_SGLANG", "")
+PROGRAM = (PYTHON, str(Path(__file__).with_name("serve_on_cpu.py")))
+RUNNING = os.environ.get("GRL_SGLANG_ADDRESS", "")
+"""A server that runs already, started as the engine starts its own."""
+pytestmark = pytest.mark.skipif(not PYTHON, reason="GRL_SGLANG names no python: make sglang")
+LETTERS = "".join(map(chr, range(32, 127))) + "\n"
+PROMPTS = ((3, 4, 5), (3, 4, 6, 7), (40, 41))
+REQUESTS = [Request(PROMPTS[i % 3], 12, 7919 * i + 2**63) for i in range(24)]
+LONG = 480
+"""Tokens of a completion that takes a while; the model has 512 positions."""
+ROUNDING = 1e-4
+"""Nats by which two programs differ that both compute in float32."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sglang") / "model"
+    load_policy("tiny", alphabet=LETTERS, seed=1, hidden=64, layers=2, heads=2).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(model: Path) -> Iterator[str]:
+    """A running server."""
+    if RUNNING:
+        yield RUNNING
+        return
+    engine = SglangEngine(load_policy(str(model)), Sglang(command=PROGRAM))
+    engine.fleet.up()
+    yield engine.fleet.servers[0].wire.address
+    engine.close()
+
+
+@pytest.fixture
+def policy(model: Path) -> Any:
+    return load_policy(str(model))
+
+
+@pytest.fixture
+def engine(policy: Any, address: str) -> Iterator[SglangEngine]:
+    with ExitStack() as open_things:
+        engine = SglangEngine(policy, Sglang(addresses=(address,)))
+        open_things.callback(engine.close)
+        yield engine
+
+
+def moved(policy: Any, seed: int = 0, scale: float = 0.02) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+
+
+def apart(policy: Any, requests: list[Request[Any]], samples: Any, temperature: float = 1.0) -> float:
+    """The largest difference of the server's log-probs to the policy's."""
+    before, policy.temperature = policy.temperature, temperature
+    with torch.no_grad():
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+    policy.temperature = before
+    return float(np.abs(logp_bt - samples.logp_bt).max())
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    begun = time.monotonic()
+    while not happened():
+        assert time.monotonic() - begun < 300, "it does not happen"
+        time.sleep(0.02)
+
+
+# ------------------------------------------------------------------------------------------------------ samples
+
+
+def test_it_does_what_engines_do(engine: SglangEngine, policy: Any) -> None:
+    check_sampler(engine, REQUESTS, pieces=False)
+    check_sync(engine, policy, sample=lambda: engine.sample(REQUESTS))
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
+def test_log_probs_are_the_policys(engine: SglangEngine, policy: Any, temperature: float) -> None:
+    requests = [replace(request, temperature=temperature) for request in REQUESTS]
+    samples = engine.sample(requests)
+    assert apart(policy, requests, samples, temperature) < ROUNDING
+    assert all(len(ids) == 12 or ids[-1] in policy.eos_ids for ids in samples.actions)
+    assert samples.truncated_b.tolist() == [ids[-1] not in policy.eos_ids for ids in samples.actions]
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.6), (40, 0.5), (1, 1.0)])
+def test_log_probs_are_of_what_was_sampled_from(engine: SglangEngine, policy: Any, top_k: int, top_p: float) -> None:
+    """Top-k first, of the whole distribution; then top-p, of the whole as well."""
+    requests = [replace(request, top_k=top_k, top_p=top_p, temperature=0.5, budget=1) for request in REQUESTS]
+    samples = engine.sample(requests)
+    policy.temperature = 0.5
+    for request, ids, logp in zip(requests, samples.actions, samples.logp_bt[:, 0], strict=True):
+        every = Tokens.of([request.prompt] * 99, [[token] for token in range(99)])
+        with torch.no_grad():
+            logp_v, order = policy.logp(every).logp_bt[:, 0].double().sort(descending=True)
+        before_v = logp_v.exp().cumsum(0) - logp_v.exp()
+        kept = (torch.arange(99) < (top_k or 99)) & (before_v <= top_p)
+        found = order.tolist().index(ids[0])
+        assert kept[found]
+        assert float(logp_v[found] - logp_v[kept].logsumexp(0)) == pytest.approx(float(logp), abs=ROUNDING)
+
+
+def test_greedy_samples_are_the_local_ones(engine: SglangEngine, policy: Any) -> None:
+    requests = [replace(request, greedy=True, budget=8, top_p=0.5) for request in REQUESTS[:3]]
+    samples = engine.sample(requests)
+    assert samples.actions == LocalSampler(policy).sample(requests).actions
+    assert apart(policy, requests, samples) < ROUNDING
+
+
+def test_seeds_decide_and_neighbours_do_not(engine: SglangEngine) -> None:
+    whole = engine.sample(REQUESTS).actions
+    assert len(set(whole)) > len(whole) // 2
+    assert engine.sample(REQUESTS[::-1]).actions[::-1] == whole
+    assert engine.sample(REQUESTS[7:8]).actions[0] == whole[7]
+    for others in ({"greedy": True}, {"top_k": 5}, {"top_p": 0.5}, {"temperature": 1.3}):
+        mixed = [each for request in REQUESTS for each in (request, replace(request, **others))]
+        assert engine.sample(mixed).actions[::2] == whole, others
+
+
+def test_texts_and_sequences_end_completions(engine: SglangEngine, policy: Any) -> None:
+    requests = [replace(request, budget=60) for request in REQUESTS]
+    plain = engine.sample(requests)
+    row = max(range(len(requests)), key=lambda i: len(plain.actions[i]))
+    ids = plain.actions[row]
+    assert len(ids) > 12
+    text = policy.decode_all([ids[4:6]])[0]
+    ended = engine.sample([replace(requests[row], stop_texts=(text,))])
+    said = policy.decode_all(ended.actions)[0]
+    assert said.endswith(text)
+    assert text not in said[:-1]
+    assert ended.actions[0] == ids[: len(ended.actions[0])]
+    assert not ended.truncated_b[0]
+    assert engine.sample([replace(requests[row], stop=(ids[4:6],))]).actions[0][-2:] == ids[4:6]
+
+
+def test_a_token_that_ends_nothing_here_is_sampled_past(engine: SglangEngine, policy: Any) -> None:
+    """The server stops at its own end token; what follows is what it would have sampled."""
+    requests = [replace(request, budget=100) for request in REQUESTS]
+    ended = engine.sample(requests)
+    assert any(ids[-1] == 2 for ids in ended.actions), "a completion ends within its budget"
+    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    whole = engine.sample(requests)
+    assert {len(ids) for ids in whole.actions} == {100}
+    assert all(ids[: len(part)] == part for ids, part in zip(whole.actions, ended.actions, strict=True))
+    assert apart(policy, requests, whole) < ROUNDING
+    assert whole.truncated_b.all()
+
+
+def test_turns_continue_on_what_was_read(engine: SglangEngine) -> None:
+    """The turns of an episode: each prompt is the one before and what followed."""
+    prompt = tuple(3 + i * 7 % 90 for i in range(128))
+    said = engine.sample([Request(prompt, 4, 1)]).actions[0]
+    wire = engine.fleet.servers[0].wire
+    longer = Request((*prompt, *said, 5, 6, 7), 4, 2)
+    body = completion_body(longer, ids=longer.prompt, budget=4, ends=(2,), kept=0, vocabulary=99, name="turn")
+    reply: Any = wire.request("/generate", body, 60.0)
+    assert reply["meta_info"]["cached_tokens"] >= 128
+
+
+def test_what_the_server_refuses_is_said(engine: SglangEngine) -> None:
+    with pytest.raises(InputError, match=r"longer than the model's context length"):
+        engine.sample([replace(REQUESTS[0], prompt=(5,) * 600)])
+    assert engine.sample(REQUESTS[:1]).actions
+
+
+def test_a_token_that_would_end_the_server_is_not_sent(engine: SglangEngine) -> None:
+    with pytest.raises(InputError, match="the prompt's token 99"):
+        engine.sample([replace(REQUESTS[0], prompt=(5, 99))])
+    assert engine.sample(REQUESTS[:1]).actions
+
+
+def test_what_is_sent_is_known_to_sglang() -> None:
+    """Its own classes know every field, so none is silently dropped, and take every value."""
+    request = replace(REQUESTS[0], top_k=7, top_p=0.5, stop_texts=("a",))
+    bodies = [
+        completion_body(request, ids=(3, 4), budget=5, ends=(2,), kept=7, vocabulary=99, name="one"),
+        completion_body(
+            replace(request, greedy=True), ids=(3, 4), budget=5, ends=(), kept=0, vocabulary=99, name="two"
+        ),
+        scoring_body((3, 4, 5)),
+    ]
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import serve_on_cpu
+from sglang.srt.managers.io_struct import GenerateReqInput
+from sglang.srt.sampling.sampling_params import SamplingParams
+for body in json.loads(sys.stdin.read()):
+    request = GenerateReqInput(**body)
+    request.normalize_batch_and_arguments()
+    SamplingParams(**body["sampling_params"]).verify(99)
+print("known")
+"""
+    said = subprocess.run([PYTHON, "-c", code], input=json.dumps(bodies), capture_output=True, text=True)
+    assert said.stdout.endswith("known\n"), said.stderr
+
+
+def test_the_hash_that_stands_in_is_sglangs() -> None:
+    """Behind seeds: SGLang's own Triton kernel, in Triton's interpreter, computes the same."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import serve_on_cpu, torch
+from sglang.kernels.ops.sampling.murmur_hash import murmur_hash32_kernel
+seed_n = torch.tensor([0, 7, 2**63 - 5, -3]).view(torch.uint64)
+position_n, column_m = torch.tensor([0, 5, 77, 2**31 - 1]), torch.arange(99)
+found_nm = torch.empty((4, 99), dtype=torch.uint32)
+murmur_hash32_kernel[(4, 1)](seed_n, position_n, column_m, found_nm, 4, 99, BLOCK_SIZE=128)
+ours_nm = serve_on_cpu.murmur_hash32(seed_n, position_n, column_m)
+assert len(set(found_nm.flatten().tolist())) == 396
+print("equal" if found_nm.tolist() == ours_nm.tolist() else "other")
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    said = subprocess.run([PYTHON, "-c", code], env=environment, capture_output=True, text=True)
+    assert said.stdout.endswith("equal\n"), said.stderr
+
+
+# ------------------------------------------------------------------------------------------------------ weights
+
+
+@pytest.mark.parametrize("weights", ["shared_memory", "disk"])
+def test_new_weights_arrive(weights: Any, policy: Any, address: str, tmp_path: Path) -> None:
+    engine = SglangEngine(policy, Sglang(addresses=(address,), weights=weights))
+    for version in range(3):
+        moved(policy, version)
+        engine.publish(version, policy)
+        samples = engine.sample(REQUESTS)
+        assert apart(policy, REQUESTS, samples) < ROUNDING
+        assert 0 < engine.gap < ROUNDING
+        assert set(samples.version_bt[samples.version_bt >= 0].tolist()) == {version}
+    engine.close()
+
+
+def test_adapters_arrive_merged(model: Path, address: str) -> None:
+    pytest.importorskip("peft")
+    adapted = load_policy(str(model), lora={"r": 4, "alpha": 8, "target_modules": "all-linear"})
+    engine = SglangEngine(adapted, Sglang(addresses=(address,)))
+    for version in range(2):
+        moved(adapted, version, 0.1)
+        engine.publish(version, adapted)
+        assert apart(adapted, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
+    engine.close()
+
+
+def test_a_step_as_small_as_an_optimisers_is_told_from_none(engine: SglangEngine, policy: Any) -> None:
+    engine.publish(0, policy)
+    moved(policy, 1, 1e-5)
+    memory, engine._memory.write = engine._memory.write, lambda policy: engine._memory.written
+    with pytest.raises(RunError, match="weights of before"):
+        engine.publish(1, policy)
+    engine._memory.write = memory
+    engine.publish(2, policy)
+
+
+def test_half_an_update_is_not_sampled_with(engine: SglangEngine, policy: Any) -> None:
+    """The bytes are not those that were announced: the server says so, stays paused, and takes weights again."""
+    engine.publish(0, policy)
+    said: list[str] = []
+    engine.say = said.append
+    write = engine._memory.write
+
+    def half(policy: Any) -> Any:
+        engine._memory.written = replace(write(policy), checksum=1)
+        return engine._memory.written
+
+    engine._memory.write = half  # type: ignore[method-assign]
+    with pytest.raises(RunError, match=r"no server of SGLang is left(.|\n)*have the checksum"):
+        engine.publish(1, policy)
+    assert "exchanged once more" in said[0]
+    assert "set aside" in said[1]
+    told: Any = engine.fleet.servers[0].wire.get("/model_info")
+    assert told["weight_version"].endswith(".unfinished")
+    again = SglangEngine(policy, engine.sglang)
+    moved(policy)
+    again.publish(2, policy)
+    assert apart(policy, REQUESTS, again.sample(REQUESTS)) < ROUNDING
+    again.close()
+
+
+def test_a_server_that_another_run_uses_gets_its_weights_anew(engine: SglangEngine, policy: Any, model: Path) -> None:
+    engine.publish(3, policy)
+    other = SglangEngine(load_policy(str(model)), engine.sglang)
+    moved(other.policy, 5)
+    other.publish(0, other.policy)
+    other.close()
+    said: list[str] = []
+    engine.say = said.append
+    samples = engine.sample(REQUESTS)
+    assert "other weights than it was given" in said[0]
+    assert apart(policy, REQUESTS, samples) < ROUNDING
+
+
+def test_weights_change_while_completions_are_made(policy: Any, address: str) -> None:
+    settings = Sglang(addresses=(address,))
+    engine = SglangEngine(policy, settings)
+    engine.publish(0, policy)
+    states = [policy.trainable_state()]
+    worker = SglangEngine.attach(policy, engine.attachment, settings)
+    worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
+    requests = [replace(request, budget=LONG) for request in REQUESTS]
+    found: list[Any] = []
+    sampling = threading.Thread(target=lambda: found.append(worker.sample(requests)))
+    sampling.start()
+    for version in (1, 2):
+        used = tokens_in_use(engine)
+        wait_until(lambda used=used: tokens_in_use(engine) > used + 10 * len(requests))
+        moved(policy, version)
+        engine.publish(version, policy)
+        states.append(policy.trainable_state())
+    sampling.join()
+    samples = found[0]
+    assert {tuple(dict.fromkeys(row.tolist())) for row in samples.version_bt} == {(0, 1, 2)}
+    for version, state in enumerate(states):
+        policy.load_trainable_state(state)
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+        own_bt = samples.version_bt == version
+        assert np.abs(logp_bt - samples.logp_bt)[own_bt].max() < ROUNDING, f"version {version}"
+    worker.close()
+    engine.close()
+
+
+def loads(engine: SglangEngine) -> dict[str, Any]:
+    """What the scheduler of a server counts."""
+    told: Any = engine.fleet.servers[0].wire.get("/v1/loads")
+    return dict(told["loads"][0])
+
+
+def tokens_in_use(engine: SglangEngine) -> int:
+    return int(loads(engine)["num_used_tokens"])
+
+
+def test_work_is_given_up_when_the_run_is_interrupted(engine: SglangEngine) -> None:
+    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    engine.sample(REQUESTS[:1])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt() -> None:
+        wait_until(lambda: loads(engine)["num_running_reqs"])
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.sample([replace(request, budget=LONG) for request in REQUESTS * 4])
+    wait_until(lambda: not loads(engine)["num_running_reqs"] and not loads(engine)["num_waiting_reqs"])
+    assert engine.sample(REQUESTS[:2]).actions
+
+
+# --------------------------------------------------------------------------------------------------------- runs
+
+
+def configured(model: Path, address: str, **more: Any) -> Any:
+    return parse_config(
+        {
+            "task": {"name": "reverse", "length": 3},
+            "model": {"name": str(model)},
+            "warmup": {"steps": 60, "batch": 32},
+            "optim": {"lr": 1e-3},
+            "steps": 4,
+            "batch": {"prompts": 8, "group_size": 8},
+            "eval": {"every": 2, "prompts": 8, "final_prompts": 16},
+            "sampling": {"engine": "sglang", "sglang": {"addresses": [address]}},
+            **more,
+        }
+    )
+
+
+def run(config: Any, folder: Path) -> list[dict[str, Any]]:
+    """The records of a run's training steps."""
+    path = train(config, folder=folder, console=Console(file=io.StringIO())).folder
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["phase"] == "train"]
+
+
+def test_a_plan_names_the_server(model: Path, address: str) -> None:
+    found = plan(configured(model, address))
+    assert not found.refusals
+    assert any("SGLang 0.5" in note and "through memory" in note for note in found.notes)
+
+
+def test_a_run(model: Path, address: str, tmp_path: Path) -> None:
+    records = run(configured(model, address), tmp_path / "run")
+    assert len(records) == 4
+    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
+
+
+def test_a_run_of_episodes(model: Path, address: str, tmp_path: Path) -> None:
+    config = configured(model, address, task={"name": "guess"}, warmup={"steps": 20, "batch": 16})
+    records = run(config, tmp_path / "run")
+    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert max(record.get("turns_mean", 0.0) for record in records) > 1
+
+
+def test_an_asynchronous_run(model: Path, address: str, tmp_path: Path) -> None:
+    config = configured(model, address, run={"async_steps": 2, "threads": 1}, steps=6)
+    records = run(config, tmp_path / "run")
+    assert len(records) == 6
+    assert 0 < max(record.get("staleness_max", 0.0) for record in records) <= 2
+
+
+# -------------------------------------------------------------------------------------------------- own servers
+
+
+def test_an_own_server_that_is_killed_is_replaced(model: Path) -> None:
+    """It takes two starts of a server."""
+    policy = load_policy(str(model))
+    engine = SglangEngine(policy, Sglang(command=PROGRAM))
+    said: list[str] = []
+    engine.say = said.append
+    moved(policy)
+    engine.publish(5, policy)
+    whole = engine.sample(REQUESTS)
+    (server,) = engine.fleet.servers
+    assert server.own is not None
+    os.killpg(server.own.pid, signal.SIGKILL)
+    again = engine.sample(REQUESTS)
+    assert "is replaced" in said[0]
+    assert again.actions == whole.actions
+    assert set(again.version_bt[again.version_bt >= 0].tolist()) == {5}
+    engine.close()
+    assert not server.own.alive
+
+
+def test_nothing_outlives_a_killed_run(model: Path) -> None:
+    mark = f"GRL_MARK={uuid.uuid4().hex}"
+    words = [sys.executable, "-c", SAMPLING, *PROGRAM, str(model), mark.partition("=")[2]]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "sampled\n"
+        assert len(marked(mark)) >= 3, "the server, its scheduler and its detokenizer"
+        run.kill()
+        run.wait()
+        wait_until(lambda: not marked(mark))
+
+
+SAMPLING = """
+import sys
+from grouprl.config.sections import Sglang
+from grouprl.policy import load_policy
+from grouprl.protocols import Request
+from grouprl.rollout.sglang.engine import SglangEngine
+
+engine = SglangEngine(load_policy(sys.argv[3]), Sglang(command=sys.argv[1:3], env={"GRL_MARK": sys.argv[4]}))
+while True:
+    engine.sample([Request((3, 4, 5), 12, i) for i in range(24)])
+    print("sampled", flush=True)
+"""
