@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ import torch
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Sglang
 from grouprl.core.errors import InputError, RunError
+from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
+from grouprl.plan.sglang_servers import server_refusals
 from grouprl.policy import load_policy
 from grouprl.protocols import EntropyScaling, Request
 from grouprl.rollout.sampler import LocalSampler
@@ -35,7 +37,7 @@ from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from sglang_stand_in import GENERATE, SglangStandIn
 from vllm_brain import Brain
-from vllm_stand_in import Raw, standing_in
+from vllm_stand_in import Listening, Raw, handler, standing_in
 
 SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
 PROMPTS = ((3, 4, 5), (5, 4, 3), (6, 6))
@@ -65,6 +67,35 @@ def stand(policy: Tiny) -> Iterator[Callable[..., tuple[SglangEngine, list[Sglan
             return engine, servers, said
 
         yield make
+
+
+def test_a_key_goes_to_servers_of_sglang_alone(policy: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SGLang wants it: for every call. Another program's key is not shown to it."""
+    seen: set[str | None] = set()
+
+    class Keyed(handler(SglangStandIn(Brain(policy)))):  # type: ignore[misc]
+        def _reply(self, body: Any) -> None:
+            seen.add(self.headers.get("Authorization"))
+            super()._reply(body)
+
+    listening = Listening(("127.0.0.1", 0), Keyed)
+    threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True).start()
+    monkeypatch.setenv("VLLM_API_KEY", "of vLLM")
+    address = f"http://127.0.0.1:{listening.server_address[1]}"
+    for key, told in ((None, None), ("open sesame", "Bearer open sesame")):
+        if key is not None:
+            monkeypatch.setenv("SGLANG_API_KEY", key)
+        with closing(SglangEngine(policy, Sglang(addresses=(address,)))) as engine:
+            assert engine.sample([Request((3, 4), 3, 1)]).actions
+        assert not list(server_refusals(resolve(parse_config(runs_with(address))), 16))
+        assert seen == {told}
+        seen.clear()
+    listening.shutdown()
+    listening.server_close()
+
+
+def runs_with(address: str) -> dict[str, Any]:
+    return {"task": "addition", "sampling": {"engine": "sglang", "sglang": {"addresses": [address]}}}
 
 
 def moved(policy: Tiny, seed: int = 0) -> None:

@@ -291,6 +291,8 @@ class Sglang(Section):
     servers through memory, running ones so where they were started for it."""
     folder: str | None = None
     """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    key_env: str = "SGLANG_API_KEY"
+    """Environment variable that holds the key of servers that want one (`sglang serve --api-key`)."""
     canary: WrittenPositive | None = None
     """Nats by which a server's log-probs of fixed sequences may differ from the trainer's after an exchange of weights.
     None: 0.01 where both compute in float32, else 0.5."""

@@ -11,8 +11,7 @@ from grouprl.plan.servers import installed
 from grouprl.policy.kinds import policy_kind
 from grouprl.rollout.engines import SGLANG
 from grouprl.rollout.sglang.exchange import Abilities, abilities, way_to
-from grouprl.rollout.vllm.http_client import Wire
-from grouprl.rollout.vllm.process import port_taken, program
+from grouprl.rollout.vllm.process import port_taken, program, wire_to
 
 TESTED = "0.5"
 """The versions of SGLang that this was tested with one of."""
@@ -94,7 +93,7 @@ def _own_refusals(settings: Sglang) -> Iterator[str]:
 
 
 def _running(address: str, settings: Sglang) -> str:
-    found = abilities(Wire(address))
+    found = abilities(wire_to(address, settings))
     way = way_to(address, found, settings.weights)
     return (
         f"completions are sampled by SGLang {found.version} at {address} ({found.room} positions); weights reach it "
@@ -104,7 +103,7 @@ def _running(address: str, settings: Sglang) -> str:
 
 def _running_refusals(address: str, settings: Sglang, longest: int) -> Iterator[str]:
     try:
-        found: Abilities = abilities(Wire(address))
+        found: Abilities = abilities(wire_to(address, settings))
         if isinstance(found.room, int) and longest > found.room:
             yield f"the server {address} has room for {found.room} positions, and this run needs {longest}"
         way_to(address, found, settings.weights)

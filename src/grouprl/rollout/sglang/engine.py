@@ -21,12 +21,15 @@ from grouprl.rollout.sglang.requests import GENERATE, completion_body, kept_toke
 from grouprl.rollout.vllm.engine import Attachment, Prompt, VllmEngine
 from grouprl.rollout.vllm.exchange import Way
 from grouprl.rollout.vllm.fleet import Server
-from grouprl.rollout.vllm.http_client import ServerError, Wire
-from grouprl.rollout.vllm.process import OwnServer, free_port, program, write_description
+from grouprl.rollout.vllm.http_client import ServerError
+from grouprl.rollout.vllm.process import OwnServer, free_port, program, wire_to, write_description
 from grouprl.rollout.vllm.replies import Sampled
 
 DEFAULT = Sglang()
-SHARED = ("addresses", "servers", "folder", "canary", "at_once", "timeout", "start_timeout", "tries", "restarts")
+SHARED = (
+    *("addresses", "servers", "env", "key_env", "folder", "canary"),
+    *("at_once", "timeout", "start_timeout", "tries", "restarts"),
+)
 """Settings that mean the same for servers of vLLM."""
 GIVEN_UP_SECONDS = 2.0
 """Within which a server takes note that a completion is not waited for."""
@@ -154,5 +157,5 @@ class SglangEngine(VllmEngine):
         for number in range(settings.servers):
             port = free_port() if settings.port is None else settings.port + number
             words = serve_words(settings, self.policy, folder, port, self.vocabulary)
-            servers.append(Server(Wire(f"http://127.0.0.1:{port}"), OwnServer(words, environment)))
+            servers.append(Server(wire_to(f"http://127.0.0.1:{port}", settings), OwnServer(words, environment)))
         return servers

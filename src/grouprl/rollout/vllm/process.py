@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grouprl.config.sections import Vllm
+from grouprl.config.sections import Sglang, Vllm
 from grouprl.core.errors import InputError
 from grouprl.rollout.vllm import guard
 from grouprl.rollout.vllm.adapters import SWITCH, lora_words
@@ -95,7 +95,7 @@ def write_description(policy: CausalPolicy, folder: Path) -> None:
     policy.tokenizer.save_pretrained(folder)
 
 
-def wire_to(address: str, settings: Vllm) -> Wire:
+def wire_to(address: str, settings: Vllm | Sglang) -> Wire:
     """Return connections to a server, with the key that it wants where the environment has one."""
     name = settings.key_env
     return Wire(address, settings.env.get(name) or os.environ.get(name, ""), name)
