@@ -124,6 +124,12 @@ def test_every_file_of_tests_says_what_it_tests() -> None:
     assert silent == []
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports them by that name, and refuses the second."""
+    names = [path.name for path in (TOP / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_rooms_import_from_the_rooms_before_them_only() -> None:
     assert crossings(imports()) == []
 

@@ -156,7 +156,7 @@ def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, inte
     model, _ = read_model(resolve(config))
     costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=False)
     estimate = next(cost.bytes for cost in costs if cost.what == "activations of a pass")
-    assert estimate == pytest.approx(measured, rel=0.15)
+    assert 0.9 * measured < estimate < 1.25 * measured
 
 
 def test_human_sizes():
