@@ -17,6 +17,7 @@ import pytest
 
 from grouprl import InputError, RunError
 from grouprl.core import network
+from grouprl.core.leader import placed_at
 from grouprl.core.watch import PeerWatch, answers
 from grouprl.orchestrator.placed import learner_group, learner_room, ray_host
 from grouprl.orchestrator.placed.host import hello_of
@@ -70,9 +71,10 @@ def heard(found: LearnerGroup, rank: int, stream: int) -> str:
 def test_a_group_ends_with_the_exit_code_of_rank_0_and_what_it_writes_is_heard(group):
     found = group()
     assert found.run(
-        ["0:say=zero", "1:say=one", "0:environment=RANK,WORLD_SIZE,GROUPRL_LEARNER,OWN"], {"OWN": "x"}
+        ["0:say=zero", "1:say=one", "0:environment=RANK,WORLD_SIZE,GROUPRL_LEARNER,GROUPRL_LEARNER_NODE,OWN"],
+        {"OWN": "x"},
     ) == (GroupEnd(0))
-    assert heard(found, 0, 1) == "zero\n0,2,here,x\n"
+    assert heard(found, 0, 1) == "zero\n0,2,here,127.0.0.1,x\n"
     assert heard(found, 0, 2) == "zero\n"
 
 
@@ -326,7 +328,8 @@ def test_nobody_answers_at_an_address_without_a_listener():
 
 
 def test_gloo_is_told_the_interface_that_leads_to_rank_0(monkeypatch):
-    monkeypatch.delenv(network.GLOO, raising=False)
+    monkeypatch.setenv(network.GLOO, "")  # so that whatever is chosen below is undone
+    monkeypatch.delenv(network.GLOO)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     network.choose_interface()
     assert network.GLOO not in os.environ
@@ -337,6 +340,14 @@ def test_gloo_is_told_the_interface_that_leads_to_rank_0(monkeypatch):
     monkeypatch.setenv(network.GLOO, "chosen")
     network.choose_interface()
     assert os.environ[network.GLOO] == "chosen"
+
+
+def test_a_learner_connects_to_the_cluster_over_its_own_node(monkeypatch):
+    """Ray takes any node whose process it sees, such as another container's, and what that one is given stays there."""
+    monkeypatch.setenv("GROUPRL_LEARNER_NODE", "10.0.0.7")
+    assert ray_host.connection("10.0.0.1:6379", placed_at())["_node_ip_address"] == "10.0.0.7"
+    for nowhere in ("", "127.0.0.1", "localhost", "::1"):
+        assert "_node_ip_address" not in ray_host.connection("10.0.0.1:6379", nowhere)
 
 
 def test_interfaces_are_found_by_their_address():

@@ -21,10 +21,16 @@ def choose_interface() -> None:
     A machine's own name often stands for an address that only it can reach itself by.
     """
     own = own_address_towards(os.environ.get("MASTER_ADDR", ""))
-    if own and not ipaddress.ip_address(own).is_loopback:
-        found = interface_of(own)
-        if found:
-            os.environ.setdefault(GLOO, found)
+    if known_to_others(own) and (found := interface_of(own)):
+        os.environ.setdefault(GLOO, found)
+
+
+def known_to_others(address: str) -> bool:
+    """Whether an address of this machine is one by which other machines may reach it: there is one, not a loopback."""
+    try:
+        return not ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address not in ("", "localhost")
 
 
 def own_address_towards(host: str) -> str:
