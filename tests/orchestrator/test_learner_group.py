@@ -17,7 +17,6 @@ import pytest
 
 from grouprl import InputError, RunError
 from grouprl.core import network
-from grouprl.core.leader import placed_at
 from grouprl.core.watch import PeerWatch, answers
 from grouprl.orchestrator.placed import learner_group, learner_room, ray_host
 from grouprl.orchestrator.placed.host import hello_of
@@ -71,10 +70,9 @@ def heard(found: LearnerGroup, rank: int, stream: int) -> str:
 def test_a_group_ends_with_the_exit_code_of_rank_0_and_what_it_writes_is_heard(group):
     found = group()
     assert found.run(
-        ["0:say=zero", "1:say=one", "0:environment=RANK,WORLD_SIZE,GROUPRL_LEARNER,GROUPRL_LEARNER_NODE,OWN"],
-        {"OWN": "x"},
+        ["0:say=zero", "1:say=one", "0:environment=RANK,WORLD_SIZE,GROUPRL_LEARNER,OWN"], {"OWN": "x"}
     ) == (GroupEnd(0))
-    assert heard(found, 0, 1) == "zero\n0,2,here,127.0.0.1,x\n"
+    assert heard(found, 0, 1) == "zero\n0,2,here,x\n"
     assert heard(found, 0, 2) == "zero\n"
 
 
@@ -342,12 +340,44 @@ def test_gloo_is_told_the_interface_that_leads_to_rank_0(monkeypatch):
     assert os.environ[network.GLOO] == "chosen"
 
 
-def test_a_learner_connects_to_the_cluster_over_its_own_node(monkeypatch):
-    """Ray takes any node whose process it sees, such as another container's, and what that one is given stays there."""
-    monkeypatch.setenv("GROUPRL_LEARNER_NODE", "10.0.0.7")
-    assert ray_host.connection("10.0.0.1:6379", placed_at())["_node_ip_address"] == "10.0.0.7"
-    for nowhere in ("", "127.0.0.1", "localhost", "::1"):
-        assert "_node_ip_address" not in ray_host.connection("10.0.0.1:6379", nowhere)
+class RayElsewhere:
+    """Stands in for Ray's module: it connects to the head's node, unless it is told another."""
+
+    def __init__(self, nodes, head):
+        self.found, self.head, self.calls, self.util = nodes, head, [], self
+
+    def init(self, _node_ip_address="", **given):
+        self.calls.append(_node_ip_address)
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+
+    def get_node_ip_address(self):
+        return self.calls[-1] or self.head
+
+    def nodes(self):
+        return [{"NodeManagerAddress": each, "Alive": each != "127.0.0.9"} for each in self.found]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "calls"),
+    [
+        (["127.0.0.1", "203.0.113.9"], [""]),
+        (["203.0.113.9", "127.0.0.9", "127.0.0.1"], ["", "shutdown", "127.0.0.1"]),
+        (["203.0.113.9", "127.0.0.9", "203.0.113.8"], [""]),
+    ],
+)
+def test_a_process_connects_over_a_node_of_its_own_machine(monkeypatch, nodes, calls):
+    """Ray takes any node whose process it sees, such as another container's."""
+    ray = RayElsewhere(nodes, nodes[0])
+    monkeypatch.setattr(ray_host, "imported_ray", lambda: ray)
+    ray_host.connect("203.0.113.9:6379")
+    assert ray.calls == calls
+
+
+def test_own_addresses_are_those_that_can_be_listened_on():
+    assert network.is_own("127.0.0.1")
+    assert not any(map(network.is_own, ("203.0.113.9", "2001:db8::9", "no such host.invalid")))
 
 
 def test_interfaces_are_found_by_their_address():

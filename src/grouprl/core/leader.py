@@ -16,8 +16,6 @@ class Led(Protocol):
 
 LEARNER = "GROUPRL_LEARNER"
 """The variable that tells a process that a cluster has placed it as a learner: the address of that cluster."""
-NODE = "GROUPRL_LEARNER_NODE"
-"""The variable that tells it the address of its node in that cluster."""
 LEADING: list[Led] = []
 """The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
 
@@ -52,8 +50,3 @@ def launched() -> bool:
 def placed_by() -> str:
     """Return the address of the cluster that has placed this process as a learner; empty where none has."""
     return os.environ.get(LEARNER, "")
-
-
-def placed_at() -> str:
-    """Return the address of the node on which the cluster has placed this process; empty where none has."""
-    return os.environ.get(NODE, "")

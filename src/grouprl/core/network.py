@@ -21,16 +21,19 @@ def choose_interface() -> None:
     A machine's own name often stands for an address that only it can reach itself by.
     """
     own = own_address_towards(os.environ.get("MASTER_ADDR", ""))
-    if known_to_others(own) and (found := interface_of(own)):
+    if own and not ipaddress.ip_address(own).is_loopback and (found := interface_of(own)):
         os.environ.setdefault(GLOO, found)
 
 
-def known_to_others(address: str) -> bool:
-    """Whether an address of this machine is one by which other machines may reach it: there is one, not a loopback."""
+def is_own(address: str) -> bool:
+    """Whether an address, IPv4 or IPv6, is one of this machine's: it can be listened on."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        return not ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address not in ("", "localhost")
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind((address, 0))
+    except OSError:
+        return False
+    return True
 
 
 def own_address_towards(host: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from grouprl.core.leader import LEARNER, NODE
+from grouprl.core.leader import LEARNER
 from grouprl.orchestrator.placed.ray_host import own_address, own_cluster
 
 MODULE = "grouprl.orchestrator.placed.learner_process"
@@ -98,7 +98,7 @@ class LearnerRoom:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self._process = subprocess.Popen(
             [sys.executable, "-m", MODULE, str(os.getpid()), *arguments],
-            env={**kept, **variables, LEARNER: own_cluster(), NODE: own_address()},
+            env={**kept, **variables, LEARNER: own_cluster()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -12,8 +12,8 @@ from typing import Protocol, cast
 
 from grouprl.config.sections import Placing
 from grouprl.core.errors import MissingExtra, RunError
-from grouprl.core.leader import placed_at, placed_by
-from grouprl.core.network import known_to_others
+from grouprl.core.leader import placed_by
+from grouprl.core.network import is_own
 from grouprl.core.watch import PeerWatch
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts
 from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Shared, Ticket, WorkerLost, WorkerRoom
@@ -69,7 +69,7 @@ class RayHost:
         self.settings = cluster
         self._hello: dict[Kind, ObjectInStore] = {}
         try:
-            ray.init(**connection(placed_by() or cluster.ray, placed_at()))
+            connect(placed_by() or cluster.ray)
         except Exception as error:  # Ray raises what it likes, ConnectionError and RuntimeError among others
             raise RunError(f"Ray at {cluster.ray} cannot be reached: {error}") from error
         self._groups: dict[Kind, _Group] = {}
@@ -173,23 +173,35 @@ def imported_ray() -> ModuleType:
     return ray
 
 
-def connection(address: str, node: str = "") -> dict[str, object]:
+def connect(address: str) -> None:
+    """Connect this process to a running cluster, over a node of this machine.
+
+    Ray takes any node whose process it sees, the head first. Those of other machines may be seen as well, as between
+    containers that share the numbers of their processes, and what is put into the store over them never arrives.
+    """
+    ray = imported_ray()
+    ray.init(**connection(address))
+    if is_own(ray.util.get_node_ip_address()):
+        return
+    others = [str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]]
+    if own := next(filter(is_own, others), None):
+        ray.shutdown()
+        ray.init(**connection(address), _node_ip_address=own)
+
+
+def connection(address: str) -> dict[str, object]:
     """Return the arguments of `ray.init` with which a run, or who looks for it, connects to a running cluster.
 
-    Workers get this process's paths, so that they find the same package and the same plugins. `node` is the address of
-    the node that this process is on, where it is known: Ray itself takes any whose process it sees, the head first, and
-    values that are shared over another machine's node never arrive.
+    Workers get this process's paths, so that they find the same package and the same plugins.
     """
     paths = [os.getcwd() if entry == "" else entry for entry in sys.path]
     variables = {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
     variables |= {name: os.environ[name] for name in ("OMP_NUM_THREADS", "HF_HOME") if name in os.environ}
-    here = {"_node_ip_address": node} if known_to_others(node) else {}
     return {
         "address": address,
         "log_to_driver": False,
         "logging_level": "ERROR",
         "runtime_env": {"env_vars": variables},
-        **here,
     }
 
 
