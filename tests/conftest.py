@@ -8,8 +8,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-NOT_OF_TESTS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
-"""What pytest and, when it is first imported, a part of torch set."""
+NOT_OF_TESTS = ("PYTEST_", "TORCHINDUCTOR_", "RAY_")
+"""How the names begin that pytest, torch and Ray set as they begin to be used."""
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,8 @@ def own_environment() -> Iterator[None]:
     before = dict(os.environ)
     yield
     after = dict(os.environ)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} - NOT_OF_TESTS
+    names = {name for name in before.keys() | after.keys() if not name.startswith(NOT_OF_TESTS)}
+    changed = {name for name in names if before.get(name) != after.get(name)}
     for name in changed:
         if name in before:
             os.environ[name] = before[name]
