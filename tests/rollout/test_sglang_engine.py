@@ -32,7 +32,7 @@ from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.sglang.engine import SglangEngine
 from grouprl.rollout.sglang.process import INSIDE, serve_words
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body
-from grouprl.rollout.vllm.weights import WeightMemory, checkpoint_tensors
+from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from sglang_stand_in import GENERATE, SglangStandIn

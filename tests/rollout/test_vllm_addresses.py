@@ -21,7 +21,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.http_client import Dropped, Refused, Wire
+from grouprl.rollout.servers.http_client import Dropped, Refused, Wire
 from grouprl.rollout.vllm.process import server_environment, wire_to
 from vllm_stand_in import Listening, StandIn, handler, standing_in
 

@@ -32,7 +32,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.folder import ServerFolder, remove_abandoned
+from grouprl.rollout.servers.folder import ServerFolder, remove_abandoned
 from grouprl.rollout.vllm.process import OwnServer
 from grouprl.train.loop import train
 from marked_processes import marked

@@ -14,10 +14,10 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device
 from grouprl.rollout.engines import VLLM
+from grouprl.rollout.servers.http_client import Refused, ServerError, Wire
 from grouprl.rollout.vllm.adapters import check_loads_adapters
 from grouprl.rollout.vllm.broadcast import trainer_address
 from grouprl.rollout.vllm.exchange import Way, asked, way_of
-from grouprl.rollout.vllm.http_client import Refused, ServerError, Wire
 from grouprl.rollout.vllm.process import NO_SLEEP, port_taken, program, wire_to
 
 TESTED = "0.32"
