@@ -29,10 +29,10 @@ from grouprl.plan.sglang_servers import server_refusals
 from grouprl.policy import load_policy
 from grouprl.protocols import EntropyScaling, Request
 from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.rollout.sglang.engine import SglangEngine
 from grouprl.rollout.sglang.process import INSIDE, serve_words
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body
-from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from sglang_stand_in import GENERATE, SglangStandIn
@@ -245,7 +245,7 @@ def test_a_fault_is_contained(name: str, policy: Tiny, stand: Any) -> None:
     """Once: the completion is the one that it would have been. Always: the run ends and says why."""
     fault, words = FAULTS[name]
     engine, (server,), _ = stand()
-    engine._ends = lambda request: frozenset()
+    engine.served.ends = lambda request: frozenset()
     whole = engine.sample(REQUESTS[:1])
     server.fault = faulty(fault, 1)
     assert engine.sample(REQUESTS[:1]).actions == whole.actions
@@ -256,7 +256,7 @@ def test_a_fault_is_contained(name: str, policy: Tiny, stand: Any) -> None:
 
 def test_a_servers_own_end_token_is_sampled_past(policy: Tiny, stand: Any) -> None:
     engine, (server,), _ = stand()
-    engine._ends = lambda request: frozenset()
+    engine.served.ends = lambda request: frozenset()
     engine.publish(0, policy)
 
     def stops(answer: Any) -> Any:
@@ -393,7 +393,7 @@ def test_a_server_that_was_restarted_by_others_gets_its_weights_anew(policy: Tin
 def test_another_process_samples_with_the_same_servers(policy: Tiny, stand: Any) -> None:
     engine, _, _ = stand()
     engine.publish(3, policy)
-    worker = SglangEngine.attach(policy, engine.attachment, engine.sglang)
+    worker = SglangEngine.attach(policy, engine.attachment, engine.settings)
     samples = worker.sample(REQUESTS)
     assert samples.actions == engine.sample(REQUESTS).actions
     assert set(samples.version_bt[samples.version_bt >= 0].tolist()) == {3}

@@ -20,9 +20,10 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
-from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.servers.http_client import Dropped, Refused, Wire
-from grouprl.rollout.vllm.process import server_environment, wire_to
+from grouprl.rollout.servers.starting import wire_to
+from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.rollout.vllm.process import server_environment
 from vllm_stand_in import Listening, StandIn, handler, standing_in
 
 SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}

@@ -27,11 +27,11 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.servers.http_client import Wire
 from grouprl.rollout.vllm import broadcast
 from grouprl.rollout.vllm.broadcast import parts_of, slow_one, trainer_address
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.exchange import way_of
-from grouprl.rollout.servers.http_client import Wire
 from vllm_brain import Brain
 from vllm_stand_in import StandIn, standing_in
 

@@ -31,9 +31,9 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
-from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.servers.folder import ServerFolder, remove_abandoned
-from grouprl.rollout.vllm.process import OwnServer
+from grouprl.rollout.servers.own_server import OwnServer
+from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.train.loop import train
 from marked_processes import marked
 from vllm_brain import Brain
@@ -437,7 +437,9 @@ def test_no_server_outlives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 time.sleep(0.1)
             assert not marked(mark + number.name), number
     living = ServerFolder()
-    assert sorted(tmp_path.glob("grouprl-vllm-*")) == [living.path], "what was killed left its folder, and it is gone"
+    assert sorted(tmp_path.glob("grouprl-servers-*")) == [living.path], (
+        "what was killed left its folder, and it is gone"
+    )
     remove_abandoned()
     assert (living.path / "lock").exists(), "the folder of a living run stays"
     living.remove()

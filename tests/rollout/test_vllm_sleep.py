@@ -122,7 +122,7 @@ def test_a_server_without_the_calls_ends_the_run_in_words(policy: Tiny, stood: A
 def test_a_run_lets_its_servers_sleep_in_each_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_policy("tiny", alphabet=LETTERS, seed=1, **SIZE).save(tmp_path / "model")
     server = StandIn(Brain(load_policy(str(tmp_path / "model"))))
-    monkeypatch.setattr("grouprl.plan.servers._sleep_refusals", lambda run: iter(()))
+    monkeypatch.setattr("grouprl.plan.vllm_servers._sleep_refusals", lambda run: iter(()))
     with standing_in(server) as address:
         config = parse_config({**RUN, "model": {"name": str(tmp_path / "model")}, "steps": 2, **sleeping([address])})
         folder = train(config, folder=tmp_path / "run", console=Console(file=io.StringIO())).folder

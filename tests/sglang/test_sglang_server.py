@@ -180,7 +180,7 @@ def test_a_token_that_ends_nothing_here_is_sampled_past(engine: SglangEngine, po
     requests = [replace(request, budget=100) for request in REQUESTS]
     ended = engine.sample(requests)
     assert any(ids[-1] == 2 for ids in ended.actions), "a completion ends within its budget"
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]
     whole = engine.sample(requests)
     assert {len(ids) for ids in whole.actions} == {100}
     assert all(ids[: len(part)] == part for ids, part in zip(whole.actions, ended.actions, strict=True))
@@ -287,10 +287,10 @@ def test_adapters_arrive_merged(model: Path, address: str) -> None:
 def test_a_step_as_small_as_an_optimisers_is_told_from_none(engine: SglangEngine, policy: Any) -> None:
     engine.publish(0, policy)
     moved(policy, 1, 1e-5)
-    memory, engine._memory.write = engine._memory.write, lambda policy: engine._memory.written
+    memory, engine.served.memory.write = engine.served.memory.write, lambda policy: engine.served.memory.written
     with pytest.raises(RunError, match="weights of before"):
         engine.publish(1, policy)
-    engine._memory.write = memory
+    engine.served.memory.write = memory
     engine.publish(2, policy)
 
 
@@ -299,20 +299,20 @@ def test_half_an_update_is_not_sampled_with(engine: SglangEngine, policy: Any) -
     engine.publish(0, policy)
     said: list[str] = []
     engine.say = said.append
-    write = engine._memory.write
+    write = engine.served.memory.write
 
     def half(policy: Any) -> Any:
-        engine._memory.written = replace(write(policy), checksum=1)
-        return engine._memory.written
+        engine.served.memory.written = replace(write(policy), checksum=1)
+        return engine.served.memory.written
 
-    engine._memory.write = half  # type: ignore[method-assign]
+    engine.served.memory.write = half  # type: ignore[method-assign]
     with pytest.raises(RunError, match=r"no server of SGLang is left(.|\n)*have the checksum"):
         engine.publish(1, policy)
     assert "exchanged once more" in said[0]
     assert "set aside" in said[1]
     told: Any = engine.fleet.servers[0].wire.get("/model_info")
     assert told["weight_version"].endswith(".unfinished")
-    again = SglangEngine(policy, engine.sglang)
+    again = SglangEngine(policy, engine.settings)
     moved(policy)
     again.publish(2, policy)
     assert apart(policy, REQUESTS, again.sample(REQUESTS)) < ROUNDING
@@ -321,7 +321,7 @@ def test_half_an_update_is_not_sampled_with(engine: SglangEngine, policy: Any) -
 
 def test_a_server_that_another_run_uses_gets_its_weights_anew(engine: SglangEngine, policy: Any, model: Path) -> None:
     engine.publish(3, policy)
-    other = SglangEngine(load_policy(str(model)), engine.sglang)
+    other = SglangEngine(load_policy(str(model)), engine.settings)
     moved(other.policy, 5)
     other.publish(0, other.policy)
     other.close()
@@ -338,7 +338,7 @@ def test_weights_change_while_completions_are_made(policy: Any, address: str) ->
     engine.publish(0, policy)
     states = [policy.trainable_state()]
     worker = SglangEngine.attach(policy, engine.attachment, settings)
-    worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
+    worker.served.ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
     requests = [replace(request, budget=LONG) for request in REQUESTS]
     found: list[Any] = []
     sampling = threading.Thread(target=lambda: found.append(worker.sample(requests)))
@@ -372,7 +372,7 @@ def tokens_in_use(engine: SglangEngine) -> int:
 
 
 def test_work_is_given_up_when_the_run_is_interrupted(engine: SglangEngine) -> None:
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]
     engine.sample(REQUESTS[:1])
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -83,7 +83,7 @@ def check(engine: VllmEngine, policy: Any, version: int) -> None:
 
 def at_piece(engine: VllmEngine, number: int, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Do something before the piece `number` of the next weights is sent."""
-    copied, count = engine._memory.copied, [0]
+    copied, count = engine.served.memory.copied, [0]
 
     def hooked(start: int, end: int) -> Any:
         count[0] += 1
@@ -91,7 +91,7 @@ def at_piece(engine: VllmEngine, number: int, act: Callable[[], object], monkeyp
             act()
         return copied(start, end)
 
-    monkeypatch.setattr(engine._memory, "copied", hooked)
+    monkeypatch.setattr(engine.served.memory, "copied", hooked)
 
 
 def test_weights_arrive_at_two_servers(engine: VllmEngine, policy: Any) -> None:

@@ -35,8 +35,10 @@ from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.servers.own_server import OwnServer
+from grouprl.rollout.servers.starting import free_port
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
+from grouprl.rollout.vllm.process import serve_words, server_environment
 from grouprl.testing import check_sampler, check_sync
 from grouprl.train.loop import train
 from marked_processes import marked
@@ -161,10 +163,10 @@ def test_adapters_arrive_merged(model: Path, address: str) -> None:
 def test_a_step_as_small_as_an_optimisers_is_told_from_none(engine: VllmEngine, policy: Any) -> None:
     engine.publish(0, policy)
     moved(policy, 1, 1e-5)
-    memory, engine._memory.write = engine._memory.write, lambda policy: engine._memory.written
+    memory, engine.served.memory.write = engine.served.memory.write, lambda policy: engine.served.memory.written
     with pytest.raises(RunError, match="weights of before"):
         engine.publish(1, policy)
-    engine._memory.write = memory
+    engine.served.memory.write = memory
     engine.publish(2, policy)
 
 
@@ -191,7 +193,7 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
     engine.publish(0, policy)
     states = [policy.trainable_state()]
     worker = VllmEngine.attach(policy, engine.attachment, settings)
-    worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
+    worker.served.ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
     requests = [replace(request, budget=LONG) for request in REQUESTS]
     found: list[Any] = []
     wire = engine.fleet.servers[0].wire
@@ -219,7 +221,7 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
 
 
 def test_work_is_given_up_when_the_run_is_interrupted(engine: VllmEngine) -> None:
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]
     engine.sample(REQUESTS[:1])
     wire = engine.fleet.servers[0].wire
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -395,7 +397,7 @@ def test_one_of_two_own_servers_is_killed(model: Path) -> None:
     """It takes three starts of a server."""
     policy = load_policy(str(model))
     engine = VllmEngine(policy, Vllm(command=(PROGRAM,), servers=2))
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]
     said: list[str] = []
     engine.say = said.append
     moved(policy)
@@ -444,7 +446,9 @@ from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
+from grouprl.rollout.servers.own_server import OwnServer
+from grouprl.rollout.servers.starting import free_port
+from grouprl.rollout.vllm.process import serve_words, server_environment
 
 def apart(samples):
     with torch.no_grad():
