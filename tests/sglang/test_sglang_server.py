@@ -44,7 +44,6 @@ from real_servers import (
     check_merged_adapters,
     check_new_weights,
     check_small_step,
-    endless,
     largest,
     moved,
     run,
@@ -53,6 +52,7 @@ from real_servers import (
     wait_until,
 )
 from real_servers import configured as configured_with
+from served_policies import endless
 
 PYTHON = os.environ.get("GRL_SGLANG", "")
 PROGRAM = (PYTHON, str(Path(__file__).with_name("serve_on_cpu.py")))

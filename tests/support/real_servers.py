@@ -74,11 +74,6 @@ def wait_until(happened: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def endless(engine: ServerEngine) -> None:
-    """Let no completion end by itself."""
-    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]
-
-
 # ------------------------------------------------------------------------------------------------------ samples
 
 

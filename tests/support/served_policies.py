@@ -10,6 +10,7 @@ import torch
 
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
+from grouprl.rollout.servers.engine import ServerEngine
 from vllm_stand_in import standing_in
 
 SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
@@ -47,3 +48,8 @@ def stood(
     said: list[str] = []
     engine.say = said.append
     return engine, servers, said
+
+
+def endless(engine: ServerEngine) -> None:
+    """Let no completion end by itself."""
+    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]

@@ -47,7 +47,6 @@ from real_servers import (
     check_merged_adapters,
     check_new_weights,
     check_small_step,
-    endless,
     largest,
     moved,
     run,
@@ -56,6 +55,7 @@ from real_servers import (
     wait_until,
 )
 from real_servers import configured as configured_with
+from served_policies import endless
 
 PROGRAM = os.environ.get("GRL_VLLM", "")
 RUNNING = os.environ.get("GRL_VLLM_ADDRESS", "")
