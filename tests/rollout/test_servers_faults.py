@@ -16,8 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.train.loop import train
 from marked_processes import marked
-from served_policies import LETTERS, REQUESTS, SIZE, small_policy, stood
+from served_policies import LETTERS, REQUESTS, SIZE, Stand, engines, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
 
@@ -49,15 +48,10 @@ def policy() -> Tiny:
 
 
 @pytest.fixture
-def stand(policy: Tiny) -> Iterator[Callable[..., tuple[VllmEngine, list[StandIn], list[str]]]]:
-    """(how many servers, settings) -> an engine, its servers, and what it says; completions follow from seeds."""
-    with ExitStack() as open_things:
-
-        def make(count: int = 1, **settings: Any) -> tuple[VllmEngine, list[StandIn], list[str]]:
-            servers = [StandIn(MadeUp()) for _ in range(count)]
-            common = {"start_timeout": 3.0, "canary": 1e3, **settings}
-            return stood(open_things, servers, lambda found: VllmEngine(policy, Vllm(addresses=found, **common)))
-
+def stand(policy: Tiny) -> Iterator[Stand]:
+    """Completions follow from seeds."""
+    vllm = {"start_timeout": 3.0, "canary": 1e3}
+    with engines(lambda **settings: VllmEngine(policy, Vllm(**settings)), lambda: StandIn(MadeUp()), **vllm) as make:
         yield make
 
 

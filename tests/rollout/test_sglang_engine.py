@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scorin
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from served_policies import REQUESTS as SMALL_SEEDS
-from served_policies import endless, moved, small_policy, stood
+from served_policies import Stand, endless, engines, moved, small_policy
 from sglang_stand_in import GENERATE, SglangStandIn
 from vllm_brain import Brain
 from vllm_stand_in import Listening, Raw, handler, standing_in
@@ -50,17 +50,11 @@ def policy() -> Tiny:
 
 
 @pytest.fixture
-def stand(policy: Tiny) -> Iterator[Callable[..., tuple[SglangEngine, list[SglangStandIn], list[str]]]]:
-    """(how many servers, how they were started, settings) -> an engine, its servers, and what it says."""
-    with ExitStack() as open_things:
+def stand(policy: Tiny) -> Iterator[Stand]:
+    def stand_in(**facts: Any) -> SglangStandIn:
+        return SglangStandIn(Brain(policy), **facts)
 
-        def make(
-            count: int = 1, facts: Any = None, **settings: Any
-        ) -> tuple[SglangEngine, list[SglangStandIn], list[str]]:
-            servers = [SglangStandIn(Brain(policy), **(facts or {})) for _ in range(count)]
-            common = {"start_timeout": 3.0, **settings}
-            return stood(open_things, servers, lambda found: SglangEngine(policy, Sglang(addresses=found, **common)))
-
+    with engines(lambda **more: SglangEngine(policy, Sglang(**more)), stand_in, start_timeout=3.0) as make:
         yield make
 
 

@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +28,7 @@ from grouprl.rollout.vllm import broadcast
 from grouprl.rollout.vllm.broadcast import parts_of, slow_one, trainer_address
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.exchange import way_of
-from served_policies import REQUESTS, RUN, moved, small_policy, stood
+from served_policies import REQUESTS, RUN, Stand, engines, moved, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import StandIn, standing_in
 
@@ -42,18 +41,11 @@ def policy() -> Tiny:
 
 
 @pytest.fixture
-def stand(
-    policy: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., tuple[VllmEngine, list[StandIn], list[str]]]]:
-    """(how many servers, settings) -> an engine that sends weights in several pieces, its servers, what it says."""
+def stand(policy: Tiny, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    """Weights are sent in several pieces."""
     monkeypatch.setattr(broadcast, "PART", 2048)
-    with ExitStack() as open_things:
-
-        def make(count: int = 1, **settings: Any) -> tuple[VllmEngine, list[StandIn], list[str]]:
-            servers = [StandIn(Brain(policy)) for _ in range(count)]
-            common = {"start_timeout": 3.0, "weights": "broadcast", "timeout": 20.0, **settings}
-            return stood(open_things, servers, lambda found: VllmEngine(policy, Vllm(addresses=found, **common)))
-
+    vllm = {"start_timeout": 3.0, "weights": "broadcast", "timeout": 20.0}
+    with engines(lambda **more: VllmEngine(policy, Vllm(**more)), lambda: StandIn(Brain(policy)), **vllm) as make:
         yield make
 
 

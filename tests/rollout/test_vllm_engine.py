@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from served_policies import REQUESTS as SMALL_SEEDS
-from served_policies import moved, small_policy, stood
+from served_policies import Stand, engines, moved, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, StandIn, standing_in
 
@@ -46,15 +45,10 @@ def policy() -> Tiny:
 
 
 @pytest.fixture
-def stand(policy: Tiny) -> Iterator[Callable[..., tuple[VllmEngine, list[StandIn], list[str]]]]:
-    """(how many servers, settings) -> an engine, its servers, and what it says."""
-    with ExitStack() as open_things:
-
-        def make(count: int = 1, **settings: Any) -> tuple[VllmEngine, list[StandIn], list[str]]:
-            servers = [StandIn(Brain(policy)) for _ in range(count)]
-            common = {"start_timeout": 3.0, **settings}
-            return stood(open_things, servers, lambda found: VllmEngine(policy, Vllm(addresses=found, **common)))
-
+def stand(policy: Tiny) -> Iterator[Stand]:
+    with engines(
+        lambda **settings: VllmEngine(policy, Vllm(**settings)), lambda: StandIn(Brain(policy)), start_timeout=3.0
+    ) as make:
         yield make
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -39,15 +39,28 @@ def moved(policy: Any, seed: int = 0, scale: float = 0.3) -> None:
             parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
 
 
-def stood(
-    open_things: ExitStack, servers: Sequence[Any], make: Callable[[tuple[str, ...]], Any]
-) -> tuple[Any, Sequence[Any], list[str]]:
-    """(engine, servers, what it says): the engine that `make` makes of the addresses of stand-ins."""
-    engine = make(tuple(open_things.enter_context(standing_in(server)) for server in servers))
-    open_things.callback(engine.close)
-    said: list[str] = []
-    engine.say = said.append
-    return engine, servers, said
+Stand = Callable[..., tuple[Any, list[Any], list[str]]]
+"""(how many servers, how they were started, settings) -> an engine, its servers, and what it says."""
+
+
+@contextmanager
+def engines(engine: Callable[..., Any], server: Callable[..., Any], **common: Any) -> Iterator[Stand]:
+    """Yield what makes engines and their servers.
+
+    `engine` makes one of settings, `server` a stand-in of how it was started; `common` are settings of all engines.
+    """
+    with ExitStack() as open_things:
+
+        def make(count: int = 1, facts: Any = None, **settings: Any) -> tuple[Any, list[Any], list[str]]:
+            servers = [server(**(facts or {})) for _ in range(count)]
+            addresses = tuple(open_things.enter_context(standing_in(each)) for each in servers)
+            found = engine(addresses=addresses, **{**common, **settings})
+            open_things.callback(found.close)
+            said: list[str] = []
+            found.say = said.append
+            return found, servers, said
+
+        yield make
 
 
 def endless(engine: ServerEngine) -> None:
