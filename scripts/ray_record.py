@@ -36,6 +36,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.train.loop import train
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from learner_runs import kill, ranks, same_results, started, steps_done, until
 from placed_runs import restarts, same_run
 
 RESULT = Path(__file__).parent.parent / "docs" / "ray.json"
@@ -147,6 +148,30 @@ def killing(kind: Any) -> Any:
         RunPlacement.metrics = metrics  # type: ignore[method-assign]
 
 
+def learners(folder: Path, address: str) -> dict[str, Any]:
+    """Seconds of a step of two learners, without Ray, with it, and with it while rank 1 is killed; the same bytes."""
+    medians, placed = {}, {"ray": address, "learners": 2, "samplers": 2}
+    for name, cluster in (("without", {"learners": 2, "samplers": 2}), ("with", placed), ("killed", placed)):
+        at = folder / f"learners-{name}"
+        at.mkdir()
+        driver = started(at, ROWS | {"cluster": cluster, "run": {"threads": 1, "checkpoint_every": 1}})
+        lost = 0.0
+        if name == "killed":
+            until(driver, lambda at=at: steps_done(at) >= 4 and len(ranks(at)) == 2)
+            done, begun = steps_done(at), time.perf_counter()
+            kill(ranks(at)[1])
+            until(driver, lambda at=at, done=done: steps_done(at) > done + 1)
+            lost = time.perf_counter() - begun
+        if driver.wait() != 0:
+            raise RuntimeError((at / "said").read_text())
+        medians[name] = statistics.median(step_seconds(at / "run"))
+    for name in ("with", "killed"):
+        same_results(folder / "learners-without" / "run", folder / f"learners-{name}" / "run")
+    found = {"step_seconds": medians, "ratio": medians["with"] / medians["without"], "same_bytes": True}
+    print("learners", found, lost, flush=True)
+    return found | {"seconds_until_two_steps_after_a_kill": lost}
+
+
 def main() -> None:
     """Measure, and write the record."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 3 * STORE})
@@ -165,6 +190,7 @@ def main() -> None:
             record["calls"] = calls(cluster.address)
             record["kills"] = kills(folder, cluster.address)
             record["overhead"] = overhead(folder, cluster.address)
+            record["learners"] = learners(folder, cluster.address)
     finally:
         cluster.shutdown()
     record["machine"]["load_after"] = os.getloadavg()[0]

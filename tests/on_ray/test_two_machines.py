@@ -79,6 +79,17 @@ def test_learners_and_samplers_on_two_machines_and_the_cable_between_them(here, 
     closed_account(tmp_path / "run")
 
 
+@pytest.mark.parametrize("driver_at", [0, 1])
+def test_all_work_on_another_machine_than_the_head(here, tmp_path, driver_at):
+    with two_machines() as (one, two):
+        start_ray(one, one, cpus=0)
+        start_ray(two, one, cpus=6)
+        cluster = {"ray": f"{one.address}:6379", "learners": 2, "samplers": 1, "rewards": 1, "start_timeout": 600}
+        driver = begin((one, two)[driver_at], tmp_path, slow_config(tmp_path, cluster))
+        assert driver.wait(300) == 0, (tmp_path / "said").read_text()
+    same_results(here(1), tmp_path / "run")
+
+
 def by_torchrun(machines: tuple[Machine, Machine], folder: Path, arguments: list[str]):
     """Begin one rank on each machine; both share the run folder."""
     found = []

@@ -326,7 +326,8 @@ def test_nobody_answers_at_an_address_without_a_listener():
 
 
 def test_gloo_is_told_the_interface_that_leads_to_rank_0(monkeypatch):
-    monkeypatch.delenv(network.GLOO, raising=False)
+    monkeypatch.setenv(network.GLOO, "")  # so that whatever is chosen below is undone
+    monkeypatch.delenv(network.GLOO)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     network.choose_interface()
     assert network.GLOO not in os.environ
@@ -337,6 +338,46 @@ def test_gloo_is_told_the_interface_that_leads_to_rank_0(monkeypatch):
     monkeypatch.setenv(network.GLOO, "chosen")
     network.choose_interface()
     assert os.environ[network.GLOO] == "chosen"
+
+
+class RayElsewhere:
+    """Stands in for Ray's module: it connects to the head's node, unless it is told another."""
+
+    def __init__(self, nodes, head):
+        self.found, self.head, self.calls, self.util = nodes, head, [], self
+
+    def init(self, _node_ip_address="", **given):
+        self.calls.append(_node_ip_address)
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+
+    def get_node_ip_address(self):
+        return self.calls[-1] or self.head
+
+    def nodes(self):
+        return [{"NodeManagerAddress": each, "Alive": each != "127.0.0.9"} for each in self.found]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "calls"),
+    [
+        (["127.0.0.1", "203.0.113.9"], [""]),
+        (["203.0.113.9", "127.0.0.9", "127.0.0.1"], ["", "shutdown", "127.0.0.1"]),
+        (["203.0.113.9", "127.0.0.9", "203.0.113.8"], [""]),
+    ],
+)
+def test_a_process_connects_over_a_node_of_its_own_machine(monkeypatch, nodes, calls):
+    """Ray takes any node whose process it sees, such as another container's."""
+    ray = RayElsewhere(nodes, nodes[0])
+    monkeypatch.setattr(ray_host, "imported_ray", lambda: ray)
+    ray_host.connect("203.0.113.9:6379")
+    assert ray.calls == calls
+
+
+def test_own_addresses_are_those_that_can_be_listened_on():
+    assert network.is_own("127.0.0.1")
+    assert not any(map(network.is_own, ("203.0.113.9", "2001:db8::9", "no such host.invalid")))
 
 
 def test_interfaces_are_found_by_their_address():

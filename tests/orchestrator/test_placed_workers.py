@@ -19,12 +19,14 @@ from grouprl.envs.stage import HereStage
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.placed import host as host_module
 from grouprl.orchestrator.placed.host import WorkerRoom, hello_of
+from grouprl.orchestrator.placed.placement import RunPlacement, placed_counts, ranks_sample
 from grouprl.orchestrator.placed.pool import PlacedJob, PoolLimits, WorkerPool
 from grouprl.orchestrator.placed.reward import PlacedReward, reward_hello
 from grouprl.orchestrator.placed.sampler import PlacedSampler, SamplerSettings
 from grouprl.orchestrator.placed.stage import PlacedStage, stage_hello
 from grouprl.orchestrator.placed.weights import pack_tensors, unpack_tensors
 from grouprl.orchestrator.resolve import resolve
+from grouprl.policy.rank_work import drop_copy
 from grouprl.policy.ranks import Station
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
@@ -228,6 +230,21 @@ def test_shares_are_the_same_on_ranks_and_on_a_cluster_that_ranks_use(run, polic
     for one, two, three in zip(*turns, strict=True):
         same(one, two)
         same(one, three)
+
+
+@pytest.mark.parametrize(
+    ("changes", "copies"), [({}, 1), ({"run": {"async_steps": 1}}, 2), ({"cluster": {"samplers": 2}}, 2)]
+)
+def test_ranks_keep_whole_copies_only_where_they_sample(policy, monkeypatch, changes, copies):
+    cluster = {"ray": "auto", "samplers": 2}
+    run = resolve(parse_config({"task": "addition", "model": "tiny", "seed": 3, "cluster": cluster} | changes))
+    assert ranks_sample(run) == (copies == 2)
+    ranks = RanksHere(policy, 2)
+    monkeypatch.setattr("grouprl.orchestrator.placed.placement.current_ranks", lambda: ranks)
+    sharded = SimpleNamespace(copy_on_leader_alone=lambda: ranks.each(drop_copy))
+    if placed_counts(run) and not run.config.run.async_steps:
+        RunPlacement(run, "cpu", lambda settings, counts, hello: HostHere(hello)).engine(sharded)
+    assert sum("whole" in station.kept for station in ranks.stations) == copies
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,10 +21,19 @@ def choose_interface() -> None:
     A machine's own name often stands for an address that only it can reach itself by.
     """
     own = own_address_towards(os.environ.get("MASTER_ADDR", ""))
-    if own and not ipaddress.ip_address(own).is_loopback:
-        found = interface_of(own)
-        if found:
-            os.environ.setdefault(GLOO, found)
+    if own and not ipaddress.ip_address(own).is_loopback and (found := interface_of(own)):
+        os.environ.setdefault(GLOO, found)
+
+
+def is_own(address: str) -> bool:
+    """Whether an address, IPv4 or IPv6, is one of this machine's: it can be listened on."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind((address, 0))
+    except OSError:
+        return False
+    return True
 
 
 def own_address_towards(host: str) -> str:

@@ -14,6 +14,7 @@ from grouprl.config.run import Config
 from grouprl.core.leader import current_ranks, ranks_here
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
+from grouprl.orchestrator.placed.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind, memory_on_ranks
@@ -21,7 +22,6 @@ from grouprl.plan.passes import computed_anew
 from grouprl.policy.load import resolve_device
 from grouprl.policy.passes import free_bytes
 from grouprl.records.examples import Split
-from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.episode_rows import Measured, measured
 from grouprl.rollout.template_check import check_template
 from grouprl.tasks import Example, Task
@@ -105,7 +105,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     device = resolve_device(config.model.device)
     if (ranks := current_ranks()) is not None:
         here = ranks_here() if device.type == "cpu" else 1
-        costs = memory_on_ranks(costs, ranks.count, here, here if config.sampling.engine == LOCAL else 1)
+        costs = memory_on_ranks(costs, ranks.count, here, here if ranks_sample(run) else 1)
     too_much = too_large(costs, free_bytes(device), str(device))
     if config.run.memory_check:
         tried = "run.memory_check: false tries it all the same"

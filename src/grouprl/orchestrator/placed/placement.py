@@ -74,8 +74,15 @@ class RunPlacement:
             pool.start()
 
     def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
-        """Return the engine that samples from `policy`; None where sampling is not placed."""
-        return PlacedSampler(policy, self.pools["sampler"], rank_count()) if "sampler" in self.pools else None
+        """Return the engine that samples from `policy`; None where sampling is not placed.
+
+        Of a policy on several ranks all but the first drop their whole copies: nothing is sampled from them.
+        """
+        if "sampler" not in self.pools:
+            return None
+        if current_ranks() is not None:
+            cast("ShardedPolicy", policy).copy_on_leader_alone()
+        return PlacedSampler(policy, self.pools["sampler"], rank_count())
 
     def reward(self, reward: Reward) -> PlacedReward | None:
         """Return the reward computed by the cluster's workers; None where it is not placed."""
@@ -119,6 +126,12 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
     if acted and not getattr(task, "scores_groups", False):
         counts["environment"] = cluster.environments
     return {kind: count for kind, count in counts.items() if count}
+
+
+def ranks_sample(run: ResolvedRun) -> bool:
+    """Whether each rank of a run on several samples, from a whole copy: nobody else does, or evaluation is left."""
+    config = run.config
+    return config.sampling.engine == LOCAL and (config.run.async_steps > 0 or "sampler" not in placed_counts(run))
 
 
 def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:

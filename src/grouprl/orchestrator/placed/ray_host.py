@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from grouprl.config.sections import Placing
 from grouprl.core.errors import MissingExtra, RunError
 from grouprl.core.leader import placed_by
+from grouprl.core.network import is_own
 from grouprl.core.watch import PeerWatch
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts
 from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Shared, Ticket, WorkerLost, WorkerRoom
@@ -68,7 +69,7 @@ class RayHost:
         self.settings = cluster
         self._hello: dict[Kind, ObjectInStore] = {}
         try:
-            ray.init(**connection(placed_by() or cluster.ray))
+            connect(placed_by() or cluster.ray)
         except Exception as error:  # Ray raises what it likes, ConnectionError and RuntimeError among others
             raise RunError(f"Ray at {cluster.ray} cannot be reached: {error}") from error
         self._groups: dict[Kind, _Group] = {}
@@ -170,6 +171,22 @@ def imported_ray() -> ModuleType:
     except ImportError as error:
         raise MissingExtra("ray", "ray", "cluster.ray") from error
     return ray
+
+
+def connect(address: str) -> None:
+    """Connect this process to a running cluster, over a node of this machine.
+
+    Ray takes any node whose process it sees, the head first. Those of other machines may be seen as well, as between
+    containers that share the numbers of their processes, and what is put into the store over them never arrives.
+    """
+    ray = imported_ray()
+    ray.init(**connection(address))
+    if is_own(ray.util.get_node_ip_address()):
+        return
+    others = [str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]]
+    if own := next(filter(is_own, others), None):
+        ray.shutdown()
+        ray.init(**connection(address), _node_ip_address=own)
 
 
 def connection(address: str) -> dict[str, object]:
