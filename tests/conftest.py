@@ -8,7 +8,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-OF_PYTEST = {"PYTEST_CURRENT_TEST"}
+NOT_OF_TESTS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
+"""What pytest and, when it is first imported, a part of torch set."""
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def own_environment() -> Iterator[None]:
     before = dict(os.environ)
     yield
     after = dict(os.environ)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} - OF_PYTEST
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} - NOT_OF_TESTS
     for name in changed:
         if name in before:
             os.environ[name] = before[name]
