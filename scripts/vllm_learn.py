@@ -27,7 +27,7 @@ import typer
 from rich.console import Console
 
 from grouprl.config.run import load_config
-from grouprl.rollout.vllm.process import free_port
+from grouprl.rollout.servers.starting import free_port
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.train.loop import train
 from real import RECIPES, RUNS, fetch

@@ -32,7 +32,8 @@ from grouprl.config.sections import Vllm
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.vllm.engine import GENERATE, VllmEngine
+from grouprl.rollout.vllm.engine import VllmEngine
+from grouprl.rollout.vllm.requests import GENERATE, completion_body
 from grouprl.train.loop import train
 
 RESULT = Path(__file__).parent.parent / "docs" / "vllm.json"
@@ -58,9 +59,9 @@ def bare(address: str, bodies: list[dict[str, Any]], pool: ThreadPoolExecutor) -
 
 def throughput(engine: VllmEngine) -> dict[str, Any]:
     """Tokens per second of a server alone and through the engine, in turns, on the same requests."""
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]  # all completions have the same length
+    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]  # all have the same length
     requests = [Request((3 + i % 16, 5, 7, 9), BUDGET, i) for i in range(REQUESTS)]
-    bodies = [engine._body(request) for request in requests]
+    bodies = [completion_body(request, ends=()) for request in requests]
     address, rates = engine.fleet.servers[0].wire.address, {"alone": [], "through grouprl": []}
     with ThreadPoolExecutor(REQUESTS) as pool:
         for _ in range(ROUNDS + 1):  # the first one warms up
@@ -72,7 +73,7 @@ def throughput(engine: VllmEngine) -> dict[str, Any]:
             assert sum(map(len, found.actions)) == count
             rates["alone"].append(count / (middle - begun))
             rates["through grouprl"].append(count / (ended - middle))
-    del engine._ends
+    del engine.served.ends
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}
     kept = statistics.median(b / a for a, b in list(zip(*rates.values(), strict=True))[1:])
     return {"requests": REQUESTS, "tokens_each": BUDGET, "tokens_per_second": medians, "kept": kept, "every": rates}

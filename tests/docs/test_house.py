@@ -144,6 +144,23 @@ def test_the_library_stands_apart_from_the_trainer() -> None:
     assert [pair for pair in outside if room(pair[1]) not in LIBRARY] == []
 
 
+KINDS = ("grouprl.rollout.vllm", "grouprl.rollout.sglang")
+"""Kinds of servers: what they share is in `grouprl.rollout.servers`."""
+
+
+def test_kinds_of_servers_do_not_know_each_other() -> None:
+    shared = "grouprl.rollout.servers"
+    knowing = [
+        (module, other)
+        for module, others in imports().items()
+        for other in others
+        for kind in KINDS
+        if other.startswith(kind) and module.startswith((*KINDS, shared)) and not module.startswith(kind)
+    ]
+    assert knowing == []
+    assert all(any(module.startswith(room) for module in imports()) for room in (*KINDS, shared))
+
+
 def test_files_make_no_circle() -> None:
     try:
         TopologicalSorter(imports()).prepare()

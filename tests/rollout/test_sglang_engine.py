@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,46 +26,35 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.plan.sglang_servers import server_refusals
-from grouprl.policy import load_policy
 from grouprl.protocols import EntropyScaling, Request
 from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.rollout.sglang.engine import SglangEngine
 from grouprl.rollout.sglang.process import INSIDE, serve_words
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body
-from grouprl.rollout.vllm.weights import WeightMemory, checkpoint_tensors
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
+from served_policies import REQUESTS as SMALL_SEEDS
+from served_policies import Stand, endless, engines, moved, small_policy
 from sglang_stand_in import GENERATE, SglangStandIn
 from vllm_brain import Brain
 from vllm_stand_in import Listening, Raw, handler, standing_in
 
-SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
-PROMPTS = ((3, 4, 5), (5, 4, 3), (6, 6))
-REQUESTS = [Request(PROMPTS[i % 3], 8, 7919 * i + 2**63) for i in range(9)]
+REQUESTS = [replace(request, seed=request.seed + 2**63) for request in SMALL_SEEDS]
 Tiny = Any
 
 
 @pytest.fixture
 def policy() -> Tiny:
-    return load_policy("tiny", alphabet="0123456789+= ", seed=1, **SIZE)
+    return small_policy()
 
 
 @pytest.fixture
-def stand(policy: Tiny) -> Iterator[Callable[..., tuple[SglangEngine, list[SglangStandIn], list[str]]]]:
-    """(how many servers, how they were started, settings) -> an engine, its servers, and what it says."""
-    with ExitStack() as open_things:
+def stand(policy: Tiny) -> Iterator[Stand]:
+    def stand_in(**facts: Any) -> SglangStandIn:
+        return SglangStandIn(Brain(policy), **facts)
 
-        def make(
-            count: int = 1, facts: Any = None, **settings: Any
-        ) -> tuple[SglangEngine, list[SglangStandIn], list[str]]:
-            servers = [SglangStandIn(Brain(policy), **(facts or {})) for _ in range(count)]
-            addresses = [open_things.enter_context(standing_in(server)) for server in servers]
-            engine = SglangEngine(policy, Sglang(addresses=tuple(addresses), **{"start_timeout": 3.0, **settings}))
-            open_things.callback(engine.close)
-            said: list[str] = []
-            engine.say = said.append
-            return engine, servers, said
-
+    with engines(lambda **more: SglangEngine(policy, Sglang(**more)), stand_in, start_timeout=3.0) as make:
         yield make
 
 
@@ -96,13 +85,6 @@ def test_a_key_goes_to_servers_of_sglang_alone(policy: Tiny, monkeypatch: pytest
 
 def runs_with(address: str) -> dict[str, Any]:
     return {"task": "addition", "sampling": {"engine": "sglang", "sglang": {"addresses": [address]}}}
-
-
-def moved(policy: Tiny, seed: int = 0) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
 
 
 # ------------------------------------------------------------------------------------------------------ requests
@@ -245,7 +227,7 @@ def test_a_fault_is_contained(name: str, policy: Tiny, stand: Any) -> None:
     """Once: the completion is the one that it would have been. Always: the run ends and says why."""
     fault, words = FAULTS[name]
     engine, (server,), _ = stand()
-    engine._ends = lambda request: frozenset()
+    endless(engine)
     whole = engine.sample(REQUESTS[:1])
     server.fault = faulty(fault, 1)
     assert engine.sample(REQUESTS[:1]).actions == whole.actions
@@ -256,7 +238,7 @@ def test_a_fault_is_contained(name: str, policy: Tiny, stand: Any) -> None:
 
 def test_a_servers_own_end_token_is_sampled_past(policy: Tiny, stand: Any) -> None:
     engine, (server,), _ = stand()
-    engine._ends = lambda request: frozenset()
+    endless(engine)
     engine.publish(0, policy)
 
     def stops(answer: Any) -> Any:
@@ -393,7 +375,7 @@ def test_a_server_that_was_restarted_by_others_gets_its_weights_anew(policy: Tin
 def test_another_process_samples_with_the_same_servers(policy: Tiny, stand: Any) -> None:
     engine, _, _ = stand()
     engine.publish(3, policy)
-    worker = SglangEngine.attach(policy, engine.attachment, engine.sglang)
+    worker = SglangEngine.attach(policy, engine.attachment, engine.settings)
     samples = worker.sample(REQUESTS)
     assert samples.actions == engine.sample(REQUESTS).actions
     assert set(samples.version_bt[samples.version_bt >= 0].tolist()) == {3}

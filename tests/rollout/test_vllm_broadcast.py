@@ -9,14 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,53 +22,31 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
-from grouprl.policy import load_policy
-from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.servers.http_client import Wire
 from grouprl.rollout.vllm import broadcast
 from grouprl.rollout.vllm.broadcast import parts_of, slow_one, trainer_address
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.exchange import way_of
-from grouprl.rollout.vllm.http_client import Wire
+from served_policies import REQUESTS, RUN, Stand, engines, moved, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import StandIn, standing_in
 
-SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
-REQUESTS = [Request(((3, 4, 5), (5, 4, 3), (6, 6))[i % 3], 8, 7919 * i) for i in range(9)]
 Tiny = Any
 
 
 @pytest.fixture
 def policy() -> Tiny:
-    return load_policy("tiny", alphabet="0123456789+= ", seed=1, **SIZE)
+    return small_policy()
 
 
 @pytest.fixture
-def stand(
-    policy: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., tuple[VllmEngine, list[StandIn], list[str]]]]:
-    """(how many servers, settings) -> an engine that sends weights in several pieces, its servers, what it says."""
+def stand(policy: Tiny, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    """Weights are sent in several pieces."""
     monkeypatch.setattr(broadcast, "PART", 2048)
-    with ExitStack() as open_things:
-
-        def make(count: int = 1, **settings: Any) -> tuple[VllmEngine, list[StandIn], list[str]]:
-            servers = [StandIn(Brain(policy)) for _ in range(count)]
-            addresses = tuple(open_things.enter_context(standing_in(server)) for server in servers)
-            found = {"start_timeout": 3.0, "weights": "broadcast", "timeout": 20.0, **settings}
-            engine = VllmEngine(policy, Vllm(addresses=addresses, **found))
-            open_things.callback(engine.close)
-            said: list[str] = []
-            engine.say = said.append
-            return engine, servers, said
-
+    vllm = {"start_timeout": 3.0, "weights": "broadcast", "timeout": 20.0}
+    with engines(lambda **more: VllmEngine(policy, Vllm(**more)), lambda: StandIn(Brain(policy)), **vllm) as make:
         yield make
-
-
-def moved(policy: Tiny, seed: int = 0) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
 
 
 def check_samples(engine: VllmEngine, policy: Tiny, version: int) -> None:
@@ -250,14 +226,6 @@ def test_a_server_that_cannot_open_memory_is_sent_its_weights() -> None:
         assert way_of(Wire(address), "auto") == "disk"
         with pytest.raises(InputError, match="by broadcast: its grouprl_weights is of version 1"):
             way_of(Wire(address), "broadcast")
-
-
-RUN: dict[str, Any] = {
-    "task": {"name": "reverse", "length": 2},
-    "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 1, "heads": 2}},
-    "batch": {"prompts": 4, "group_size": 4},
-    "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
-}
 
 
 def planned(**vllm: Any) -> Any:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,51 +23,33 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
-from grouprl.policy import load_policy
 from grouprl.protocols import EntropyScaling, Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
+from served_policies import REQUESTS as SMALL_SEEDS
+from served_policies import Stand, engines, moved, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, StandIn, standing_in
 
-SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
-PROMPTS = ((3, 4, 5), (5, 4, 3), (6, 6))
-REQUESTS = [Request(PROMPTS[i % 3], 8, 7919 * i + 2**63) for i in range(9)]
+REQUESTS = [replace(request, seed=request.seed + 2**63) for request in SMALL_SEEDS]
 LIGHT = Path(__file__).parents[1] / "support" / "vllm_stand_in.py"
 Tiny = Any
 
 
 @pytest.fixture
 def policy() -> Tiny:
-    return load_policy("tiny", alphabet="0123456789+= ", seed=1, **SIZE)
+    return small_policy()
 
 
 @pytest.fixture
-def stand(policy: Tiny) -> Iterator[Callable[..., tuple[VllmEngine, list[StandIn], list[str]]]]:
-    """(how many servers, settings) -> an engine, its servers, and what it says."""
-    with ExitStack() as open_things:
-
-        def make(count: int = 1, **settings: Any) -> tuple[VllmEngine, list[StandIn], list[str]]:
-            servers = [StandIn(Brain(policy)) for _ in range(count)]
-            addresses = [open_things.enter_context(standing_in(server)) for server in servers]
-            engine = VllmEngine(policy, Vllm(addresses=tuple(addresses), **{"start_timeout": 3.0, **settings}))
-            open_things.callback(engine.close)
-            said: list[str] = []
-            engine.say = said.append
-            return engine, servers, said
-
+def stand(policy: Tiny) -> Iterator[Stand]:
+    with engines(
+        lambda **settings: VllmEngine(policy, Vllm(**settings)), lambda: StandIn(Brain(policy)), start_timeout=3.0
+    ) as make:
         yield make
-
-
-def moved(policy: Tiny, seed: int = 0) -> None:
-    """Change the weights as an optimiser step would, and more."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
 
 
 def once(fault: Callable[[Any], Any], *, always: bool = False, at: str = GENERATE) -> Callable[[str, Any, Any], Any]:
@@ -180,9 +161,9 @@ def test_new_weights_arrive(policy: Tiny, stand: Any) -> None:
 def test_adapters_arrive_merged(stand: Any) -> None:
     pytest.importorskip("peft")
     lora = {"r": 2, "alpha": 4, "target_modules": "all-linear"}
-    adapted = load_policy("tiny", alphabet="0123456789+= ", seed=1, lora=lora, **SIZE)
+    adapted = small_policy(lora=lora)
     moved(adapted)
-    server = StandIn(Brain(load_policy("tiny", alphabet="0123456789+= ", seed=2, **SIZE)))
+    server = StandIn(Brain(small_policy(seed=2)))
     with standing_in(server) as address:
         engine = VllmEngine(adapted, Vllm(addresses=(address,)))
         found = engine.sample(REQUESTS)
@@ -246,7 +227,7 @@ def test_a_server_that_was_restarted_by_others_gets_its_weights_anew(policy: Tin
     engine, (server,), said = stand()
     engine.publish(3, policy)
     whole = engine.sample(REQUESTS)
-    server.brain, server.label = Brain(load_policy("tiny", alphabet="0123456789+= ", seed=5, **SIZE)), "default"
+    server.brain, server.label = Brain(small_policy(seed=5)), "default"
     assert engine.sample(REQUESTS).actions == whole.actions
     assert any("other weights than it was given" in sentence for sentence in said)
 

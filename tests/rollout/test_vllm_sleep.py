@@ -21,16 +21,13 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import GrouprlError, InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
-from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.process import serve_words
 from grouprl.train.loop import train
+from served_policies import LETTERS, REQUESTS, RUN, SIZE, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, StandIn, standing_in
 
-SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
-REQUESTS = [Request((3, 4, 5), 8, i) for i in range(4)]
-LETTERS = "".join(map(chr, range(32, 127))) + "\n"
 ASLEEP = "/sleep?level=2&mode=wait"
 GIVEN = ["/update_weight_version", "/start_weight_update", "/update_weights", "/finish_weight_update"]
 WOKEN = ["/wake_up?tags=weights", *GIVEN, "/wake_up?tags=kv_cache", "/resume"]
@@ -39,7 +36,7 @@ Tiny = Any
 
 @pytest.fixture
 def policy() -> Tiny:
-    return load_policy("tiny", alphabet="0123456789+= ", seed=1, **SIZE)
+    return small_policy()
 
 
 @pytest.fixture
@@ -122,7 +119,7 @@ def test_a_server_without_the_calls_ends_the_run_in_words(policy: Tiny, stood: A
 def test_a_run_lets_its_servers_sleep_in_each_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_policy("tiny", alphabet=LETTERS, seed=1, **SIZE).save(tmp_path / "model")
     server = StandIn(Brain(load_policy(str(tmp_path / "model"))))
-    monkeypatch.setattr("grouprl.plan.servers._sleep_refusals", lambda run: iter(()))
+    monkeypatch.setattr("grouprl.plan.vllm_servers._sleep_refusals", lambda run: iter(()))
     with standing_in(server) as address:
         config = parse_config({**RUN, "model": {"name": str(tmp_path / "model")}, "steps": 2, **sleeping([address])})
         folder = train(config, folder=tmp_path / "run", console=Console(file=io.StringIO())).folder
@@ -135,13 +132,6 @@ def test_a_run_lets_its_servers_sleep_in_each_update(tmp_path: Path, monkeypatch
 
 
 # ----------------------------------------------------------------------------------------------- plan, settings
-
-RUN: dict[str, Any] = {
-    "task": {"name": "reverse", "length": 2},
-    "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 1, "heads": 2}},
-    "batch": {"prompts": 4, "group_size": 4},
-    "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
-}
 
 
 def sleeping(addresses: list[str] | None = None, **more: Any) -> dict[str, Any]:

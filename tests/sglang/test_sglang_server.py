@@ -5,59 +5,66 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
-from grouprl.config.run import parse_config
 from grouprl.config.sections import Sglang
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.sglang.engine import SglangEngine
 from grouprl.rollout.sglang.requests import completion_body, scoring_body
 from grouprl.testing import check_sampler, check_sync
-from grouprl.train.loop import train
 from marked_processes import marked
+from real_servers import (
+    LONG,
+    REQUESTS,
+    ROUNDING,
+    apart,
+    check_each_version,
+    check_ends,
+    check_greedy,
+    check_log_probs,
+    check_merged_adapters,
+    check_new_weights,
+    check_small_step,
+    largest,
+    moved,
+    run,
+    saved_model,
+    versions,
+    wait_until,
+)
+from real_servers import configured as configured_with
+from served_policies import endless
 
 PYTHON = os.environ.get("GRL_SGLANG", "")
 PROGRAM = (PYTHON, str(Path(__file__).with_name("serve_on_cpu.py")))
 RUNNING = os.environ.get("GRL_SGLANG_ADDRESS", "")
 """A server that runs already, started as the engine starts its own."""
 pytestmark = pytest.mark.skipif(not PYTHON, reason="GRL_SGLANG names no python: make sglang")
-LETTERS = "".join(map(chr, range(32, 127))) + "\n"
-PROMPTS = ((3, 4, 5), (3, 4, 6, 7), (40, 41))
-REQUESTS = [Request(PROMPTS[i % 3], 12, 7919 * i + 2**63) for i in range(24)]
-LONG = 480
-"""Tokens of a completion that takes a while; the model has 512 positions."""
-ROUNDING = 1e-4
-"""Nats by which two programs differ that both compute in float32."""
+configured = partial(configured_with, "sglang")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sglang") / "model"
-    load_policy("tiny", alphabet=LETTERS, seed=1, hidden=64, layers=2, heads=2).save(folder)
-    return folder
+    return saved_model(tmp_path_factory.mktemp("sglang"))
 
 
 @pytest.fixture(scope="module")
@@ -85,29 +92,6 @@ def engine(policy: Any, address: str) -> Iterator[SglangEngine]:
         yield engine
 
 
-def moved(policy: Any, seed: int = 0, scale: float = 0.02) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
-
-
-def apart(policy: Any, requests: list[Request[Any]], samples: Any, temperature: float = 1.0) -> float:
-    """The largest difference of the server's log-probs to the policy's."""
-    before, policy.temperature = policy.temperature, temperature
-    with torch.no_grad():
-        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
-    policy.temperature = before
-    return float(np.abs(logp_bt - samples.logp_bt).max())
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    begun = time.monotonic()
-    while not happened():
-        assert time.monotonic() - begun < 300, "it does not happen"
-        time.sleep(0.02)
-
-
 # ------------------------------------------------------------------------------------------------------ samples
 
 
@@ -118,11 +102,7 @@ def test_it_does_what_engines_do(engine: SglangEngine, policy: Any) -> None:
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
 def test_log_probs_are_the_policys(engine: SglangEngine, policy: Any, temperature: float) -> None:
-    requests = [replace(request, temperature=temperature) for request in REQUESTS]
-    samples = engine.sample(requests)
-    assert apart(policy, requests, samples, temperature) < ROUNDING
-    assert all(len(ids) == 12 or ids[-1] in policy.eos_ids for ids in samples.actions)
-    assert samples.truncated_b.tolist() == [ids[-1] not in policy.eos_ids for ids in samples.actions]
+    check_log_probs(engine, policy, temperature)
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.6), (40, 0.5), (1, 1.0)])
@@ -143,10 +123,7 @@ def test_log_probs_are_of_what_was_sampled_from(engine: SglangEngine, policy: An
 
 
 def test_greedy_samples_are_the_local_ones(engine: SglangEngine, policy: Any) -> None:
-    requests = [replace(request, greedy=True, budget=8, top_p=0.5) for request in REQUESTS[:3]]
-    samples = engine.sample(requests)
-    assert samples.actions == LocalSampler(policy).sample(requests).actions
-    assert apart(policy, requests, samples) < ROUNDING
+    check_greedy(engine, policy, top_p=0.5)
 
 
 def test_seeds_decide_and_neighbours_do_not(engine: SglangEngine) -> None:
@@ -160,19 +137,7 @@ def test_seeds_decide_and_neighbours_do_not(engine: SglangEngine) -> None:
 
 
 def test_texts_and_sequences_end_completions(engine: SglangEngine, policy: Any) -> None:
-    requests = [replace(request, budget=60) for request in REQUESTS]
-    plain = engine.sample(requests)
-    row = max(range(len(requests)), key=lambda i: len(plain.actions[i]))
-    ids = plain.actions[row]
-    assert len(ids) > 12
-    text = policy.decode_all([ids[4:6]])[0]
-    ended = engine.sample([replace(requests[row], stop_texts=(text,))])
-    said = policy.decode_all(ended.actions)[0]
-    assert said.endswith(text)
-    assert text not in said[:-1]
-    assert ended.actions[0] == ids[: len(ended.actions[0])]
-    assert not ended.truncated_b[0]
-    assert engine.sample([replace(requests[row], stop=(ids[4:6],))]).actions[0][-2:] == ids[4:6]
+    check_ends(engine, policy)
 
 
 def test_a_token_that_ends_nothing_here_is_sampled_past(engine: SglangEngine, policy: Any) -> None:
@@ -180,7 +145,7 @@ def test_a_token_that_ends_nothing_here_is_sampled_past(engine: SglangEngine, po
     requests = [replace(request, budget=100) for request in REQUESTS]
     ended = engine.sample(requests)
     assert any(ids[-1] == 2 for ids in ended.actions), "a completion ends within its budget"
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    endless(engine)
     whole = engine.sample(requests)
     assert {len(ids) for ids in whole.actions} == {100}
     assert all(ids[: len(part)] == part for ids, part in zip(whole.actions, ended.actions, strict=True))
@@ -263,35 +228,18 @@ print("equal" if found_nm.tolist() == ours_nm.tolist() else "other")
 @pytest.mark.parametrize("weights", ["shared_memory", "disk"])
 def test_new_weights_arrive(weights: Any, policy: Any, address: str, tmp_path: Path) -> None:
     engine = SglangEngine(policy, Sglang(addresses=(address,), weights=weights))
-    for version in range(3):
-        moved(policy, version)
-        engine.publish(version, policy)
-        samples = engine.sample(REQUESTS)
-        assert apart(policy, REQUESTS, samples) < ROUNDING
-        assert 0 < engine.gap < ROUNDING
-        assert set(samples.version_bt[samples.version_bt >= 0].tolist()) == {version}
+    check_new_weights(engine, policy)
     engine.close()
 
 
 def test_adapters_arrive_merged(model: Path, address: str) -> None:
-    pytest.importorskip("peft")
-    adapted = load_policy(str(model), lora={"r": 4, "alpha": 8, "target_modules": "all-linear"})
-    engine = SglangEngine(adapted, Sglang(addresses=(address,)))
-    for version in range(2):
-        moved(adapted, version, 0.1)
-        engine.publish(version, adapted)
-        assert apart(adapted, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
-    engine.close()
+    check_merged_adapters(model, lambda adapted: SglangEngine(adapted, Sglang(addresses=(address,))))
 
 
-def test_a_step_as_small_as_an_optimisers_is_told_from_none(engine: SglangEngine, policy: Any) -> None:
-    engine.publish(0, policy)
-    moved(policy, 1, 1e-5)
-    memory, engine._memory.write = engine._memory.write, lambda policy: engine._memory.written
-    with pytest.raises(RunError, match="weights of before"):
-        engine.publish(1, policy)
-    engine._memory.write = memory
-    engine.publish(2, policy)
+def test_a_step_as_small_as_an_optimisers_is_told_from_none(
+    engine: SglangEngine, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_small_step(engine, policy, monkeypatch)
 
 
 def test_half_an_update_is_not_sampled_with(engine: SglangEngine, policy: Any) -> None:
@@ -299,20 +247,20 @@ def test_half_an_update_is_not_sampled_with(engine: SglangEngine, policy: Any) -
     engine.publish(0, policy)
     said: list[str] = []
     engine.say = said.append
-    write = engine._memory.write
+    write = engine.served.memory.write
 
     def half(policy: Any) -> Any:
-        engine._memory.written = replace(write(policy), checksum=1)
-        return engine._memory.written
+        engine.served.memory.written = replace(write(policy), checksum=1)
+        return engine.served.memory.written
 
-    engine._memory.write = half  # type: ignore[method-assign]
+    engine.served.memory.write = half  # type: ignore[method-assign]
     with pytest.raises(RunError, match=r"no server of SGLang is left(.|\n)*have the checksum"):
         engine.publish(1, policy)
     assert "exchanged once more" in said[0]
     assert "set aside" in said[1]
     told: Any = engine.fleet.servers[0].wire.get("/model_info")
     assert told["weight_version"].endswith(".unfinished")
-    again = SglangEngine(policy, engine.sglang)
+    again = SglangEngine(policy, engine.settings)
     moved(policy)
     again.publish(2, policy)
     assert apart(policy, REQUESTS, again.sample(REQUESTS)) < ROUNDING
@@ -321,7 +269,7 @@ def test_half_an_update_is_not_sampled_with(engine: SglangEngine, policy: Any) -
 
 def test_a_server_that_another_run_uses_gets_its_weights_anew(engine: SglangEngine, policy: Any, model: Path) -> None:
     engine.publish(3, policy)
-    other = SglangEngine(load_policy(str(model)), engine.sglang)
+    other = SglangEngine(load_policy(str(model)), engine.settings)
     moved(other.policy, 5)
     other.publish(0, other.policy)
     other.close()
@@ -338,7 +286,7 @@ def test_weights_change_while_completions_are_made(policy: Any, address: str) ->
     engine.publish(0, policy)
     states = [policy.trainable_state()]
     worker = SglangEngine.attach(policy, engine.attachment, settings)
-    worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
+    endless(worker)
     requests = [replace(request, budget=LONG) for request in REQUESTS]
     found: list[Any] = []
     sampling = threading.Thread(target=lambda: found.append(worker.sample(requests)))
@@ -352,11 +300,7 @@ def test_weights_change_while_completions_are_made(policy: Any, address: str) ->
     sampling.join()
     samples = found[0]
     assert {tuple(dict.fromkeys(row.tolist())) for row in samples.version_bt} == {(0, 1, 2)}
-    for version, state in enumerate(states):
-        policy.load_trainable_state(state)
-        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
-        own_bt = samples.version_bt == version
-        assert np.abs(logp_bt - samples.logp_bt)[own_bt].max() < ROUNDING, f"version {version}"
+    check_each_version(policy, requests, samples, states)
     worker.close()
     engine.close()
 
@@ -372,7 +316,7 @@ def tokens_in_use(engine: SglangEngine) -> int:
 
 
 def test_work_is_given_up_when_the_run_is_interrupted(engine: SglangEngine) -> None:
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    endless(engine)
     engine.sample(REQUESTS[:1])
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -390,29 +334,6 @@ def test_work_is_given_up_when_the_run_is_interrupted(engine: SglangEngine) -> N
 # --------------------------------------------------------------------------------------------------------- runs
 
 
-def configured(model: Path, address: str, **more: Any) -> Any:
-    return parse_config(
-        {
-            "task": {"name": "reverse", "length": 3},
-            "model": {"name": str(model)},
-            "warmup": {"steps": 60, "batch": 32},
-            "optim": {"lr": 1e-3},
-            "steps": 4,
-            "batch": {"prompts": 8, "group_size": 8},
-            "eval": {"every": 2, "prompts": 8, "final_prompts": 16},
-            "sampling": {"engine": "sglang", "sglang": {"addresses": [address]}},
-            **more,
-        }
-    )
-
-
-def run(config: Any, folder: Path) -> list[dict[str, Any]]:
-    """The records of a run's training steps."""
-    path = train(config, folder=folder, console=Console(file=io.StringIO())).folder
-    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if record["phase"] == "train"]
-
-
 def test_a_plan_names_the_server(model: Path, address: str) -> None:
     found = plan(configured(model, address))
     assert not found.refusals
@@ -422,22 +343,22 @@ def test_a_plan_names_the_server(model: Path, address: str) -> None:
 def test_a_run(model: Path, address: str, tmp_path: Path) -> None:
     records = run(configured(model, address), tmp_path / "run")
     assert len(records) == 4
-    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert largest(records, "logp_gap_max") < ROUNDING
     assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
 
 
 def test_a_run_of_episodes(model: Path, address: str, tmp_path: Path) -> None:
     config = configured(model, address, task={"name": "guess"}, warmup={"steps": 20, "batch": 16})
     records = run(config, tmp_path / "run")
-    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
-    assert max(record.get("turns_mean", 0.0) for record in records) > 1
+    assert largest(records, "logp_gap_max") < ROUNDING
+    assert largest(records, "turns_mean") > 1
 
 
 def test_an_asynchronous_run(model: Path, address: str, tmp_path: Path) -> None:
     config = configured(model, address, run={"async_steps": 2, "threads": 1}, steps=6)
     records = run(config, tmp_path / "run")
     assert len(records) == 6
-    assert 0 < max(record.get("staleness_max", 0.0) for record in records) <= 2
+    assert 0 < largest(records, "staleness_max") <= 2
 
 
 # -------------------------------------------------------------------------------------------------- own servers
@@ -458,7 +379,7 @@ def test_an_own_server_that_is_killed_is_replaced(model: Path) -> None:
     again = engine.sample(REQUESTS)
     assert "is replaced" in said[0]
     assert again.actions == whole.actions
-    assert set(again.version_bt[again.version_bt >= 0].tolist()) == {5}
+    assert versions(again) == {5}
     engine.close()
     assert not server.own.alive
 

@@ -9,37 +9,26 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from grouprl.config.sections import Vllm
 from grouprl.policy import load_policy
-from grouprl.protocols import Request
-from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm import broadcast
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.inside.grouprl_group import BrokenOff, address_towards
+from real_servers import REQUESTS, ROUNDING, apart, moved, saved_model, versions
 
 PROGRAM = os.environ.get("GRL_VLLM", "")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="GRL_VLLM names no program: make vllm")
-SIZE = {"hidden": 64, "layers": 2, "heads": 2}
-LETTERS = "".join(map(chr, range(32, 127))) + "\n"
-REQUESTS = [Request(((3, 4, 5), (3, 4, 6, 7), (40, 41))[i % 3], 12, 7919 * i) for i in range(24)]
-ROUNDING = 1e-4
-"""Nats by which two programs differ that both compute in float32."""
 ELSEWHERE = "198.51.100.1"
 """An address that nobody has: the way there begins at this machine's address on its network."""
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path: Path = tmp_path_factory.mktemp("broadcast") / "model"
-    load_policy("tiny", alphabet=LETTERS, seed=1, **SIZE).save(path)
-    return load_policy(str(path))
+    return load_policy(str(saved_model(tmp_path_factory.mktemp("broadcast"))))
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +49,6 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcast, "PART", 2**14)
 
 
-def moved(policy: Any, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-
-
 def check(engine: VllmEngine, policy: Any, version: int) -> None:
     """Every server samples from the policy as it is, under the name `version`."""
     for server in engine.fleet.servers:
@@ -74,16 +56,14 @@ def check(engine: VllmEngine, policy: Any, version: int) -> None:
             alone = VllmEngine.attach(policy, type(engine.attachment)((server.wire.address,), engine.run))
             found = alone.sample(REQUESTS)
             alone.close()
-            with torch.no_grad():
-                logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], found.actions)).logp_bt.numpy()
-            assert np.abs(logp_bt - found.logp_bt).max() < ROUNDING
-            assert set(found.version_bt[found.version_bt >= 0].tolist()) == {version}
+            assert apart(policy, REQUESTS, found) < ROUNDING
+            assert versions(found) == {version}
     assert engine.gap < ROUNDING
 
 
 def at_piece(engine: VllmEngine, number: int, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Do something before the piece `number` of the next weights is sent."""
-    copied, count = engine._memory.copied, [0]
+    copied, count = engine.served.memory.copied, [0]
 
     def hooked(start: int, end: int) -> Any:
         count[0] += 1
@@ -91,7 +71,7 @@ def at_piece(engine: VllmEngine, number: int, act: Callable[[], object], monkeyp
             act()
         return copied(start, end)
 
-    monkeypatch.setattr(engine._memory, "copied", hooked)
+    monkeypatch.setattr(engine.served.memory, "copied", hooked)
 
 
 def test_weights_arrive_at_two_servers(engine: VllmEngine, policy: Any) -> None:
@@ -183,10 +163,7 @@ def test_a_server_of_two_workers_that_wants_a_key(weights: str, split: str, poli
     for version in range(2):
         moved(policy, 8 + version)
         engine.publish(version, policy)
-        samples = engine.sample(REQUESTS)
-        with torch.no_grad():
-            logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], samples.actions)).logp_bt.numpy()
-        assert np.abs(logp_bt - samples.logp_bt).max() < ROUNDING
+        assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
         assert engine.gap < ROUNDING
     engine.close()
 

@@ -5,65 +5,68 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from rich.console import Console
 
 import rank_runs
-from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
-from grouprl.core.errors import InputError, RunError
+from grouprl.core.errors import InputError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.servers.own_server import OwnServer
+from grouprl.rollout.servers.starting import free_port
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
+from grouprl.rollout.vllm.process import serve_words, server_environment
 from grouprl.testing import check_sampler, check_sync
-from grouprl.train.loop import train
 from marked_processes import marked
+from real_servers import (
+    LONG,
+    REQUESTS,
+    ROUNDING,
+    apart,
+    check_each_version,
+    check_ends,
+    check_greedy,
+    check_log_probs,
+    check_merged_adapters,
+    check_new_weights,
+    check_small_step,
+    largest,
+    moved,
+    run,
+    saved_model,
+    versions,
+    wait_until,
+)
+from real_servers import configured as configured_with
+from served_policies import endless
 
 PROGRAM = os.environ.get("GRL_VLLM", "")
 RUNNING = os.environ.get("GRL_VLLM_ADDRESS", "")
 """A server that runs already, of the model that `FOLDER` holds, started as the engine starts its own."""
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="GRL_VLLM names no program: make vllm")
-SIZE = {"hidden": 64, "layers": 2, "heads": 2}
-LETTERS = "".join(map(chr, range(32, 127))) + "\n"
-PROMPTS = ((3, 4, 5), (3, 4, 6, 7), (40, 41))
-REQUESTS = [Request(PROMPTS[i % 3], 12, 7919 * i + 2**63) for i in range(24)]
-LONG = 480
-"""Tokens of a completion that takes a while; the model has 512 positions."""
-ROUNDING = 1e-4
-"""Nats by which two programs differ that both compute in float32."""
-
-
-def folder(tmp: Path) -> Path:
-    """The model of these tests."""
-    load_policy("tiny", alphabet=LETTERS, seed=1, **SIZE).save(tmp / "model")
-    return tmp / "model"
+configured = partial(configured_with, "vllm")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder(tmp_path_factory.mktemp("vllm"))
+    return saved_model(tmp_path_factory.mktemp("vllm"))
 
 
 @pytest.fixture(scope="module")
@@ -91,22 +94,6 @@ def engine(policy: Any, address: str) -> Iterator[VllmEngine]:
         yield engine
 
 
-def moved(policy: Any, seed: int = 0, scale: float = 0.02) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
-
-
-def apart(policy: Any, requests: list[Request[Any]], samples: Any, temperature: float = 1.0) -> float:
-    """The largest difference of the server's log-probs to the policy's."""
-    before, policy.temperature = policy.temperature, temperature
-    with torch.no_grad():
-        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
-    policy.temperature = before
-    return float(np.abs(logp_bt - samples.logp_bt).max())
-
-
 def test_it_does_what_engines_do(engine: VllmEngine, policy: Any) -> None:
     check_sampler(engine, REQUESTS, pieces=False)
     check_sync(engine, policy, sample=lambda: engine.sample(REQUESTS))
@@ -114,11 +101,7 @@ def test_it_does_what_engines_do(engine: VllmEngine, policy: Any) -> None:
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
 def test_log_probs_are_the_policys(engine: VllmEngine, policy: Any, temperature: float) -> None:
-    requests = [replace(request, temperature=temperature) for request in REQUESTS]
-    samples = engine.sample(requests)
-    assert apart(policy, requests, samples, temperature) < ROUNDING
-    assert all(len(ids) == 12 or ids[-1] in policy.eos_ids for ids in samples.actions)
-    assert samples.truncated_b.tolist() == [ids[-1] not in policy.eos_ids for ids in samples.actions]
+    check_log_probs(engine, policy, temperature)
 
 
 def test_log_probs_are_of_what_was_sampled_from(engine: VllmEngine, policy: Any) -> None:
@@ -133,55 +116,25 @@ def test_log_probs_are_of_what_was_sampled_from(engine: VllmEngine, policy: Any)
 
 
 def test_greedy_samples_are_the_local_ones(engine: VllmEngine, policy: Any) -> None:
-    requests = [replace(request, greedy=True, budget=8) for request in REQUESTS[:3]]
-    assert engine.sample(requests).actions == LocalSampler(policy).sample(requests).actions
+    check_greedy(engine, policy)
 
 
 def test_new_weights_arrive(engine: VllmEngine, policy: Any) -> None:
-    for version in range(3):
-        moved(policy, version)
-        engine.publish(version, policy)
-        samples = engine.sample(REQUESTS)
-        assert apart(policy, REQUESTS, samples) < ROUNDING
-        assert engine.gap < ROUNDING
-        assert set(samples.version_bt[samples.version_bt >= 0].tolist()) == {version}
+    check_new_weights(engine, policy)
 
 
 def test_adapters_arrive_merged(model: Path, address: str) -> None:
-    pytest.importorskip("peft")
-    adapted = load_policy(str(model), lora={"r": 4, "alpha": 8, "target_modules": "all-linear"})
-    engine = VllmEngine(adapted, Vllm(addresses=(address,)))
-    for version in range(2):
-        moved(adapted, version, 0.1)
-        engine.publish(version, adapted)
-        assert apart(adapted, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
-    engine.close()
+    check_merged_adapters(model, lambda adapted: VllmEngine(adapted, Vllm(addresses=(address,))))
 
 
-def test_a_step_as_small_as_an_optimisers_is_told_from_none(engine: VllmEngine, policy: Any) -> None:
-    engine.publish(0, policy)
-    moved(policy, 1, 1e-5)
-    memory, engine._memory.write = engine._memory.write, lambda policy: engine._memory.written
-    with pytest.raises(RunError, match="weights of before"):
-        engine.publish(1, policy)
-    engine._memory.write = memory
-    engine.publish(2, policy)
+def test_a_step_as_small_as_an_optimisers_is_told_from_none(
+    engine: VllmEngine, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_small_step(engine, policy, monkeypatch)
 
 
 def test_texts_and_sequences_end_completions(engine: VllmEngine, policy: Any) -> None:
-    requests = [replace(request, budget=60) for request in REQUESTS]
-    plain = engine.sample(requests)
-    row = max(range(len(requests)), key=lambda i: len(plain.actions[i]))
-    ids = plain.actions[row]
-    assert len(ids) > 12
-    text = policy.decode_all([ids[4:6]])[0]
-    ended = engine.sample([replace(requests[row], stop_texts=(text,))])
-    said = policy.decode_all(ended.actions)[0]
-    assert said.endswith(text)
-    assert text not in said[:-1]
-    assert ended.actions[0] == ids[: len(ended.actions[0])]
-    assert not ended.truncated_b[0]
-    assert engine.sample([replace(requests[row], stop=(ids[4:6],))]).actions[0][-2:] == ids[4:6]
+    check_ends(engine, policy)
 
 
 @pytest.mark.parametrize("in_flight", ["continue", "finish"])
@@ -191,7 +144,7 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
     engine.publish(0, policy)
     states = [policy.trainable_state()]
     worker = VllmEngine.attach(policy, engine.attachment, settings)
-    worker._ends = lambda request: frozenset()  # type: ignore[method-assign]  # none ends by itself
+    endless(worker)
     requests = [replace(request, budget=LONG) for request in REQUESTS]
     found: list[Any] = []
     wire = engine.fleet.servers[0].wire
@@ -206,20 +159,15 @@ def test_weights_change_while_completions_are_made(in_flight: str, policy: Any, 
         states.append(policy.trainable_state())
     sampling.join()
     samples = found[0]
-    versions = {tuple(dict.fromkeys(row.tolist())) for row in samples.version_bt}
-    assert versions == {(0, 1, 2)} if in_flight == "continue" else versions <= {(0,), (1,), (2,)}
-    for version, state in enumerate(states):
-        policy.load_trainable_state(state)
-        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
-        own_bt = samples.version_bt == version
-        if own_bt.any():
-            assert np.abs(logp_bt - samples.logp_bt)[own_bt].max() < ROUNDING, f"version {version}"
+    spans = {tuple(dict.fromkeys(row.tolist())) for row in samples.version_bt}
+    assert spans == {(0, 1, 2)} if in_flight == "continue" else spans <= {(0,), (1,), (2,)}
+    check_each_version(policy, requests, samples, states)
     worker.close()
     engine.close()
 
 
 def test_work_is_given_up_when_the_run_is_interrupted(engine: VllmEngine) -> None:
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    endless(engine)
     engine.sample(REQUESTS[:1])
     wire = engine.fleet.servers[0].wire
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -240,13 +188,6 @@ def told(wire: Any, name: str) -> float:
 def running(wire: Any) -> float:
     """Requests that a server works on."""
     return told(wire, "vllm:num_requests_running")
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    begun = time.monotonic()
-    while not happened():
-        assert time.monotonic() - begun < 300, "it does not happen"
-        time.sleep(0.02)
 
 
 def as_soon_as_it_works(wire: Any, act: Callable[[], object]) -> None:
@@ -277,30 +218,6 @@ def test_what_the_server_refuses_is_said(engine: VllmEngine) -> None:
 # --------------------------------------------------------------------------------------------------------- runs
 
 
-def configured(model: Path, address: str, **more: Any) -> Any:
-    return parse_config(
-        {
-            "task": {"name": "reverse", "length": 3},
-            "model": {"name": str(model)},
-            "warmup": {"steps": 60, "batch": 32},
-            "optim": {"lr": 1e-3},
-            "steps": 4,
-            "batch": {"prompts": 8, "group_size": 8},
-            "eval": {"every": 2, "prompts": 8, "final_prompts": 16},
-            "sampling": {"engine": "vllm", "vllm": {"addresses": [address]}},
-            **more,
-        }
-    )
-
-
-def run(config: Any, folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """The records of a run's training steps, and what it said."""
-    said = io.StringIO()
-    path = train(config, folder=folder, console=Console(file=said)).folder
-    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if record["phase"] == "train"], said.getvalue()
-
-
 def test_a_plan_names_the_server(model: Path, address: str) -> None:
     found = plan(configured(model, address))
     assert not found.refusals
@@ -308,9 +225,9 @@ def test_a_plan_names_the_server(model: Path, address: str) -> None:
 
 
 def test_a_run(model: Path, address: str, tmp_path: Path) -> None:
-    records, _ = run(configured(model, address), tmp_path / "run")
+    records = run(configured(model, address), tmp_path / "run")
     assert len(records) == 4
-    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    assert largest(records, "logp_gap_max") < ROUNDING
     assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
     assert all(record["entropy"] > 0 for record in records)
 
@@ -321,8 +238,8 @@ def test_a_run_that_sends_its_weights(model: Path, address: str, tmp_path: Path)
     found = plan(config)
     assert not found.refusals
     assert any("over the network" in note for note in found.notes)
-    records, _ = run(config, tmp_path / "run")
-    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
+    records = run(config, tmp_path / "run")
+    assert largest(records, "logp_gap_max") < ROUNDING
     assert 0 < max(record["canary_gap"] for record in records) < ROUNDING
 
 
@@ -354,10 +271,10 @@ def test_the_cpu_build_refuses_the_sleep_mode(model: Path) -> None:
 
 def test_a_run_of_episodes(model: Path, address: str, tmp_path: Path) -> None:
     config = configured(model, address, task={"name": "guess"}, warmup={"steps": 20, "batch": 16})
-    records, _ = run(config, tmp_path / "run")
+    records = run(config, tmp_path / "run")
     assert len(records) == 4
-    assert max(record.get("logp_gap_max", 0.0) for record in records) < ROUNDING
-    assert max(record.get("turns_mean", 0.0) for record in records) > 1
+    assert largest(records, "logp_gap_max") < ROUNDING
+    assert largest(records, "turns_mean") > 1
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
@@ -373,19 +290,19 @@ def test_a_run_on_two_ranks(ahead: int, model: Path, address: str, tmp_path: Pat
     if ahead:
         assert max(line["staleness_max"] for line in both) == 1
         return
-    alone, _ = run(config, tmp_path / "one")
+    alone = run(config, tmp_path / "one")
     assert both[0]["reward_mean"] == alone[0]["reward_mean"]
-    assert max(line.get("logp_gap_max", 0.0) for line in both) < ROUNDING
+    assert largest(both, "logp_gap_max") < ROUNDING
 
 
 @pytest.mark.parametrize("in_flight", ["continue", "finish"])
 def test_an_asynchronous_run(in_flight: str, model: Path, address: str, tmp_path: Path) -> None:
     sampling = {"engine": "vllm", "vllm": {"addresses": [address], "in_flight": in_flight}}
     config = configured(model, address, sampling=sampling, run={"async_steps": 2, "threads": 1}, steps=6)
-    records, _ = run(config, tmp_path / "run")
+    records = run(config, tmp_path / "run")
     assert len(records) == 6
-    assert max(record.get("staleness_max", 0.0) for record in records) <= 2
-    assert max(record.get("staleness_mean", 0.0) for record in records) > 0
+    assert largest(records, "staleness_max") <= 2
+    assert largest(records, "staleness_mean") > 0
 
 
 # -------------------------------------------------------------------------------------------------- own servers
@@ -395,7 +312,7 @@ def test_one_of_two_own_servers_is_killed(model: Path) -> None:
     """It takes three starts of a server."""
     policy = load_policy(str(model))
     engine = VllmEngine(policy, Vllm(command=(PROGRAM,), servers=2))
-    engine._ends = lambda request: frozenset()  # type: ignore[method-assign]
+    endless(engine)
     said: list[str] = []
     engine.say = said.append
     moved(policy)
@@ -408,7 +325,7 @@ def test_one_of_two_own_servers_is_killed(model: Path) -> None:
     assert told(second.wire, "vllm:generation_tokens_total") > 0
     assert "is replaced" in said[0]
     assert again.actions[: len(REQUESTS)] == whole.actions
-    assert set(again.version_bt[again.version_bt >= 0].tolist()) == {5}
+    assert versions(again) == {5}
     engine.fleet.up()
     assert apart(policy, REQUESTS, engine.sample(REQUESTS)) < ROUNDING
     engine.close()
@@ -444,7 +361,9 @@ from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import OwnServer, free_port, serve_words, server_environment
+from grouprl.rollout.servers.own_server import OwnServer
+from grouprl.rollout.servers.starting import free_port
+from grouprl.rollout.vllm.process import serve_words, server_environment
 
 def apart(samples):
     with torch.no_grad():

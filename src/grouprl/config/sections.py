@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
+from typing_extensions import Self
 
 from grouprl.config.yaml_files import check_plain
 from grouprl.core.json_types import JsonObject
@@ -187,46 +188,30 @@ class Data(Section):
     """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
 
 
-class Vllm(Section):
-    """Servers of vLLM that sample (`sampling.engine: vllm`): the run's own, or running ones; see vllm.md."""
+class Servers(Section):
+    """Servers that sample: the run's own, or running ones."""
 
-    key: ClassVar[str] = "sampling.vllm"
+    kind: ClassVar[str] = ""
+    """Whose servers they are."""
 
     addresses: tuple[str, ...] = ()
     """Running servers, such as http://10.0.0.5:8000, one model on all; none: the run starts its own, and ends them."""
     servers: WrittenCount = 1
     """How many servers of its own a run starts."""
-    command: tuple[str, ...] = ("vllm",)
-    """What is called in the place of `vllm`: the program of the environment that vLLM is installed in, such as
-    /opt/vllm/bin/vllm; in several words where it needs words before `serve`."""
+    command: tuple[str, ...]
+    """What is called for a server of its own, before `serve`."""
     args: tuple[str, ...] = ()
-    """Further arguments of `vllm serve`, such as ["--max-num-seqs", "64"]; they come last, so they win."""
+    """Further arguments of `serve`, such as ["--tensor-parallel-size", "2"]; they come last, so they win."""
     env: dict[str, str] = {}
     """Environment variables of own servers, besides those of the run."""
     port: Annotated[Int, Field(ge=1, le=65535)] | None = None
     """Port of the first of its own servers, the others follow; none: free ones."""
-    weights: Literal["auto", "shared_memory", "broadcast", "disk"] = "auto"
-    """How new weights reach a server: by vLLM's weight transfer, through memory of this machine or over the network to
-    all servers at once (gloo, between GPUs NCCL); or from a folder that it reads again. `auto`: own servers through
-    memory; running ones that were started for it through memory on this machine, else by broadcast; others from a
-    folder."""
-    master_address: str | None = None
-    """Address of this machine at which servers meet it for `broadcast`. None: the one from which it reaches them."""
-    master_port: Annotated[Int, Field(ge=1, le=65535)] | None = None
-    """Port of that meeting; none: a free one. The weights themselves go over connections on further, free ports."""
-    sleep: bool = False
-    """Let servers free their accelerator's memory while the trainer computes (vLLM's sleep mode), for a server on the
-    trainer's own GPU; each exchange of weights wakes them."""
+    weights: str
+    """How new weights reach a server."""
     folder: str | None = None
     """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
-    key_env: str = "VLLM_API_KEY"
-    """Environment variable that holds the key of servers that want one (`vllm serve --api-key`)."""
-    adapters: Literal["merged", "loaded"] = "merged"
-    """How LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder, each version
-    under a name of its own (vLLM's dynamic LoRA); completions in the making are then finished with theirs."""
-    in_flight: Literal["continue", "finish"] = "continue"
-    """What happens to completions in the making when new weights come (`run.async_steps`): they continue with them,
-    what was read computed anew, each token with its version; or they are finished first."""
+    key_env: str
+    """Environment variable that holds the key of servers that want one (their `--api-key`)."""
     canary: WrittenPositive | None = None
     """Nats by which a server's log-probs of fixed sequences may differ from the trainer's after an exchange of weights.
     None: 0.01 where both compute in float32, else 0.5."""
@@ -241,16 +226,66 @@ class Vllm(Section):
     restarts: WrittenWhole = 3
     """Times that a server of its own is replaced before the run ends."""
 
+    @property
+    def engine(self) -> str:
+        """The name of the engine that uses them."""
+        return self.key.rpartition(".")[2]
+
     @pydantic.field_validator("addresses", "command", "args", mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")
-    def _own_or_running(self) -> Vllm:
-        check_servers(self, self.addresses, self.command, "vLLM")
+    def _own_or_running(self) -> Self:
+        names, fields = ("args", "command", "env", "port", "restarts", "servers"), type(self).model_fields
+        own = [name for name in names if getattr(self, name) != fields[name].default]
+        if self.addresses and own:
+            raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
+        if wrong := [each for each in self.addresses if not each.startswith(("http://", "https://"))]:
+            raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
+        plain = [each.rstrip("/") for each in self.addresses]
+        if twice := [each for each in plain if plain.count(each) > 1]:
+            raise ValueError(f"the address {twice[0]} stands there twice")
+        if not self.command:
+            raise ValueError(f"command is empty: name the program of {self.kind}")
         if self.weights == "disk" and not self.addresses:
             raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
+        return self
+
+
+class Vllm(Servers):
+    """Servers of vLLM that sample (`sampling.engine: vllm`): the run's own, or running ones; see vllm.md."""
+
+    key: ClassVar[str] = "sampling.vllm"
+    kind: ClassVar[str] = "vLLM"
+
+    command: tuple[str, ...] = ("vllm",)
+    """What is called in the place of `vllm`: the program of the environment that vLLM is installed in, such as
+    /opt/vllm/bin/vllm; in several words where it needs words before `serve`."""
+    weights: Literal["auto", "shared_memory", "broadcast", "disk"] = "auto"
+    """How new weights reach a server: by vLLM's weight transfer, through memory of this machine or over the network to
+    all servers at once (gloo, between GPUs NCCL); or from a folder that it reads again. `auto`: own servers through
+    memory; running ones that were started for it through memory on this machine, else by broadcast; others from a
+    folder."""
+    key_env: str = "VLLM_API_KEY"
+    """Environment variable that holds the key of servers that want one (`vllm serve --api-key`)."""
+    master_address: str | None = None
+    """Address of this machine at which servers meet it for `broadcast`. None: the one from which it reaches them."""
+    master_port: Annotated[Int, Field(ge=1, le=65535)] | None = None
+    """Port of that meeting; none: a free one. The weights themselves go over connections on further, free ports."""
+    sleep: bool = False
+    """Let servers free their accelerator's memory while the trainer computes (vLLM's sleep mode), for a server on the
+    trainer's own GPU; each exchange of weights wakes them."""
+    adapters: Literal["merged", "loaded"] = "merged"
+    """How LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder, each version
+    under a name of its own (vLLM's dynamic LoRA); completions in the making are then finished with theirs."""
+    in_flight: Literal["continue", "finish"] = "continue"
+    """What happens to completions in the making when new weights come (`run.async_steps`): they continue with them,
+    what was read computed anew, each token with its version; or they are finished first."""
+
+    @pydantic.model_validator(mode="after")
+    def _one_way_for_weights(self) -> Vllm:
         meeting = [name for name in ("master_address", "master_port") if getattr(self, name) is not None]
         if meeting and self.weights not in ("auto", "broadcast"):
             raise ValueError(f"{meeting[0]} has no effect with weights: {self.weights}; it is about weights: broadcast")
@@ -268,73 +303,26 @@ class Vllm(Section):
         return self
 
 
-class Sglang(Section):
+class Sglang(Servers):
     """Servers of SGLang that sample (`sampling.engine: sglang`): the run's own, or running ones; see sglang.md."""
 
     key: ClassVar[str] = "sampling.sglang"
+    kind: ClassVar[str] = "SGLang"
 
-    addresses: tuple[str, ...] = ()
-    """Running servers, such as http://10.0.0.5:30000, one model on all; none: the run starts its own, and ends them."""
-    servers: WrittenCount = 1
-    """How many servers of its own a run starts."""
     command: tuple[str, ...] = ("sglang",)
     """What is called in the place of `sglang`: the program of the environment that SGLang is installed in, such as
     /opt/sglang/bin/sglang; in several words where it needs words before `serve`."""
-    args: tuple[str, ...] = ()
-    """Further arguments of `sglang serve`, such as ["--mem-fraction-static", "0.5"]; they come last, so they win."""
-    env: dict[str, str] = {}
-    """Environment variables of own servers, besides those of the run."""
-    port: Annotated[Int, Field(ge=1, le=65535)] | None = None
-    """Port of the first of its own servers, the others follow; none: free ones."""
     weights: Literal["auto", "shared_memory", "disk"] = "auto"
     """How new weights reach a server: through memory of this machine, or from a folder that it reads again. `auto`: own
     servers through memory, running ones so where they were started for it."""
-    folder: str | None = None
-    """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
     key_env: str = "SGLANG_API_KEY"
     """Environment variable that holds the key of servers that want one (`sglang serve --api-key`)."""
-    canary: WrittenPositive | None = None
-    """Nats by which a server's log-probs of fixed sequences may differ from the trainer's after an exchange of weights.
-    None: 0.01 where both compute in float32, else 0.5."""
-    at_once: WrittenCount = 256
-    """Requests that one server is sent at the same time."""
-    timeout: WrittenPositive = 600.0
-    """Seconds within which a request is answered; a server that takes longer hangs: it is replaced or set aside."""
-    start_timeout: WrittenPositive = 900.0
-    """Seconds within which a server of its own is up, or a running one answers."""
-    tries: WrittenCount = 3
-    """Times that a request is sent at most, always with the same seed."""
-    restarts: WrittenWhole = 3
-    """Times that a server of its own is replaced before the run ends."""
-
-    @pydantic.field_validator("addresses", "command", "args", mode="before")
-    @classmethod
-    def _one_word(cls, value: object) -> object:
-        return [value] if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")
-    def _own_or_running(self) -> Sglang:
-        check_servers(self, self.addresses, self.command, "SGLang")
-        if self.weights == "disk" and not self.addresses:
-            raise ValueError("weights: disk is for running servers; servers of its own get weights through memory")
+    def _one_way_for_weights(self) -> Sglang:
         if self.weights == "shared_memory" and self.folder is not None:
             raise ValueError("folder has no effect with weights: shared_memory")
         return self
-
-
-def check_servers(section: Section, addresses: tuple[str, ...], command: tuple[str, ...], kind: str) -> None:
-    """Raise ValueError where settings of own and of running servers contradict each other."""
-    names, fields = ("args", "command", "env", "port", "restarts", "servers"), type(section).model_fields
-    own = [name for name in names if getattr(section, name) != fields[name].default]
-    if addresses and own:
-        raise ValueError(f"addresses are those of running servers, and {own[0]} is about servers that a run starts")
-    if wrong := [each for each in addresses if not each.startswith(("http://", "https://"))]:
-        raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
-    plain = [each.rstrip("/") for each in addresses]
-    if twice := [each for each in plain if plain.count(each) > 1]:
-        raise ValueError(f"the address {twice[0]} stands there twice")
-    if not command:
-        raise ValueError(f"command is empty: name the program of {kind}")
 
 
 class Sampling(Section):

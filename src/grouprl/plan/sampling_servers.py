@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan import servers as vllm
 from grouprl.plan import sglang_servers as sglang
+from grouprl.plan import vllm_servers as vllm
 
 
 def server_notes(run: ResolvedRun) -> Iterator[str]:

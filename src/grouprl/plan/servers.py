@@ -1,250 +1,93 @@
-"""What a plan says of the servers of vLLM that a run samples with, and where they could not serve it."""
+"""What a plan says of servers that sample, whoever wrote them, and where none of them could serve a run."""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from grouprl.config.sections import Model, Vllm
+from grouprl.config.sections import Sampling, Servers
 from grouprl.core.errors import GrouprlError, InputError
-from grouprl.core.json_types import JsonObject
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.load import resolve_device
-from grouprl.rollout.engines import VLLM
-from grouprl.rollout.vllm.adapters import check_loads_adapters
-from grouprl.rollout.vllm.broadcast import trainer_address
-from grouprl.rollout.vllm.exchange import Way, asked, way_of
-from grouprl.rollout.vllm.http_client import Refused, ServerError, Wire
-from grouprl.rollout.vllm.process import NO_SLEEP, port_taken, program, wire_to
-
-TESTED = "0.32"
-"""The version of vLLM that this was tested with."""
-HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Dimensions of heads for which its CPU build has an attention."""
-LOOKS = 5
-"""Times that an address is asked who is there."""
-WEIGHTS = {
-    "shared_memory": "through memory of this machine, by its weight transfer",
-    "broadcast": "over the network, by its weight transfer, to all servers at once",
-    "disk": "from a folder that it reads again",
-    "adapters": "as adapters that it loads from a folder, a name for each version",
-}
+from grouprl.rollout.servers.starting import port_taken, program
 
 
-def server_notes(run: ResolvedRun) -> Iterator[str]:
-    """Say what will be started, or who will be asked, and how weights get there."""
-    settings = run.config.sampling.vllm
-    if run.config.sampling.engine != VLLM:
-        return
-    if settings.addresses:
-        for address in settings.addresses:
-            try:
-                yield _running(address, settings)
-            except GrouprlError:
-                continue  # said among the refusals
-    else:
-        count, version = settings.servers, installed(settings.command[0])
-        which = f"vLLM {version}" if version else "vLLM"
-        each = "a server" if count == 1 else f"{count} servers"
-        way = "adapters" if settings.adapters == "loaded" else settings.weights
-        way = "shared_memory" if way == "auto" else way
-        yield (
-            f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
-            f"memory of its own; weights reach it {WEIGHTS[way]}"
-        )
-        if version and not version.startswith(f"{TESTED}."):
-            yield f"vLLM {version} is installed; this was tested with {TESTED}"
-    if run.config.sampling.top_p < 1 or run.config.sampling.top_k:
+def running_notes(settings: Servers, described: Callable[[str], str]) -> Iterator[str]:
+    """Say who samples at each address; where nobody answers, that is said among the refusals."""
+    for address in settings.addresses:
+        with suppress(GrouprlError):
+            yield described(address)
+
+
+def own_notes(settings: Servers, tested: str, way: str) -> Iterator[str]:
+    """Say what will be started; `tested` begins the versions that this was tested with, `way` how weights arrive."""
+    count, version = settings.servers, installed(settings)
+    which = f"{settings.kind} {version}" if version else settings.kind
+    each = "a server" if count == 1 else f"{count} servers"
+    yield (
+        f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
+        f"memory of its own; weights reach it {way}"
+    )
+    if version and not version.startswith(f"{tested}."):
+        yield f"{settings.kind} {version} is installed; this was tested with {tested}"
+
+
+def cut_notes(sampling: Sampling) -> Iterator[str]:
+    """Say how the log-probs of servers differ from the trainer's behind top-k and top-p."""
+    if sampling.top_p < 1 or sampling.top_k:
         yield (
             "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
             "shows the difference, and importance weights correct for it"
         )
-    if settings.sleep:
-        yield "servers free their accelerator's memory from a step's samples to its new weights (vLLM's sleep mode)"
-    if run.config.run.async_steps:
-        what = "go on with new weights" if settings.in_flight == "continue" else "are finished first"
-        if settings.adapters == "loaded":
-            what = "are finished with the adapters that they began with"
-        yield f"when weights are exchanged, completions in the making {what}; each token keeps its version"
 
 
-def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
-    """Say why servers of vLLM cannot sample for this run, `longest` tokens at most in prompt and completion."""
-    config, settings = run.config, run.config.sampling.vllm
-    if config.sampling.engine != VLLM:
-        return
+def unserved(run: ResolvedRun, settings: Servers, others: Iterator[str]) -> Iterator[str]:
+    """Say why no server can sample for this run, and then `others`, unless it has no language model at all."""
+    config, name = run.config, settings.engine
     if policy_kind(config.model.name) is not None:
-        yield f"sampling.engine vllm samples from language models, and model is {config.model.name}"
+        yield f"sampling.engine {name} samples from language models, and model is {config.model.name}"
         return
     if config.model.agents != "shared":
-        yield "sampling.engine vllm serves one policy, and model.agents gives agents weights of their own"
+        yield f"sampling.engine {name} serves one policy, and model.agents gives agents weights of their own"
     if run.method.sampling is not None:
         yield (
-            f"{run.method.sampling.name} changes how tokens are sampled from step to step, which servers of vLLM do "
-            "not. Take sampling.engine local"
+            f"{run.method.sampling.name} changes how tokens are sampled from step to step, which servers of "
+            f"{settings.kind} do not. Take sampling.engine local"
         )
-    if settings.adapters == "loaded" and config.model.lora is None:
-        yield "sampling.vllm.adapters is loaded, and the model has no adapters. Set model.lora, or take merged"
-    if config.sampling.engine_settings:
-        yield "sampling.engine_settings are of engines of yours; those of vllm stand under sampling.vllm"
-    yield from _sleep_refusals(run)
-    if settings.addresses:
-        for address in settings.addresses:
-            yield from _running_refusals(address, settings, longest)
-        yield from _meeting_refusals(settings)
-        yield from _names_refusals(settings)
-        return
+    yield from others
+
+
+def unstartable(settings: Servers) -> Iterator[str]:
+    """Say why own servers do not start: there is no program, or no port."""
     try:
-        program(settings.command)
+        program(settings)
     except InputError as error:
         yield str(error)
-    yield from _heads(config.model)
     if settings.port is not None:
         taken = [port for port in range(settings.port, settings.port + settings.servers) if port_taken(port)]
-        yield from (f"sampling.vllm.port: the port {port} is taken. Leave it out for a free one" for port in taken)
+        yield from (f"{settings.key}.port: the port {port} is taken. Leave it out for a free one" for port in taken)
 
 
-def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
-    """Say why servers cannot sleep while the trainer computes."""
-    if not run.config.sampling.vllm.sleep:
-        return
-    if resolve_device(run.config.model.device).type == "cpu":
-        yield f"sampling.vllm.sleep: {NO_SLEEP}"
-    if run.config.run.async_steps:
-        yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one out"
+def too_short(address: str, room: object, longest: int) -> Iterator[str]:
+    """Say where a server of `room` positions has too few for `longest` tokens in prompt and completion."""
+    if isinstance(room, int) and longest > room:
+        yield f"the server {address} has room for {room} positions, and this run needs {longest}"
 
 
-def _heads(model: Model) -> Iterator[str]:
-    """Say where the attention of the CPU build knows no heads of this size; only of the model that is made here."""
-    size = model.tiny.hidden // model.tiny.heads
-    if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
-        yield (
-            f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it "
-            f"has {', '.join(map(str, HEADS))}"
-        )
-
-
-def server_idle(run: ResolvedRun) -> Iterator[str]:
-    """Say which settings of servers have no effect."""
+def idle(run: ResolvedRun, settings: Servers) -> Iterator[str]:
+    """Say where settings of servers have no effect, since another engine samples."""
     sampling = run.config.sampling
-    if sampling.engine != VLLM and "vllm" in sampling.model_fields_set:
-        yield f"sampling.vllm has no effect: sampling.engine is {sampling.engine}"
-    if sampling.engine == VLLM and "in_flight" in sampling.vllm.model_fields_set:
-        if not run.config.run.async_steps:
-            yield "sampling.vllm.in_flight has no effect: run.async_steps is 0, so nothing is sampled meanwhile"
-        elif sampling.vllm.adapters == "loaded":
-            yield "sampling.vllm.in_flight has no effect: a completion keeps the adapters that it began with"
+    if sampling.engine != settings.engine and settings.engine in sampling.model_fields_set:
+        yield f"{settings.key} has no effect: sampling.engine is {sampling.engine}"
 
 
-def installed(command: str, name: str = "vllm") -> str:
-    """Return the version of the `name` that `command` belongs to, without starting it; "" where it cannot be told."""
+def installed(settings: Servers) -> str:
+    """Return the version that a server's program belongs to, without starting it; "" where it cannot be told."""
     try:
-        folder = Path(program([command])).absolute().parent.parent
+        folder = Path(program(settings)).absolute().parent.parent
     except InputError:
         return ""
+    name = settings.engine
     found = sorted(folder.glob(f"lib/python*/site-packages/{name}-*.dist-info"))
     return found[0].name.removeprefix(f"{name}-").removesuffix(".dist-info") if found else ""
-
-
-def _running(address: str, settings: Vllm) -> str:
-    wire = wire_to(address, settings)
-    version, model = _told(wire.get("/version"), "version"), _model(wire)
-    name, room = _told(model, "id"), _told(model, "max_model_len")
-    return (
-        f"completions are sampled by vLLM {version} at {address} ({name}, {room} positions); weights reach it "
-        f"{WEIGHTS[_way(wire, settings)]}"
-    )
-
-
-def _way(wire: Wire, settings: Vllm) -> Way:
-    """Return how weights reach a running server; raises InputError where it was not started for that."""
-    way = way_of(wire, settings.weights)
-    if settings.adapters == "merged":
-        return way
-    check_loads_adapters(wire)
-    return "adapters"
-
-
-def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[str]:
-    try:
-        wire = wire_to(address, settings)
-        room = _told(_model(wire), "max_model_len")
-        if isinstance(room, int) and longest > room:
-            yield f"the server {address} has room for {room} positions, and this run needs {longest}"
-        _way(wire, settings)
-        _check_tokens(wire)
-    except GrouprlError as error:
-        yield str(error)
-
-
-def _names_refusals(settings: Vllm) -> Iterator[str]:
-    """Say where an address leads to several servers, or two addresses to the same one, as far as servers tell."""
-    found: dict[str, str] = {}
-    for address in settings.addresses:
-        names = set[str]()
-        with suppress(GrouprlError):  # it does not tell, or it was said already why it does not answer
-            names = {asked(wire_to(address, settings), "grouprl_name") for _ in range(LOOKS)}
-        if len(names) > 1:
-            yield (
-                f"several servers take turns at the address {address}, and each needs its weights. Name each by an "
-                "address of its own"
-            )
-        for name in names & found.keys():
-            yield f"the addresses {found[name]} and {address} are those of one server. Name it once"
-        found |= dict.fromkeys(names, address)
-
-
-def _meeting_refusals(settings: Vllm) -> Iterator[str]:
-    """Say which servers that are sent their weights do not reach this machine."""
-    sent = []
-    for address in settings.addresses:
-        with suppress(GrouprlError):  # said of that server already
-            if _way(wire := wire_to(address, settings), settings) == "broadcast":
-                sent.append(wire)
-    try:
-        if sent:
-            host = settings.master_address or trainer_address([wire.address for wire in sent])
-            yield from _unreached(sent, host, settings.master_port or 0)
-    except GrouprlError as error:
-        yield str(error)
-
-
-def _unreached(wires: Sequence[Wire], host: str, port: int) -> Iterator[str]:
-    remedy = "weights are sent from there. Set sampling.vllm.master_address and master_port, or open the way"
-    try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(place, family=family)
-    except OSError as error:
-        yield f"nothing can listen at {host}:{port} of this machine ({error}); {remedy}"
-        return
-    with listening:
-        for wire in wires:
-            told = asked(wire, "grouprl_reaches", host, str(listening.getsockname()[1]))
-            if told != "yes":
-                yield f"the server {wire.address} does not reach this machine at {host} ({told}); {remedy}"
-
-
-def _check_tokens(wire: Wire) -> None:
-    """Raise InputError where tokens do not go in and out."""
-    body = {"token_ids": [0], "sampling_params": {"max_tokens": 1, "temperature": 0.0}}
-    try:
-        wire.post("/inference/v1/generate", body, 300.0)
-    except Refused as error:
-        if error.status == 401:
-            raise
-        raise InputError(str(error), "tokens go in and out there", "Start the server with --enable-scale-out") from None
-
-
-def _model(wire: Wire) -> JsonObject:
-    told = wire.get("/v1/models")
-    data = told.get("data") if isinstance(told, dict) else None
-    if not isinstance(data, list) or not data:
-        raise ServerError(f"{wire.address} serves no model")
-    return data[0]
-
-
-def _told(answer: object, key: str) -> object:
-    return answer.get(key, "?") if isinstance(answer, dict) else "?"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grouprl.config.sections import Sglang
-from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.errors import GrouprlError
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan.servers import installed
-from grouprl.policy.kinds import policy_kind
+from grouprl.plan.servers import cut_notes, idle, own_notes, running_notes, too_short, unserved, unstartable
 from grouprl.rollout.engines import SGLANG
-from grouprl.rollout.sglang.exchange import Abilities, abilities, way_to
-from grouprl.rollout.vllm.process import port_taken, program, wire_to
+from grouprl.rollout.servers.starting import wire_to
+from grouprl.rollout.sglang.exchange import abilities, way_to
 
 TESTED = "0.5"
 """The versions of SGLang that this was tested with one of."""
@@ -26,70 +25,31 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
     sampling, settings = run.config.sampling, run.config.sampling.sglang
     if sampling.engine != SGLANG:
         return
-    for address in settings.addresses:
-        try:
-            yield _running(address, settings)
-        except GrouprlError:
-            continue  # said among the refusals
+    yield from running_notes(settings, lambda address: _running(address, settings))
     if not settings.addresses:
-        yield from _own(settings)
-    if sampling.top_p < 1 or sampling.top_k:
-        yield (
-            "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
-            "shows the difference, and importance weights correct for it"
-        )
+        yield from own_notes(settings, TESTED, WEIGHTS["shared_memory"])
+    yield from cut_notes(sampling)
     if run.config.run.async_steps:
         yield "when weights are exchanged, completions in the making go on with new ones; each token keeps its version"
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     """Say why servers of SGLang cannot sample for this run, `longest` tokens at most in prompt and completion."""
-    config, settings = run.config, run.config.sampling.sglang
-    if config.sampling.engine != SGLANG:
-        return
-    if policy_kind(config.model.name) is not None:
-        yield f"sampling.engine sglang samples from language models, and model is {config.model.name}"
-        return
-    if config.model.agents != "shared":
-        yield "sampling.engine sglang serves one policy, and model.agents gives agents weights of their own"
-    if run.method.sampling is not None:
-        yield (
-            f"{run.method.sampling.name} changes how tokens are sampled from step to step, which servers of SGLang do "
-            "not. Take sampling.engine local"
-        )
-    for address in settings.addresses:
-        yield from _running_refusals(address, settings, longest)
-    if not settings.addresses:
-        yield from _own_refusals(settings)
+    settings = run.config.sampling.sglang
+    if run.config.sampling.engine == SGLANG:
+        yield from unserved(run, settings, _refusals(settings, longest))
 
 
 def server_idle(run: ResolvedRun) -> Iterator[str]:
     """Say which settings of servers have no effect."""
-    sampling = run.config.sampling
-    if sampling.engine != SGLANG and "sglang" in sampling.model_fields_set:
-        yield f"sampling.sglang has no effect: sampling.engine is {sampling.engine}"
+    yield from idle(run, run.config.sampling.sglang)
 
 
-def _own(settings: Sglang) -> Iterator[str]:
-    count, version = settings.servers, installed(settings.command[0], "sglang")
-    which = f"SGLang {version}" if version else "SGLang"
-    each = "a server" if count == 1 else f"{count} servers"
-    yield (
-        f"the run starts {each} of {which} ({' '.join(settings.command)} serve …) with a copy of the model and "
-        f"memory of its own; weights reach it {WEIGHTS['shared_memory']}"
-    )
-    if version and not version.startswith(f"{TESTED}."):
-        yield f"SGLang {version} is installed; this was tested with {TESTED}"
-
-
-def _own_refusals(settings: Sglang) -> Iterator[str]:
-    try:
-        program(settings.command, "sglang", "SGLang")
-    except InputError as error:
-        yield str(error)
-    if settings.port is not None:
-        taken = [port for port in range(settings.port, settings.port + settings.servers) if port_taken(port)]
-        yield from (f"sampling.sglang.port: the port {port} is taken. Leave it out for a free one" for port in taken)
+def _refusals(settings: Sglang, longest: int) -> Iterator[str]:
+    for address in settings.addresses:
+        yield from _running_refusals(address, settings, longest)
+    if not settings.addresses:
+        yield from unstartable(settings)
 
 
 def _running(address: str, settings: Sglang) -> str:
@@ -103,9 +63,8 @@ def _running(address: str, settings: Sglang) -> str:
 
 def _running_refusals(address: str, settings: Sglang, longest: int) -> Iterator[str]:
     try:
-        found: Abilities = abilities(wire_to(address, settings))
-        if isinstance(found.room, int) and longest > found.room:
-            yield f"the server {address} has room for {found.room} positions, and this run needs {longest}"
+        found = abilities(wire_to(address, settings))
+        yield from too_short(address, found.room, longest)
         way_to(address, found, settings.weights)
     except GrouprlError as error:
         yield str(error)

@@ -8,16 +8,16 @@ import os
 import pickle
 import tempfile
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
+from grouprl.rollout.servers.dialect import Way
+from grouprl.rollout.servers.http_client import Garbled, Gone, Refused, Wire
+from grouprl.rollout.servers.labels import UNFINISHED, label_at, label_of
+from grouprl.rollout.servers.weights import WrittenWeights
 from grouprl.rollout.sglang.process import INSIDE, LOADER
-from grouprl.rollout.vllm.exchange import UNFINISHED, label_of, version_of
-from grouprl.rollout.vllm.http_client import Garbled, Gone, Refused, Stale, Wire
-from grouprl.rollout.vllm.weights import WrittenWeights
 
 WITHIN = 60.0
 """Seconds in which a server says how it was started: it asks its scheduler."""
@@ -64,7 +64,7 @@ def abilities(wire: Wire) -> Abilities:
     )
 
 
-def way_to(address: str, found: Abilities, setting: str) -> Literal["shared_memory", "disk"]:
+def way_to(address: str, found: Abilities, setting: str) -> Way:
     """Return how weights reach a server; `setting` is `sampling.sglang.weights`.
 
     Raises:
@@ -85,17 +85,9 @@ def way_to(address: str, found: Abilities, setting: str) -> Literal["shared_memo
     return "shared_memory" if found.loader and setting != "disk" else "disk"
 
 
-def weights_of(wire: Wire, run: str) -> str:
-    """Return what a server calls the weights that it has.
-
-    Raises:
-        Stale: they are none of this run.
-    """
-    told = wire.get("/model_info")
-    label = told.get("weight_version") if isinstance(told, dict) else None
-    if not isinstance(label, str) or version_of(label, run) is None:
-        raise Stale(f"the server {wire.address} has no weights of this run: it has {label!r}")
-    return label
+def named(wire: Wire, run: str) -> str:
+    """Return what a server calls the weights that it has; raises Stale for those of no or another run."""
+    return label_at(wire, "/model_info", run)
 
 
 def exchange(

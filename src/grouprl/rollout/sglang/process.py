@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Sglang
-from grouprl.rollout.vllm.process import MODEL
+from grouprl.rollout.servers.starting import MODEL
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from grouprl.core.errors import shortened
-from grouprl.rollout.vllm.http_client import Dropped, Garbled
-from grouprl.rollout.vllm.replies import Sampled, read_labels, read_number
+from grouprl.rollout.servers.http_client import Dropped, Garbled
+from grouprl.rollout.servers.replies import Sampled, read_ids, read_labels, read_number
 
 
 def read_completion(
@@ -25,7 +25,7 @@ def read_completion(
     why = _told(meta, "finish_reason")
     if why.get("type") not in ("stop", "length"):
         raise Dropped(f"the server gave a completion up (it says {shortened(why)})")
-    ids = _ids(reply, budget, vocabulary)
+    ids = read_ids(reply.get("output_ids") if isinstance(reply, Mapping) else None, vocabulary, budget)
     logp = _logp(meta, ids)
     if cut:
         logp = _behind_cuts(meta, len(ids))
@@ -46,17 +46,6 @@ def _told(outer: object, key: str) -> Mapping[str, object]:
     if not isinstance(found, Mapping):
         raise Garbled(f"a completion was requested, and the answer has no {key}: {shortened(outer)}")
     return found
-
-
-def _ids(reply: object, budget: int, vocabulary: int) -> tuple[int, ...]:
-    ids = reply.get("output_ids") if isinstance(reply, Mapping) else None
-    if not isinstance(ids, list) or any(type(token) is not int for token in ids):
-        raise Garbled(f"the tokens of a completion are {shortened(ids)}")
-    if not 1 <= len(ids) <= budget:
-        raise Garbled(f"a completion has {len(ids)} tokens, requested were 1 to {budget}")
-    if wrong := [token for token in ids if not 0 <= token < vocabulary]:
-        raise Garbled(f"the token {wrong[0]} is outside the vocabulary of {vocabulary}")
-    return tuple(ids)
 
 
 def _rows(meta: Mapping[str, object], key: str, *ids: Sequence[int]) -> list[Sequence[object]]:

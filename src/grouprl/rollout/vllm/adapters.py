@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.policy.lora import is_adapted
-from grouprl.rollout.vllm.http_client import Refused, Stale, Wire
-from grouprl.rollout.vllm.weights import base_tensors
+from grouprl.rollout.servers.http_client import Refused, Stale, Wire
+from grouprl.rollout.servers.weights import base_tensors
 from grouprl.storage.run_folder import in_words, replacing
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.rollout.servers.dialect import Errors
+from grouprl.rollout.servers.fleet import Server
+from grouprl.rollout.servers.http_client import Garbled, Gone, Late, ServerError, Wire
 from grouprl.rollout.vllm.exchange import asked, begin, finish
-from grouprl.rollout.vllm.fleet import Server
-from grouprl.rollout.vllm.http_client import Garbled, Gone, Late, ServerError, Wire
 from grouprl.rollout.vllm.inside.grouprl_group import (
     MARK,
     TRAINER,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
     from grouprl.config.sections import Vllm
-    from grouprl.rollout.vllm.weights import Place, WeightMemory
+    from grouprl.rollout.servers.weights import Place, WeightMemory
 
 T = TypeVar("T")
 PART = 2**28
@@ -42,7 +43,6 @@ MARGIN = 15.0
 SLOW, SLOW_SECONDS = 3.0, 5.0
 """How many times the others' median, and how many seconds above it, a server takes to load weights that is named."""
 LOOPBACK = ("127.", "::1", "localhost")
-Errors = dict[Server, ServerError]
 
 
 class Interrupted(Gone):

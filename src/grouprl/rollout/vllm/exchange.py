@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
-from typing import Literal
 
 from grouprl.core.errors import InputError, shortened
-from grouprl.rollout.vllm.http_client import Garbled, Gone, Refused, Stale, Wire
+from grouprl.rollout.servers.dialect import Way
+from grouprl.rollout.servers.http_client import Garbled, Gone, Refused, Wire
+from grouprl.rollout.servers.labels import UNFINISHED, label_at, label_of
+from grouprl.rollout.servers.weights import WrittenWeights
 from grouprl.rollout.vllm.process import INSIDE, TRANSFER
-from grouprl.rollout.vllm.weights import WrittenWeights
 
-UNFINISHED = "unfinished"
-"""Version of weights in the middle of an exchange; nothing is sampled with them."""
 PAUSES = {"continue": "keep", "finish": "wait"}
 """What vLLM calls it: requests in the making wait and are read anew, or are answered first."""
-Way = Literal["shared_memory", "broadcast", "disk", "adapters"]
 AGREED = "2"
 """The version of `inside/grouprl_weights.py` that this trainer speaks to."""
 ASKED_SECONDS = 30.0
 """Within which a worker says what it can."""
-SLEEP_LEVEL = 2
-"""vLLM's: weights and cache are discarded. The weights come anew, so nothing is kept in the machine's memory."""
-
-
-def label_of(run: str, version: int | str) -> str:
-    """Return what a server is told that its weights are called."""
-    return f"{run}.{version}"
-
-
-def version_of(label: str, run: str) -> int | None:
-    """Return the version that a label of this run names; None for any other."""
-    found = re.fullmatch(r"-?[0-9]{1,18}", label.removeprefix(f"{run}."))
-    return int(found[0]) if found and label.startswith(f"{run}.") else None
 
 
 def named(wire: Wire, run: str) -> str:
-    """Return what a server calls the weights that it has.
-
-    Raises:
-        Stale: they are none of this run.
-    """
-    told = wire.get("/weight_info")
-    label = told.get("weight_version") if isinstance(told, dict) else None
-    if not isinstance(label, str) or version_of(label, run) is None:
-        raise Stale(f"the server {wire.address} has no weights of this run: it has {label!r}")
-    return label
+    """Return what a server calls the weights that it has; raises Stale for those of no or another run."""
+    return label_at(wire, "/weight_info", run)
 
 
 def way_of(wire: Wire, setting: str) -> Way:
@@ -112,11 +88,6 @@ def asked(wire: Wire, method: str, *words: str) -> str:
     if not isinstance(results, list) or not results or not isinstance(results[0], str):
         raise Garbled(f"{wire.address} answers {method} with {shortened(told)}")
     return results[0]
-
-
-def go_to_sleep(wire: Wire, seconds: float) -> None:
-    """Have a server finish its requests and free its accelerator's memory, of weights and cache both."""
-    wire.post(f"/sleep?level={SLEEP_LEVEL}&mode=wait", seconds=seconds)
 
 
 def wake(wire: Wire, what: str, seconds: float) -> None:

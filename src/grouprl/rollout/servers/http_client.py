@@ -53,10 +53,10 @@ class Stale(ServerError):
 
 
 class Refused(ServerError):
-    """The server says that the request is wrong: no other try helps."""
+    """The server says that the request is wrong: no other try helps; `rule` and `remedy` as those of an InputError."""
 
-    def __init__(self, status: int, words: str) -> None:
-        self.status = status
+    def __init__(self, status: int, words: str, rule: str = "", remedy: str = "") -> None:
+        self.status, self.rule, self.remedy = status, rule, remedy
         super().__init__(words)
 
 

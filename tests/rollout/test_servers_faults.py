@@ -1,6 +1,6 @@
-"""Servers of vLLM that misbehave on the wire, with weights and with processes: named, contained, nothing lost.
+"""Servers that misbehave on the wire, with weights and with processes: named, contained, nothing lost.
 
-Faults in what a server answers are in test_vllm_engine.py, faults of vLLM itself in tests/vllm.
+They talk like vLLM. Faults in what a server answers are in test_vllm_engine.py, faults of vLLM itself in tests/vllm.
 """
 
 from __future__ import annotations
@@ -16,31 +16,27 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
-from grouprl.protocols import Request
+from grouprl.rollout.servers.folder import ServerFolder, remove_abandoned
+from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.folder import ServerFolder, remove_abandoned
-from grouprl.rollout.vllm.process import OwnServer
 from grouprl.train.loop import train
 from marked_processes import marked
+from served_policies import LETTERS, REQUESTS, SIZE, Stand, engines, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, MadeUp, Raw, StandIn, standing_in
 
-SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
-REQUESTS = [Request(((3, 4, 5), (5, 4, 3), (6, 6))[i % 3], 8, 7919 * i) for i in range(9)]
 LIGHT = Path(__file__).parents[1] / "support" / "vllm_stand_in.py"
 OK, JSON = b"HTTP/1.1 200 OK\r\n", b"content-type: application/json\r\n"
 Tiny = Any
@@ -48,24 +44,14 @@ Tiny = Any
 
 @pytest.fixture
 def policy() -> Tiny:
-    return load_policy("tiny", alphabet="0123456789+= ", seed=1, **SIZE)
+    return small_policy()
 
 
 @pytest.fixture
-def stand(policy: Tiny) -> Iterator[Callable[..., tuple[VllmEngine, list[StandIn], list[str]]]]:
-    """(how many servers, settings) -> an engine, its servers, and what it says; completions follow from seeds."""
-    with ExitStack() as open_things:
-
-        def make(count: int = 1, **settings: Any) -> tuple[VllmEngine, list[StandIn], list[str]]:
-            servers = [StandIn(MadeUp()) for _ in range(count)]
-            addresses = [open_things.enter_context(standing_in(server)) for server in servers]
-            found = Vllm(addresses=tuple(addresses), **{"start_timeout": 3.0, "canary": 1e3, **settings})
-            engine = VllmEngine(policy, found)
-            open_things.callback(engine.close)
-            said: list[str] = []
-            engine.say = said.append
-            return engine, servers, said
-
+def stand(policy: Tiny) -> Iterator[Stand]:
+    """Completions follow from seeds."""
+    vllm = {"start_timeout": 3.0, "canary": 1e3}
+    with engines(lambda **settings: VllmEngine(policy, Vllm(**settings)), lambda: StandIn(MadeUp()), **vllm) as make:
         yield make
 
 
@@ -171,8 +157,7 @@ def test_a_request_is_answered_once(stand: Any) -> None:
 
 def test_other_tokens_than_were_sampled_are_seen_in_the_gap(tmp_path: Path) -> None:
     """Each token is another one of the vocabulary, with a log-prob that is not its own."""
-    letters = "".join(map(chr, range(32, 127))) + "\n"
-    load_policy("tiny", alphabet=letters, seed=1, **SIZE).save(tmp_path / "model")
+    load_policy("tiny", alphabet=LETTERS, seed=1, **SIZE).save(tmp_path / "model")
     server = StandIn(Brain(load_policy(str(tmp_path / "model"))))
 
     def shift(path: str, body: Any, answer: Any) -> Any:
@@ -248,112 +233,6 @@ def test_a_server_that_cannot_read_its_weights_samples_nothing(policy: Tiny, sta
         engine.publish(1, policy)
     assert server.paused
     assert server.label.endswith(".unfinished")
-
-
-# ----------------------------------------------------------------------------------------------------- adapters
-
-LORA = {"r": 2, "alpha": 4, "target_modules": "all-linear"}
-
-
-class Adapted(MadeUp):
-    """Completions as a policy makes them whose adapters are those of the folder that a request names."""
-
-    def __init__(self, policy: Tiny) -> None:
-        from grouprl.rollout.sampler import LocalSampler
-
-        self.policy = policy.copied(trainable=False)
-        self.sampler, self.stuck = LocalSampler(self.policy), False
-
-    def adapt(self, folder: str) -> None:
-        from peft.utils import load_peft_weights, set_peft_model_state_dict
-
-        if not self.stuck:
-            set_peft_model_state_dict(self.policy.model, load_peft_weights(folder))
-
-    def complete(self, ids: list[int], settings: dict[str, Any]) -> tuple[list[int], list[float], str]:
-        samples = self.sampler.sample([Request(tuple(ids), settings["max_tokens"], settings["seed"])])
-        why = "length" if samples.truncated_b[0] else "stop"
-        return list(samples.actions[0]), samples.logp_bt[0].tolist(), why
-
-    def score(self, ids: list[int]) -> list[float]:
-        from grouprl.records.tokens import Tokens
-
-        return self.policy.logp(Tokens.of([ids[:1]], [ids[1:]])).logp_bt[0].tolist()
-
-
-@pytest.fixture
-def adapted() -> Tiny:
-    pytest.importorskip("peft")
-    return load_policy("tiny", alphabet="0123456789+= ", seed=1, lora=LORA, **SIZE)
-
-
-def moved(policy: Tiny, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
-
-
-def test_adapters_are_loaded_under_a_name_for_each_version(adapted: Tiny, tmp_path: Path) -> None:
-    server = StandIn(Adapted(adapted))
-    with standing_in(server) as address:
-        engine = VllmEngine(adapted, Vllm(addresses=(address,), adapters="loaded", folder=str(tmp_path)))
-        seen = []
-        for version in range(7):
-            moved(adapted, version)
-            engine.publish(version, adapted)
-            assert engine.gap < 1e-4
-            found = engine.sample(REQUESTS)
-            assert set(found.version_bt[:, 0].tolist()) == {version}
-            seen.append(found.actions)
-        assert len(set(seen)) == 7, "other weights, other completions"
-        names = [f"{engine.run}.{version}" for version in range(3, 7)]
-        assert sorted(server.adapters) == names, "four versions have a name"
-        assert sorted(path.name for path in tmp_path.iterdir()) == names
-        assert not any(path in ("/update_weights", "/pause?mode=keep") for path, _ in server.got)
-        engine.close()
-    assert not list(tmp_path.iterdir()), "nothing is left behind"
-
-
-def test_adapters_that_do_not_arrive_are_noticed(adapted: Tiny) -> None:
-    server = StandIn(Adapted(adapted))
-    with standing_in(server) as address:
-        engine = VllmEngine(adapted, Vllm(addresses=(address,), adapters="loaded"))
-        engine.publish(0, adapted)
-        server.brain.stuck = True
-        moved(adapted, 1)
-        with pytest.raises(RunError, match="did not take version 1 of the weights, twice"):
-            engine.publish(1, adapted)
-        assert server.label == f"{engine.run}.0", "the new version is told to nobody"
-        engine.close()
-
-
-def test_a_server_that_lost_its_adapters_gets_them_anew(adapted: Tiny) -> None:
-    server = StandIn(Adapted(adapted))
-    with standing_in(server) as address:
-        engine = VllmEngine(adapted, Vllm(addresses=(address,), adapters="loaded"))
-        said: list[str] = []
-        engine.say = said.append
-        engine.publish(3, adapted)
-        whole = engine.sample(REQUESTS)
-        server.adapters.clear()
-        assert engine.sample(REQUESTS).actions == whole.actions
-        assert "it gets them anew" in said[0]
-        worker = VllmEngine.attach(adapted, engine.attachment, engine.settings)
-        assert worker.sample(REQUESTS).actions == whole.actions
-        moved(adapted, 1)
-        engine.publish(4, adapted)
-        assert set(worker.sample(REQUESTS).version_bt[:, 0].tolist()) == {4}, "whoever is attached asks which is newest"
-        worker.close()
-        engine.close()
-
-
-def test_adapters_that_cannot_be_loaded_are_refused(policy: Tiny, adapted: Tiny) -> None:
-    with pytest.raises(InputError, match="the model has no adapters"):
-        VllmEngine(policy, Vllm(addresses=("http://127.0.0.1:9",), adapters="loaded"))
-    next(p for n, p in adapted.model.named_parameters() if "lora_" not in n).requires_grad_(True)
-    with pytest.raises(InputError, match="is trained"):
-        VllmEngine(adapted, Vllm(addresses=("http://127.0.0.1:9",), adapters="loaded"))
 
 
 # ------------------------------------------------------------------------------------------------ own servers
@@ -437,7 +316,9 @@ def test_no_server_outlives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 time.sleep(0.1)
             assert not marked(mark + number.name), number
     living = ServerFolder()
-    assert sorted(tmp_path.glob("grouprl-vllm-*")) == [living.path], "what was killed left its folder, and it is gone"
+    assert sorted(tmp_path.glob("grouprl-servers-*")) == [living.path], (
+        "what was killed left its folder, and it is gone"
+    )
     remove_abandoned()
     assert (living.path / "lock").exists(), "the folder of a living run stays"
     living.remove()

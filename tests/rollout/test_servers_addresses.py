@@ -1,4 +1,4 @@
-"""Servers of vLLM in strangers' environments: proxies, IPv6, TLS, keys, prefixes, balancers, wrong addresses."""
+"""Servers in strangers' environments: proxies, IPv6, TLS, keys, prefixes, balancers, wrong addresses."""
 
 from __future__ import annotations
 
@@ -18,21 +18,12 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
-from grouprl.policy import load_policy
-from grouprl.protocols import Request
+from grouprl.rollout.servers.http_client import Dropped, Refused, Wire
+from grouprl.rollout.servers.starting import wire_to
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.http_client import Dropped, Refused, Wire
-from grouprl.rollout.vllm.process import server_environment, wire_to
+from grouprl.rollout.vllm.process import server_environment
+from served_policies import REQUESTS, RUN, small_policy
 from vllm_stand_in import Listening, StandIn, handler, standing_in
-
-SIZE = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
-REQUESTS = [Request((3, 4, 5), 8, i) for i in range(4)]
-RUN: dict[str, Any] = {
-    "task": {"name": "reverse", "length": 2},
-    "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 1, "heads": 2}},
-    "batch": {"prompts": 4, "group_size": 4},
-    "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
-}
 
 
 @pytest.fixture
@@ -42,7 +33,7 @@ def server() -> StandIn:
 
 def samples(address: str) -> Any:
     """Completions of a server at an address."""
-    policy = load_policy("tiny", alphabet="0123456789+= ", seed=1, **SIZE)
+    policy = small_policy()
     engine = VllmEngine(policy, Vllm(addresses=(address,), canary=1e3, start_timeout=5.0, timeout=20.0))
     try:
         engine.publish(0, policy)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from grouprl.rollout.canary import HALF_ROUNDING, canary_tokens
-from grouprl.rollout.vllm.http_client import Stale
+from grouprl.rollout.servers.http_client import Stale
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from grouprl.config.sections import Servers
 from grouprl.core.errors import GrouprlError, RunError
-from grouprl.rollout.vllm.http_client import Dropped, Garbled, Gone, Late, Refused, ServerError, Wire
-from grouprl.rollout.vllm.process import OwnServer
+from grouprl.rollout.servers.http_client import Dropped, Garbled, Gone, Late, Refused, ServerError, Wire
+from grouprl.rollout.servers.own_server import OwnServer
 
 LOOK_SECONDS = 0.5
 """How often a server that is to come up is looked at."""
@@ -39,30 +40,22 @@ class Fleet:
     """Spreads requests over servers, the one with the fewest first.
 
     A server of the run's own that dies or hangs is replaced, up to `restarts` times. Another one that is gone is waited
-    for; one that hangs is set aside. Whoever comes back gets its weights by `bring` before it gets a request.
+    for; one that hangs is set aside. Whoever comes up gets its weights by the `bring` of `start` before it gets a
+    request. `health` is what a server that is up answers.
     """
 
-    def __init__(
-        self,
-        servers: Sequence[Server],
-        bring: Callable[[Server], None],
-        *,
-        at_once: int,
-        patience: float,
-        tries: int,
-        restarts: int,
-        health: str = "/health",
-        kind: str = "vLLM",
-    ) -> None:
-        self.servers, self._bring = tuple(servers), bring
-        self._health, self._kind = health, kind
-        self.at_once, self.patience, self.tries, self.restarts = at_once, patience, tries, restarts
-        self.say: Callable[[str], None] = lambda sentence: None
+    def __init__(self, servers: Sequence[Server], settings: Servers, health: str, say: Callable[[str], None]) -> None:
+        self.servers, self._say = tuple(servers), say
+        self._bring: Callable[[Server], None] = lambda server: None
+        self._health, self._kind = health, settings.kind
+        self.at_once, self.patience = settings.at_once, settings.start_timeout
+        self.tries, self.restarts = settings.tries, settings.restarts
         self._changed = threading.Condition()
         self._closed = False
 
-    def start(self) -> None:
+    def start(self, bring: Callable[[Server], None]) -> None:
         """Start own servers, and look at all of them, without waiting."""
+        self._bring = bring
         for server in self.servers:
             if server.own is not None:
                 server.own.start()
@@ -118,7 +111,7 @@ class Fleet:
                 return
             if server.own is None and (broken or isinstance(error, Late)):
                 self._set(server, "aside", str(error))
-                self.say(f"the server {server.wire.address} is set aside: {error}")
+                self._say(f"the server {server.wire.address} is set aside: {error}")
                 return
             self._set(server, "starting", str(error))
         self._replace(server, error)
@@ -131,7 +124,7 @@ class Fleet:
                 return
             self._set(server, "aside" if aside else "starting", str(error))
         if aside:
-            self.say(f"the server {server.wire.address} is set aside: {error}")
+            self._say(f"the server {server.wire.address} is set aside: {error}")
         else:
             self._replace(server, error)
 
@@ -141,7 +134,7 @@ class Fleet:
             if server.state != "up" or self._closed:
                 return
             self._set(server, "starting", "it had other weights than it was given")
-        self.say(f"the server {server.wire.address} samples with other weights than it was given: it gets them anew")
+        self._say(f"the server {server.wire.address} samples with other weights than it was given: it gets them anew")
         self._thread(self._come_up, server)
 
     def close(self) -> None:
@@ -166,13 +159,13 @@ class Fleet:
     def _replace(self, server: Server, error: ServerError) -> None:
         address = server.wire.address
         if server.own is None:
-            self.say(f"the server {address} is gone, and waited for: {error}")
+            self._say(f"the server {address} is gone, and waited for: {error}")
         else:
             why = str(error) if server.own.alive else server.own.how_it_ended()
             if server.restarts >= self.restarts:
                 self._set(server, "lost", f"{why} (it had been replaced {server.restarts} times)")
                 return
-            self.say(f"the server {address} is replaced: {why.splitlines()[0]}")
+            self._say(f"the server {address} is replaced: {why.splitlines()[0]}")
             server.restarts += 1
             server.wire.cut()
             server.own.end()

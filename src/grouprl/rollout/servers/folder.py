@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-PREFIX, LOCK, NEW = "grouprl-vllm-", "lock", "lock.new"
+PREFIX, LOCK, NEW = "grouprl-servers-", "lock", "lock.new"
 
 
 class ServerFolder:

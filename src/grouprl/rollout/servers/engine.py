@@ -1,0 +1,153 @@
+"""An engine that samples with servers: requests go to them over HTTP, new weights through memory or from disk."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING
+
+from grouprl.config.sections import Servers
+from grouprl.core.errors import InputError
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.protocols import Samples
+from grouprl.rollout.sampler import later
+from grouprl.rollout.servers.delivery import Delivery
+from grouprl.rollout.servers.dialect import Dialect
+from grouprl.rollout.servers.fleet import Fleet, Server
+from grouprl.rollout.servers.requests import PromptRequest
+from grouprl.rollout.servers.sampling import ServerSampling
+from grouprl.rollout.servers.served_policy import Attachment, ServedPolicy
+from grouprl.rollout.servers.starting import wire_to
+
+if TYPE_CHECKING:
+    from grouprl.protocols import Policy
+
+THREADS = 1024
+"""Requests that are waited for at the same time, over all servers."""
+
+
+class ServerEngine:
+    """Samples with servers, of which `dialect` knows the calls; see `grouprl.protocols.Engine`.
+
+    Log-probs are those of the distribution that a token was sampled from: at the request's temperature and, where there
+    are any, after top-k and top-p. Those of greedy samples are at temperature 1. No entropies are known.
+
+    Args:
+        served: the policy; its weights are those of the servers from the first `publish` or sample on.
+        dialect: what these servers are asked and given, and how.
+
+    Raises:
+        InputError: no program to start.
+    """
+
+    exact = False
+
+    def __init__(self, served: ServedPolicy, dialect: Dialect) -> None:
+        self.served, self._dialect, settings = served, dialect, served.settings
+        addresses = served.attachment.addresses if served.attachment else settings.addresses
+        servers = [Server(wire_to(each, settings)) for each in addresses] if addresses else dialect.own_servers()
+        self.fleet = Fleet(servers, settings, dialect.health, lambda sentence: served.say(sentence))
+        pool = ThreadPoolExecutor(min(THREADS, settings.at_once * len(servers)), "grouprl-servers")
+        self._sampling = ServerSampling(served, dialect, self.fleet, pool)
+        self._delivery = Delivery(served, dialect, self.fleet, pool)
+        self._ended = weakref.finalize(self, _end, self.fleet, pool, served.closing)
+        self.fleet.start(self._delivery.bring)
+
+    @property
+    def policy(self) -> CausalPolicy:
+        """What is sampled from."""
+        return self.served.policy
+
+    @property
+    def settings(self) -> Servers:
+        """Where servers are, or how they are started."""
+        return self.served.settings
+
+    @property
+    def run(self) -> str:
+        """What its weights are known by, whoever else uses the servers."""
+        return self.served.run
+
+    @property
+    def version(self) -> int:
+        """The version that samples are sampled with from now on; `NO_VERSION` before the first one."""
+        return self.served.version
+
+    @property
+    def attachment(self) -> Attachment:
+        """What another process must know to sample with these servers."""
+        return Attachment(tuple(server.wire.address for server in self.fleet.servers), self.run)
+
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Shows a sentence to the user."""
+        return self.served.say
+
+    @say.setter
+    def say(self, say: Callable[[str], None]) -> None:
+        self.served.say = say
+
+    @property
+    def gap(self) -> float:
+        """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
+        return self._delivery.gap
+
+    @property
+    def seconds(self) -> float:
+        """How long the last exchange of weights took."""
+        return self._delivery.seconds
+
+    def session(self) -> AbstractContextManager[ServerEngine]:
+        """Servers keep what they have read by themselves: there is nothing to hold."""
+        return nullcontext(self)
+
+    def sample(self, requests: Sequence[PromptRequest]) -> Samples[int]:
+        """Sample what `requests` ask for; whatever ends this call early ends the work of the servers for it.
+
+        Raises:
+            InputError: a request that servers cannot honour.
+            RunError: no server is left, or a request failed as often as it may.
+        """
+        for request in requests:
+            self._dialect.check(request)
+        if self.served.label is None and not self.served.attached:
+            self._delivery.publish(self.version)
+        self._delivery.wake()
+        return self._sampling.samples(requests)
+
+    def publish(self, version: int, policy: Policy) -> None:
+        """Give every server the weights of `policy` as version `version`; see `grouprl.protocols.WeightSync`.
+
+        Raises:
+            RunError: a server does not take them, or does not sample with them.
+        """
+        if self.served.attached:
+            raise InputError(f"version {version} is published", "these servers get their weights from another process")
+        if policy is not self.policy:
+            raise InputError("another policy's weights are published", "this engine samples from its own policy")
+        self._delivery.publish(later(self.version, version))
+
+    def rest(self) -> None:
+        """Have servers free their accelerator's memory until the next weights or request, where they can.
+
+        Raises:
+            RunError: no server is left.
+            ServerError: a server has no sleep mode.
+        """
+        self._delivery.rest()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the canary's gap, and the seconds that the last exchange of weights took."""
+        return {"canary_gap": self.gap, "seconds_sync": self.seconds}
+
+    def close(self) -> None:
+        """Leave the servers, and end those of the run's own."""
+        self._ended()
+
+
+def _end(fleet: Fleet, pool: ThreadPoolExecutor, closing: ExitStack) -> None:
+    fleet.close()
+    pool.shutdown(wait=False, cancel_futures=True)
+    closing.close()

@@ -1,0 +1,95 @@
+"""The policy that servers sample from: what its weights are called, and where they lie for servers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from grouprl.config.sections import Servers
+from grouprl.core.errors import InputError
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.protocols import NO_VERSION
+from grouprl.rollout.servers.canary import ServerCanary
+from grouprl.rollout.servers.folder import ServerFolder
+from grouprl.rollout.servers.http_client import Stale
+from grouprl.rollout.servers.labels import version_of
+from grouprl.rollout.servers.requests import PromptRequest
+from grouprl.rollout.servers.weights import WeightMemory
+from grouprl.storage.run_folder import in_words
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What another process must know to sample with the servers of a run."""
+
+    addresses: tuple[str, ...]
+    run: str
+
+
+class ServedPolicy:
+    """A policy and its weights on their way to servers.
+
+    Args:
+        policy: a `CausalPolicy`.
+        settings: those of the servers.
+        attachment: servers of another process's engine, which gives them their weights.
+
+    Raises:
+        InputError: a policy of another kind.
+    """
+
+    def __init__(self, policy: object, settings: Servers, attachment: Attachment | None) -> None:
+        if not isinstance(policy, CausalPolicy):
+            raise InputError(
+                f"the engine {settings.engine} with a policy that is {type(policy).__name__}",
+                "it samples from one language model",
+                "Take the engine local",
+            )
+        self.policy, self.settings, self.attachment = policy, settings, attachment
+        self.run = attachment.run if attachment else uuid.uuid4().hex
+        self.vocabulary = int(policy.model.config.get_text_config().vocab_size)
+        self.version = NO_VERSION
+        self.label: str | None = None
+        """What the weights that servers were given last are called; None before the first."""
+        self.say: Callable[[str], None] = lambda sentence: None
+        self.memory, self.canary = WeightMemory(), ServerCanary(policy, settings.canary)
+        self.folder = ServerFolder()
+        self.closing = ExitStack()
+        """What is to be ended with the engine, the last one first."""
+        self.closing.callback(self.folder.remove)
+        self.closing.callback(self.memory.close)
+
+    @property
+    def attached(self) -> bool:
+        """Whether another process gives servers their weights."""
+        return self.attachment is not None
+
+    @property
+    def disk(self) -> Path:
+        """The folder that servers read weights from."""
+        return Path(self.settings.folder or self.folder.path).absolute()
+
+    def write(self, *, to_disk: bool) -> None:
+        """Write the weights as they are now to memory, and on demand to disk.
+
+        Raises:
+            RunError: the disk is full, or the folder cannot be written to.
+        """
+        self.memory.write(self.policy)
+        if to_disk:
+            with in_words(self.disk):
+                self.policy.save(str(self.disk))
+
+    def ends(self, request: PromptRequest) -> frozenset[int]:
+        """Return the tokens that end a completion by themselves."""
+        return frozenset(self.policy.eos_ids) | {stop[0] for stop in request.stop if len(stop) == 1}
+
+    def version_of(self, label: str) -> int:
+        """Return the version that a label names; raises Stale for one of another run."""
+        version = version_of(label, self.run)
+        if version is None:
+            raise Stale(f"tokens were sampled with the weights {label!r}, which are none of this run")
+        return version

@@ -1,0 +1,35 @@
+"""What vLLM's servers are asked: completions of token ids, and log-probs of what a policy knows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from grouprl.core.json_types import JsonObject
+from grouprl.rollout.servers.requests import PromptRequest
+
+GENERATE = "/inference/v1/generate"
+
+
+def completion_body(request: PromptRequest, ends: Collection[int]) -> JsonObject:
+    """Return what a server is sent for the completion of a request, which the tokens `ends` end."""
+    settings: JsonObject = {
+        "n": 1,
+        "max_tokens": request.budget,
+        "temperature": 0.0 if request.greedy else request.temperature,
+        "top_p": request.top_p,
+        "top_k": request.top_k,
+        "seed": request.seed % 2**63,
+        "logprobs": 0,
+        "ignore_eos": True,  # which tokens end a completion is the policy's to say
+        "stop_token_ids": sorted(ends),
+        "skip_special_tokens": False,
+        "detokenize": bool(request.stop_texts),
+    }
+    if request.stop_texts:
+        settings["stop"] = list(request.stop_texts)
+    return {"token_ids": list(request.prompt), "sampling_params": settings}
+
+
+def scoring_body(ids: Sequence[int]) -> JsonObject:
+    """Return what a server is sent for the log-probs of `ids` behind the first, at temperature 1."""
+    return {"token_ids": list(ids), "sampling_params": {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}}
