@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from grouprl.config.run import parse_config
-from grouprl.config.sections import Vllm
+from grouprl.config.sections import Sglang, Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.rollout.servers.http_client import Dropped, Refused, Wire
 from grouprl.rollout.servers.starting import wire_to
+from grouprl.rollout.sglang.process import server_environment as sglang_environment
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.process import server_environment
 from served_policies import REQUESTS, RUN, small_policy
@@ -159,9 +160,10 @@ def test_an_own_server_knows_nothing_of_the_launcher(monkeypatch: pytest.MonkeyP
     told = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "29500", "RANK": "0", "WORLD_SIZE": "1"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    found = server_environment(Vllm(env={"WORLD_SIZE": "2"}), torch.device("cpu"))
-    assert not {"TORCHELASTIC_USE_AGENT_STORE", "MASTER_PORT", "RANK"} & found.keys()
-    assert found["WORLD_SIZE"] == "2", "what is written in the configuration holds"
+    own = {"WORLD_SIZE": "2"}
+    for found in (server_environment(Vllm(env=own), torch.device("cpu")), sglang_environment(Sglang(env=own))):
+        assert not {"TORCHELASTIC_USE_AGENT_STORE", "MASTER_PORT", "RANK"} & found.keys()
+        assert found["WORLD_SIZE"] == "2", "what is written in the configuration holds"
 
 
 def test_a_balancer_before_several_servers_is_refused(server: StandIn) -> None:

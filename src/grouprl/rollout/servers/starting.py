@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 MODEL = "policy"
 """The name under which own servers serve the policy."""
+OF_RANKS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
+    "TORCHELASTIC_",
+)
+"""How torchrun tells a rank where it stands: a server would take that for its own meeting."""
 
 
 def own_servers(
@@ -54,6 +59,11 @@ def program(settings: Servers) -> str:
             f"Install it there (docs/{name}.md), or give the addresses of running servers",
         )
     return found
+
+
+def inherited() -> dict[str, str]:
+    """Return what own servers inherit of this process's environment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
 
 
 def write_description(policy: CausalPolicy, folder: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Sglang
-from grouprl.rollout.servers.starting import MODEL
+from grouprl.rollout.servers.starting import MODEL, inherited
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy
@@ -32,4 +31,4 @@ def serve_words(settings: Sglang, policy: CausalPolicy, folder: Path, port: int,
 
 def server_environment(settings: Sglang) -> dict[str, str]:
     """Return the environment of an own server."""
-    return {"HF_HUB_OFFLINE": "1", **os.environ, "PYTHONPATH": str(INSIDE), **settings.env}
+    return {"HF_HUB_OFFLINE": "1", **inherited(), "PYTHONPATH": str(INSIDE), **settings.env}

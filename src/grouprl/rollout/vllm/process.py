@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from grouprl.config.sections import Vllm
-from grouprl.rollout.servers.starting import MODEL
+from grouprl.rollout.servers.starting import MODEL, inherited
 from grouprl.rollout.vllm.adapters import SWITCH, lora_words
 
 if TYPE_CHECKING:
@@ -50,18 +49,10 @@ def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, ra
     return [*words, *settings.args]
 
 
-OF_RANKS = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
-    "TORCHELASTIC_",
-)
-"""How torchrun tells a rank where it stands: a server would take that for its own meeting."""
-
-
 def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     """Return the environment of an own server."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
     beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
     if settings.adapters == "loaded":
         beside |= SWITCH
     fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(INSIDE)}
-    return {**beside, **ours, **fixed, **settings.env}
+    return {**beside, **inherited(), **fixed, **settings.env}
