@@ -27,7 +27,6 @@ os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # it ends workers w
 
 import ray
 import torch
-from ray.cluster_utils import Cluster
 from rich.console import Console
 
 from grouprl.config.run import parse_config
@@ -38,9 +37,9 @@ from grouprl.train.loop import train
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from learner_runs import kill, ranks, same_results, started, steps_done, until
 from placed_runs import restarts, same_run
+from ray_nodes import STORE, three_nodes
 
 RESULT = Path(__file__).parent.parent / "docs" / "ray.json"
-STORE = 80 * 2**20
 ROUNDS, STEPS, CALLS = 1, 8, 300
 ROWS: dict[str, Any] = {
     "task": "addition",
@@ -174,25 +173,18 @@ def learners(folder: Path, address: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, and write the record."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 3 * STORE})
-    for _ in range(2):
-        cluster.add_node(num_cpus=4, object_store_memory=3 * STORE)
-    cluster.wait_for_nodes()
     record: dict[str, Any] = {
         "versions": {"ray": ray.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "machine": {"cores": os.cpu_count(), "load_before": os.getloadavg()[0], "nodes": "0 + 4 + 4 logical CPUs"},
         "rounds": ROUNDS,
         "steps": STEPS,
     }
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            record["calls"] = calls(cluster.address)
-            record["kills"] = kills(folder, cluster.address)
-            record["overhead"] = overhead(folder, cluster.address)
-            record["learners"] = learners(folder, cluster.address)
-    finally:
-        cluster.shutdown()
+    with three_nodes(cpus=4, store=3 * STORE) as cluster, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        record["calls"] = calls(cluster.address)
+        record["kills"] = kills(folder, cluster.address)
+        record["overhead"] = overhead(folder, cluster.address)
+        record["learners"] = learners(folder, cluster.address)
     record["machine"]["load_after"] = os.getloadavg()[0]
     RESULT.write_text(json.dumps(record, indent=2) + "\n")
 

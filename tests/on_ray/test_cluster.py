@@ -32,24 +32,17 @@ from grouprl.orchestrator.placed.weights import PublishedWeights, pack_tensors, 
 from grouprl.orchestrator.resolve import resolve  # noqa: E402
 from grouprl.plan.plan import plan  # noqa: E402
 from grouprl.train.export import load_trained  # noqa: E402
+from ray_nodes import STORE, three_nodes  # noqa: E402
 
 ASK = f"{toy_envs.__file__}:AskTask"
 ACTED = {"task": ASK, "reward": {}, "environment": {"workers": 1}}
-STORE = 80 * 2**20
 STEPS = 5
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
-    """A Ray of three logical nodes: a head without processors for anybody, and two with four each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
-    for _ in range(2):
-        cluster.add_node(num_cpus=4, object_store_memory=STORE)
-    cluster.wait_for_nodes()
-    yield cluster
-    with contextlib.suppress(Exception):
-        ray.shutdown()
-    cluster.shutdown()
+    with three_nodes(cpus=4) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

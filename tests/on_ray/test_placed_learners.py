@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -30,11 +29,12 @@ from learner_runs import (
 from placed_runs import closed_account
 
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # a crowded machine's memory is not what is tested
-ray = pytest.importorskip("ray", reason="Ray is not installed: make ray")
+pytest.importorskip("ray", reason="Ray is not installed: make ray")
 
-from ray.cluster_utils import Cluster  # noqa: E402
+from ray.cluster_utils import Cluster
 
-STORE = 80 * 2**20
+from ray_nodes import STORE, three_nodes
+
 ACTED = {
     "task": f"{toy_envs.__file__}:AskTask",
     "reward": {},
@@ -45,15 +45,8 @@ ACTED = {
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
-    """A Ray of three logical nodes: a head without processors for anybody, and two with six each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
-    for _ in range(2):
-        cluster.add_node(num_cpus=6, object_store_memory=STORE)
-    cluster.wait_for_nodes()
-    yield cluster
-    with contextlib.suppress(Exception):
-        ray.shutdown()
-    cluster.shutdown()
+    with three_nodes(cpus=6) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
