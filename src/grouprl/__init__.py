@@ -22,12 +22,14 @@ if TYPE_CHECKING:
         RunContext,
         SamplingRule,
     )
+    from grouprl.algorithms.losses import GroupLoss, PairLoss, RowLoss, TokenLoss
     from grouprl.algorithms.method import Loss, Method
     from grouprl.algorithms.objectives.objective import Objective
-    from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
+    from grouprl.algorithms.part import Part, RunFacts, part
     from grouprl.algorithms.reductions.aggregate import Aggregate
     from grouprl.algorithms.regularizers.regularize import Regularizer
     from grouprl.core.batch import Batch
+    from grouprl.core.edges import Edges
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
     from grouprl.methods import Card, entry, method
@@ -43,6 +45,8 @@ __all__ = [
     "Card",
     "Curriculum",
     "DataPart",
+    "Edges",
+    "GroupLoss",
     "GrouprlError",
     "InputError",
     "Loss",
@@ -50,11 +54,13 @@ __all__ = [
     "Metric",
     "MissingExtra",
     "Objective",
+    "PairLoss",
     "Part",
     "Pretraining",
     "Regularizer",
     "Replay",
     "Resolved",
+    "RowLoss",
     "RunContext",
     "RunError",
     "RunFacts",
@@ -74,12 +80,14 @@ _DATA_PARTS = (
 _HOMES = {
     "Advantage": "grouprl.algorithms.advantages.advantage",
     **dict.fromkeys(_DATA_PARTS, "grouprl.algorithms.data_part"),
+    **dict.fromkeys(("GroupLoss", "PairLoss", "RowLoss", "TokenLoss"), "grouprl.algorithms.losses"),
     **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
     "Objective": "grouprl.algorithms.objectives.objective",
-    **dict.fromkeys(("Part", "RunFacts", "TokenLoss", "part"), "grouprl.algorithms.part"),
+    **dict.fromkeys(("Part", "RunFacts", "part"), "grouprl.algorithms.part"),
     "Aggregate": "grouprl.algorithms.reductions.aggregate",
     "Regularizer": "grouprl.algorithms.regularizers.regularize",
     "Batch": "grouprl.core.batch",
+    "Edges": "grouprl.core.edges",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),

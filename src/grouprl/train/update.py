@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.losses import AXES, shares
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.stages import each_of
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
+from grouprl.monitor.glossary import lookup
 from grouprl.protocols import Policy, PolicyInputs, PolicyOutput, SpreadPolicy
 
 if TYPE_CHECKING:
@@ -271,7 +273,7 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
 
     Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
     """
-    share = {"_share": batch.need("share_bt", "metrics").sum()}
+    share = {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
     if batch.behavior_bt is None or not sampled_bt.any():
         return share
@@ -288,12 +290,13 @@ def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
 
 
 def _closed(sums: dict[str, float]) -> dict[str, float]:
-    """Turn sums into metrics: losses are sums, everything else an average over the live tokens (absent without any)."""
-    share = sums.pop("_share", 0.0)
+    """Turn sums into metrics: losses are sums, everything else a mean at its level (absent where nothing counts)."""
+    share = {level: sums.pop(f"_share/{level}", 0.0) for level in AXES}
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
     over = sums.pop("_gap_signed", None)
-    averages = {name: x / share for name, x in sums.items() if not name.endswith("loss")} if share else {}
-    metrics = {name: x for name, x in sums.items() if name.endswith("loss")} | averages
+    metrics = {name: x for name, x in sums.items() if name.endswith("loss")}
+    others = {name: (x, share[lookup(name).level]) for name, x in sums.items() if name not in metrics}
+    metrics |= {name: x / whole for name, (x, whole) in others.items() if whole}
     if count:
         metrics["logp_gap_mean"], metrics["logp_gap_max"] = gap_sum / count, gap_max
         metrics |= {} if over is None else {"kl_behavior": over / count}

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objectives.objective import Objective
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core import levels
 from grouprl.core.batch import Batch

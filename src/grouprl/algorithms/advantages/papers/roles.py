@@ -13,7 +13,8 @@ from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.roles import one_agent
 from grouprl.algorithms.advantages.turn_level import has_turn, on_tokens, turn_rewards
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels

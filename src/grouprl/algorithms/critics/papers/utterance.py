@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.critics.critic import Critic
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 

@@ -11,9 +11,10 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.filters.selection import Selection
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objectives.objective import idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core import levels

@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.advantages.normalize import Normalize
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative

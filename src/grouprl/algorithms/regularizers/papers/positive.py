@@ -11,7 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import right, right_share
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularizers.kl import FORMULA, Estimator
 from grouprl.algorithms.regularizers.regularize import KLLoss, Regularizer
 from grouprl.algorithms.rewards.shaping import RewardTransform

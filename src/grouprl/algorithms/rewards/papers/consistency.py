@@ -11,10 +11,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objectives.adaptive_clip import Dual
 from grouprl.algorithms.objectives.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objectives.ratio import log_ratio, symbol
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
