@@ -60,8 +60,6 @@ def test_all_tests_have_the_same_names_whoever_collects_them(tmp_path: Path) -> 
 def test_a_name_that_depends_on_its_surroundings_is_told(value: str, tmp_path: Path) -> None:
     file = tmp_path / "test_by_chance.py"
     file.write_text(
-        "import os, time, pytest\n\n"
-        f"@pytest.mark.parametrize('name', [{value}])\n"
-        "def test_one(name):\n    pass\n"
+        f"import os, time, pytest\n\n@pytest.mark.parametrize('name', [{value}])\ndef test_one(name):\n    pass\n"
     )
     assert len(differences(file, tmp_path)) == 2
