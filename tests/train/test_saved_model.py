@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from chat_policies import CHATML, chatting
 from tokenizers import processors
 from transformers import AutoTokenizer, GenerationConfig
 
+from chat_policies import CHATML, chatting
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
@@ -70,7 +70,7 @@ def test_a_tie_is_no_other_answer(adder):
     question = replace(questions(adder, TEXTS)[0], expected=(5, 6))
     answer = {"prompt_ids": list(question.ids), "ids": [5, 7], "text": "", "gap": 5e-4}
     saved_model._compare(adder, question, answer)
-    with pytest.raises(RunError, match="0.01 nats"):
+    with pytest.raises(RunError, match=r"0\.01 nats"):
         saved_model._compare(adder, question, answer | {"gap": 0.01})
 
 

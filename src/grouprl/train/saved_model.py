@@ -128,5 +128,6 @@ def _compare(policy: CausalPolicy, question: Question, answer: dict[str, Any]) -
     if answer["gap"] > tie:
         raise RunError(
             f"the saved model answers {question.prompt!r} in transformers with {answer['text']!r}, the trained one "
-            f"with {policy.decode(question.expected)!r} (a difference of {answer['gap']:.3g} nats; rounding explains {tie})"
+            f"with {policy.decode(question.expected)!r} (a difference of {answer['gap']:.3g} nats, of which rounding "
+            f"explains {tie})"
         )
