@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig
+    from transformers import GenerationConfig, PreTrainedModel
 
 KEPT = ("bos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "top_k")
 
 
-def generation_settings(model: Any, eos_ids: Sequence[int]) -> GenerationConfig:
+def generation_settings(model: PreTrainedModel, eos_ids: Sequence[int]) -> GenerationConfig:
     """Return how `generate` samples from a trained model: every end token, and no penalties or forced tokens.
 
     Completions were sampled without those, so that the most probable ones under them are not what was trained.

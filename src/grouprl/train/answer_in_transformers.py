@@ -8,15 +8,27 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 
-Prompt = str | list[dict[str, Any]]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Prompt = str | list[dict[str, str]]
 """A text, or chat messages."""
 
 
-def prompt_ids(tokenizer: Any, prompt: Prompt, rendered: bool) -> list[int]:
+class Answer(TypedDict):
+    """A greedy answer; `gap` is the log-prob in nats by which its first other token exceeds the expected one."""
+
+    prompt_ids: list[int]
+    ids: list[int]
+    text: str
+    gap: float
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, rendered: bool) -> list[int]:
     """Return the token ids that the tokenizer itself makes of a prompt; a rendered chat has its special tokens."""
     if isinstance(prompt, str):
         return list(tokenizer(prompt, add_special_tokens=not rendered).input_ids)
@@ -26,12 +38,13 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, rendered: bool) -> list[int]:
 
 @torch.no_grad()
 def answer(
-    model: Any, tokenizer: Any, prompt: Prompt, expected: Sequence[int], rendered: bool = False
-) -> dict[str, Any]:
-    """Return the prompt's ids, the greedy answer, and how far the expected ids are from being the most probable.
-
-    `gap` is the log-prob in nats by which the first other token is more probable than the expected one.
-    """
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: Prompt,
+    expected: Sequence[int],
+    rendered: bool = False,
+) -> Answer:
+    """Return the greedy answer to a prompt, compared with the `expected` ids."""
     ids = prompt_ids(tokenizer, prompt, rendered)
     row = torch.tensor([ids])
     made = model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=len(expected))

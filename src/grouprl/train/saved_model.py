@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,6 +21,7 @@ from grouprl.protocols import Policy, Request
 from grouprl.records.examples import Prompt
 from grouprl.rollout.engines import local_engine
 from grouprl.tasks import Task
+from grouprl.train.answer_in_transformers import Answer
 
 PROMPTS = 6
 TOKENS = 48
@@ -98,7 +98,7 @@ def check_answers(policy: CausalPolicy, folder: Path, prompts: Sequence[Prompt])
         _compare(policy, question, answer)
 
 
-def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> list[dict[str, Any]]:
+def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> list[Answer]:
     work = {
         "folder": str(folder),
         "dtype": str(policy.model.dtype).removeprefix("torch."),
@@ -114,11 +114,11 @@ def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> l
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
         raise RunError(f"transformers cannot use the saved model in {folder}: {last}")
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    answers: list[Answer] = json.loads(done.stdout)
     return answers
 
 
-def _compare(policy: CausalPolicy, question: Question, answer: dict[str, Any]) -> None:
+def _compare(policy: CausalPolicy, question: Question, answer: Answer) -> None:
     if answer["prompt_ids"] != list(question.ids):
         raise RunError(
             f"the saved tokenizer reads the prompt {question.prompt!r} as {answer['prompt_ids'][:12]}, training read "
