@@ -46,7 +46,7 @@ def test_the_walk_names_functions_that_exist() -> None:
 
     assert all(hasattr(Method, name) for name in ("prepare", "compute_advantages", "compute_loss_weights", "loss"))
     assert callable(step.collect_rollout)
-    assert callable(loop._reinforce_step)
+    assert callable(loop.reinforce_step)
 
 
 def renamed() -> list[tuple[str, str]]:

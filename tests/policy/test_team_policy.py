@@ -21,7 +21,7 @@ from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
 from grouprl.train.export import export, load_trained
 from grouprl.train.loop import train
-from grouprl.train.session import start
+from grouprl.train.opening import start
 from grouprl.train.update import _clipped_norm, _let_idle_rest
 from killed_runs import evidence
 

@@ -20,7 +20,7 @@ from grouprl.algorithms.prompts.papers.horizon import Horizon
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
 from grouprl.train.loop import train
-from grouprl.train.session import start
+from grouprl.train.opening import start
 from killed_runs import evidence
 
 

@@ -66,7 +66,7 @@ POINTS: dict[str, tuple[str, str, bool]] = {
     "optimiser step": ("torch.optim", "AdamW.step", True),
     "before memory": ("grouprl.train.loop", "remember", False),
     "after memory": ("grouprl.train.loop", "remember", True),
-    "rollouts written": ("grouprl.train.loop", "write_rollouts", True),
+    "rollouts written": ("grouprl.monitor.run_record", "RunRecord.rollout", True),
     "half a metrics line": ("grouprl.storage.run_folder", "RunFolder.append_metrics", False),
     "after a metrics line": ("grouprl.storage.run_folder", "RunFolder.append_metrics", True),
     "checkpoint begins": ("grouprl.train.session", "save_checkpoint", False),

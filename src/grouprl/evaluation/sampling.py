@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.run_events import Sample
 from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
@@ -31,22 +32,6 @@ from grouprl.tasks.task import Task
 
 Progress = Callable[[int, int], None]
 """Called with (completions sampled, completions in all)."""
-
-
-class Sample(NamedTuple):
-    """One held-out prompt with the policy's completion: the greedy one where it was sampled, else the first sample.
-
-    `correct` is None where the reward is graded, so that there is no right and wrong.
-    """
-
-    prompt: str
-    completion: str
-    reward: float
-    correct: bool | None
-
-    def without_mark(self) -> Sample:
-        """Return it as neither right nor wrong."""
-        return self._replace(correct=None)
 
 
 @dataclass(frozen=True)
