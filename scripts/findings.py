@@ -20,7 +20,7 @@ from grouprl.config.run import parse_config
 from grouprl.monitor.outcome import verdict
 from grouprl.plan.plan import plan
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 Settings = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"

@@ -41,10 +41,10 @@ from grouprl.records.examples import Chat
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.turns import Turn
 from grouprl.tasks import Example
-from grouprl.train.loop import batch_of, train
-from grouprl.train.opening import start
-from grouprl.train.session import Session
-from grouprl.train.warmup import demonstration_batch
+from grouprl.training.loop import batch_of, train
+from grouprl.training.opening import start
+from grouprl.training.session import Session
+from grouprl.training.warmup import demonstration_batch
 from killed_runs import evidence
 from small import f64, near, small
 

@@ -36,10 +36,10 @@ from grouprl.policy import build_tiny, load_policy
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.rewards import combine, score
 from grouprl.tasks import Example, Task, load_task
-from grouprl.train import interrupt, loop
-from grouprl.train.interrupt import Interrupt, Stopped
-from grouprl.train.loop import train
-from grouprl.train.opening import resume
+from grouprl.training import interrupt, loop
+from grouprl.training.interrupt import Interrupt, Stopped
+from grouprl.training.loop import train
+from grouprl.training.opening import resume
 from grouprl.view.report import write_report
 from short_runs import SMALL, TINY, quiet
 

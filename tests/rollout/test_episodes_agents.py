@@ -25,7 +25,7 @@ from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
-from grouprl.train.warmup import demonstration_batch
+from grouprl.training.warmup import demonstration_batch
 
 TEAM = f"{toy_envs.__file__}:TeamTask"
 

@@ -37,9 +37,9 @@ from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
-from grouprl.train.loop import batch_of, train
-from grouprl.train.opening import start
-from grouprl.train.session import Session
+from grouprl.training.loop import batch_of, train
+from grouprl.training.opening import start
+from grouprl.training.session import Session
 from policies import make_policy
 
 PROMPTS = [(1, 4, 5, 13), (1, 9), (1, 6, 7, 8), (1, 9)]

@@ -38,7 +38,7 @@ from grouprl.storage.checkpoint import PARTS, prune, save_checkpoint, whole_para
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
-from grouprl.train.health_facts import health_facts_of
+from grouprl.training.health_facts import health_facts_of
 
 
 @dataclass

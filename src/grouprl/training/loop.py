@@ -41,17 +41,17 @@ from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
-from grouprl.train.ending import conclude, write_before
-from grouprl.train.interrupt import Interrupt, Stopped
-from grouprl.train.logprobs import with_scores
-from grouprl.train.opening import resume as resume_session
-from grouprl.train.opening import start
-from grouprl.train.optimise import moved, optimise
-from grouprl.train.preparing import prepare_run, warm_up
-from grouprl.train.profile_table import profiled
-from grouprl.train.session import Session
-from grouprl.train.step_metrics import account_step, add_engine_metrics, rollout_metrics
-from grouprl.train.telling import phase, record_of, tell_rollout, tell_step
+from grouprl.training.ending import conclude, write_before
+from grouprl.training.interrupt import Interrupt, Stopped
+from grouprl.training.logprobs import with_scores
+from grouprl.training.opening import resume as resume_session
+from grouprl.training.opening import start
+from grouprl.training.optimise import moved, optimise
+from grouprl.training.preparing import prepare_run, warm_up
+from grouprl.training.profile_table import profiled
+from grouprl.training.session import Session
+from grouprl.training.step_metrics import account_step, add_engine_metrics, rollout_metrics
+from grouprl.training.telling import phase, record_of, tell_rollout, tell_step
 
 When = Literal["before", "between", "after"]
 

@@ -12,7 +12,7 @@ from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout,
 from grouprl.orchestrator.step import entropy_of
 from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.engines import engine_metrics
-from grouprl.train.session import Session
+from grouprl.training.session import Session
 
 
 def add_engine_metrics(session: Session, metrics: dict[str, float]) -> None:

@@ -29,7 +29,7 @@ from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, in_words, settle, write_json, write_text
 from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
-from grouprl.train.session import Session, assemble, frozen, placement_of, reward_of, settings_digest, versions
+from grouprl.training.session import Session, assemble, frozen, placement_of, reward_of, settings_digest, versions
 
 
 def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:

@@ -13,8 +13,8 @@ from grouprl.core.json_types import JsonObject
 from grouprl.envs.call_times import CallTimes
 from grouprl.policy.arithmetic import rate
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
-from grouprl.train.profile import PARTS, SKIPPED, Profile, product_kind
-from grouprl.train.session import Session
+from grouprl.training.profile import PARTS, SKIPPED, Profile, product_kind
+from grouprl.training.session import Session
 
 R = TypeVar("R")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.core.batch import Batch
 from grouprl.protocols import SpreadOptimizer
-from grouprl.train.session import Session
-from grouprl.train.update import update
+from grouprl.training.session import Session
+from grouprl.training.update import update
 
 if TYPE_CHECKING:
     from grouprl.algorithms.method import Method

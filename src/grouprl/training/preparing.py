@@ -8,11 +8,11 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stages import call, numbers_of
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.orchestrator.accounting import account_before
-from grouprl.train.interrupt import Interrupt
-from grouprl.train.optimise import optimise
-from grouprl.train.session import Session
-from grouprl.train.telling import phase, tell_step
-from grouprl.train.warmup import demonstration_batch, warmup_rate
+from grouprl.training.interrupt import Interrupt
+from grouprl.training.optimise import optimise
+from grouprl.training.session import Session
+from grouprl.training.telling import phase, tell_step
+from grouprl.training.warmup import demonstration_batch, warmup_rate
 
 if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy

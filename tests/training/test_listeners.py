@@ -29,7 +29,7 @@ from grouprl.core.run_events import (
     StepEnded,
     UserMessage,
 )
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import records, run_config
 

@@ -19,7 +19,7 @@ from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, rollout_table
 from grouprl.orchestrator.accounting import StepRollout
 from grouprl.records.samples import ScoredSamples
-from grouprl.train.session import Session
+from grouprl.training.session import Session
 
 SHOWN = 4
 """Completions of a step that are shown."""

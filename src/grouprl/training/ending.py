@@ -14,7 +14,7 @@ from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import set_aside_words, totals
 from grouprl.rollout.set_aside import OFFERS
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
-from grouprl.train.session import Session, versions
+from grouprl.training.session import Session, versions
 from grouprl.view.report import write_report
 
 
