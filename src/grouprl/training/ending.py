@@ -12,7 +12,7 @@ from grouprl.evaluation.evaluate import Evaluation
 from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import set_aside_words, totals
-from grouprl.rollout.set_aside import OFFERS
+from grouprl.rollout.quarantine import OFFERS
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.training.session import Session, versions
 from grouprl.view.report import write_report
@@ -102,7 +102,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
         "objective": [
             {"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()
         ],
-        "actions": session.task.spaces is not None,
+        "actions": not session.row_source.text,
         "seed": config.seed,
         "phase": session.phase,
         "steps": session.step,

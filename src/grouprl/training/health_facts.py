@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from grouprl.algorithms.critics.papers.utterance import LateStart
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.update.papers.late_start import LateStart
 from grouprl.config.rates import fastest_of, reach_of_rollout
 from grouprl.config.run import Config
 from grouprl.monitor.history import HealthFacts

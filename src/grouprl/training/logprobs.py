@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.regularizers.regularize import Regularizer
+from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.protocols import PolicyInputs
 from grouprl.training.session import Session

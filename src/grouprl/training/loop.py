@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
-from grouprl.algorithms.stages import one_of
+from grouprl.algorithms.stage_checks import one_of
 from grouprl.config.rates import learning_rate
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.announcer import Announcer
@@ -29,7 +29,7 @@ from grouprl.core.run_events import EvaluationEnded, Progress, RunBegan, RunEnde
 from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
-from grouprl.evaluation.evaluate import Evaluation, evaluate
+from grouprl.evaluation.evaluate import Evaluation, evaluate_rows
 from grouprl.monitor.display import Display
 from grouprl.monitor.health import HealthWatch
 from grouprl.monitor.metrics import prepared_metrics
@@ -133,7 +133,7 @@ def _announcer(session: Session, display: Display, listeners: Sequence[RunListen
 
 
 def _begun(session: Session, resumed: bool) -> RunBegan:
-    settings, actions = session.config.model_dump(mode="json"), session.task.spaces is not None
+    settings, actions = session.config.model_dump(mode="json"), not session.row_source.text
     return RunBegan(session.run.path, settings, session.phase, session.step, resumed, actions)
 
 
@@ -155,7 +155,7 @@ def _run(session: Session, display: Display, *, resumed: bool) -> Evaluation | N
         tell_engine(session.sampler, say)
         if session.placement is not None:
             session.placement.say = say
-        for note in [*session.notes, *session.collector.notes]:
+        for note in [*session.notes, *session.row_source.notes]:
             say(note)
         session.clock = TrainingClock(session.elapsed)
         if session.phase == "warmup":
@@ -228,7 +228,7 @@ def reinforce_step(session: Session) -> None:
         session.publish()
         metrics |= session.context.sample_source.advance(rollout)
         add_engine_metrics(session, metrics)
-    seconds = session.collector.watch.read() | watch.read()
+    seconds = session.row_source.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
     metrics |= account_step(session, range(first, session.source.sampled), rollout, prepared)
     if rollout is not None:
@@ -257,30 +257,15 @@ def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Ev
 
     Raises Stopped when the run is to stop meanwhile.
     """
-    config, tell = session.config, session.announcer.tell
+    tell = session.announcer.tell
 
     def progress(done: int, total: int) -> None:
         stop.give_way()
         tell(Progress(done, total))
 
     with nullcontext() if when == "between" else phase(session, "eval", prompts), session.clock.step:
-        found = evaluate(
-            session.policy,
-            session.task,
-            prompts=prompts,
-            samples=config.eval.samples,
-            k=config.eval.k,
-            temperature=config.sampling.temperature,
-            max_new_tokens=session.max_new_tokens,
-            seed=config.seed,
-            reward=session.reward if config.reward.replaced or session.collector.stage is None else None,
-            correct_at=config.reward.correct_at,
-            stop=config.sampling.stop,
-            history=config.sampling.history,
-            stage=session.collector.stage,
-            progress=progress,
-            sampler=session.sampler,
-        )
+        source, settings = session.row_source.held_out(), session.config.eval
+        found = evaluate_rows(source, prompts=prompts, samples=settings.samples, k=settings.k, progress=progress)
     session.evaluated = session.step
     session.graded |= found.graded
     found = found.knowing(session.graded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from grouprl.algorithms.data_part import data_parts
-from grouprl.algorithms.stages import call, numbers_of
+from grouprl.algorithms.stage_checks import call, numbers_of
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.orchestrator.accounting import account_before
 from grouprl.training.interrupt import Interrupt
@@ -33,7 +33,7 @@ def warm_up(session: Session, stop: Interrupt) -> None:
                     config.seed,
                     examples=size,
                     history=config.sampling.history,
-                    stage=session.collector.stage,
+                    stage=session.row_source.stage,
                     teachers=[part for part in data_parts(session.method.parts()) if part.teaches],
                     errors=session.errors,
                 )

@@ -10,8 +10,8 @@ from grouprl.core.batch import Batch
 from grouprl.monitor.metrics import sample_metrics
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account
 from grouprl.orchestrator.step import entropy_of
-from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.engines import engine_metrics
+from grouprl.rollout.scored_rows import GREEDY_TOKENS
 from grouprl.training.session import Session
 
 

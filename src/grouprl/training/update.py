@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.stages import each_of
+from grouprl.algorithms.stage_checks import each_of
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
@@ -26,7 +26,7 @@ from grouprl.protocols import Policy, PolicyInputs, PolicyOutput, SpreadPolicy
 
 if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
-    from grouprl.algorithms.updates.learn import UpdateSteps
+    from grouprl.algorithms.update.update import UpdateSteps
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
