@@ -10,7 +10,7 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.protocols import PolicyInputs
-from grouprl.train.session import Session
+from grouprl.training.session import Session
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
 

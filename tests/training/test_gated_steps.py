@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import grouprl
-from grouprl.train.update import accumulate
+from grouprl.training.update import accumulate
 from updates import gradient, make_batch, make_policy
 
 SETTINGS = {"top_entropy_quantile": 0.4, "entropy_coef": 0.01, "off_policy_mask_threshold": 0.05}

@@ -12,8 +12,8 @@ from grouprl.core.batch import Batch
 from grouprl.methods import CATALOGUE
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.records.tokens import Tokens
-from grouprl.train.logprobs import reads_old_early
-from grouprl.train.update import accumulate
+from grouprl.training.logprobs import reads_old_early
+from grouprl.training.update import accumulate
 from updates import gradient, make_policy
 
 
