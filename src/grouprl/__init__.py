@@ -11,23 +11,23 @@ TYPE_CHECKING = False
 """As in `typing`, which takes a while to load: until the command line hears signals, Ctrl-C is a traceback."""
 if TYPE_CHECKING:
     from grouprl import methods as methods
-    from grouprl.algorithms.advantages.advantage import Advantage
+    from grouprl.algorithms.advantage.advantage import Advantage
+    from grouprl.algorithms.aggregate.aggregate import Aggregate
     from grouprl.algorithms.data_part import (
         Allocation,
         Augmentation,
+        Buffer,
         Curriculum,
         DataPart,
         Pretraining,
-        Replay,
         RunContext,
         SamplingRule,
     )
     from grouprl.algorithms.losses import GroupLoss, PairLoss, RowLoss, TokenLoss
     from grouprl.algorithms.method import Loss, Method
-    from grouprl.algorithms.objectives.objective import Objective
+    from grouprl.algorithms.objective.objective import Objective
     from grouprl.algorithms.part import Part, RunFacts, part
-    from grouprl.algorithms.reductions.aggregate import Aggregate
-    from grouprl.algorithms.regularizers.regularize import Regularizer
+    from grouprl.algorithms.regularize.regularize import Regularizer
     from grouprl.core.batch import Batch
     from grouprl.core.edges import Edges
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
@@ -42,6 +42,7 @@ __all__ = [
     "Allocation",
     "Augmentation",
     "Batch",
+    "Buffer",
     "Card",
     "Curriculum",
     "DataPart",
@@ -58,7 +59,6 @@ __all__ = [
     "Part",
     "Pretraining",
     "Regularizer",
-    "Replay",
     "Resolved",
     "RowLoss",
     "RunContext",
@@ -74,18 +74,18 @@ __all__ = [
     "part",
 ]
 _DATA_PARTS = (
-    *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Replay", "RunContext"),
+    *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Buffer", "RunContext"),
     "SamplingRule",
 )
 _HOMES = {
-    "Advantage": "grouprl.algorithms.advantages.advantage",
+    "Advantage": "grouprl.algorithms.advantage.advantage",
     **dict.fromkeys(_DATA_PARTS, "grouprl.algorithms.data_part"),
     **dict.fromkeys(("GroupLoss", "PairLoss", "RowLoss", "TokenLoss"), "grouprl.algorithms.losses"),
     **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
-    "Objective": "grouprl.algorithms.objectives.objective",
+    "Objective": "grouprl.algorithms.objective.objective",
     **dict.fromkeys(("Part", "RunFacts", "part"), "grouprl.algorithms.part"),
-    "Aggregate": "grouprl.algorithms.reductions.aggregate",
-    "Regularizer": "grouprl.algorithms.regularizers.regularize",
+    "Aggregate": "grouprl.algorithms.aggregate.aggregate",
+    "Regularizer": "grouprl.algorithms.regularize.regularize",
     "Batch": "grouprl.core.batch",
     "Edges": "grouprl.core.edges",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),

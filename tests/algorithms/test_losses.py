@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import grouprl
 from batches import random_case
 from grouprl import GroupLoss, InputError, Metric, PairLoss, RowLoss, TokenLoss
-from grouprl.algorithms.advantages.advantage import RawReward, Relative
+from grouprl.algorithms.advantage.advantage import RawReward, Relative
+from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.losses import at_tokens, paired
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Objective, PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceMean
+from grouprl.algorithms.objective.objective import Objective, PolicyGradient
 from grouprl.core import levels
 from grouprl.core.metric import GLOSSARY, declare
-from grouprl.train.update import _add, _closed, _gap
+from grouprl.training.update import _add, _closed, _gap
 from small import f64, near, small
 
 LEVELS = {"mean_of_tokens": "token", "mean_of_rows": "row", "mean_of_pairs": "pair", "mean_of_groups": "group"}
@@ -28,7 +28,7 @@ LEVELS = {"mean_of_tokens": "token", "mean_of_rows": "row", "mean_of_pairs": "pa
 @pytest.fixture(autouse=True)
 def declared(monkeypatch):
     monkeypatch.setattr("grouprl.core.metric.GLOSSARY", shared := dict(GLOSSARY))
-    for module in ("grouprl.algorithms.losses", "grouprl.algorithms.stages", "grouprl.monitor.glossary.entry"):
+    for module in ("grouprl.algorithms.losses", "grouprl.algorithms.stage_checks", "grouprl.monitor.glossary.entry"):
         monkeypatch.setattr(f"{module}.GLOSSARY", shared)
     declare("a test", {name: Metric(words="x", level=level) for name, level in LEVELS.items()})
 
