@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-from grouprl.envs.fork_server import ForkServer
+from grouprl.processes.fork_server import ForkServer
+from grouprl.processes.worker_process import WorkerProcess, end_workers
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.process import WorkerProcess
 
 QUICK = 0.002
 """Where calls take fewer seconds than that, a worker is sent several ahead: it never waits for the next one."""
@@ -214,14 +214,7 @@ def memory_for_another(pid: int, coming: int = 0) -> bool:
 
 def end(slots: dict[Hashable, Slot], servers: list[ForkServer]) -> None:
     """End the workers, those that have nothing to do by themselves, the others at once; then what began them."""
-    for slot in slots.values():
-        if slot.ready and not slot.sent:
-            slot.process.hang_up()
-    for slot in slots.values():
-        if slot.ready and not slot.sent:
-            slot.process.dismiss()
-        else:
-            slot.process.kill()
+    end_workers((slot.process, slot.ready and not slot.sent) for slot in slots.values())
     slots.clear()
     while servers:
         servers.pop().close()

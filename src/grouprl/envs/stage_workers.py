@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import time
 import weakref
 from collections import Counter, defaultdict, deque
@@ -19,15 +18,16 @@ from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
-from grouprl.envs import stage_worker
 from grouprl.envs.async_methods import close
-from grouprl.envs.fork_server import ForkServer, supported
 from grouprl.envs.json_values import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
 from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
+from grouprl.envs.stage_worker import prepare, serve
+from grouprl.processes.fork_server import ForkServer, supported
+from grouprl.processes.frames import BadReply
+from grouprl.processes.parcel import CannotSend, pack
+from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, WorkerProcess, WorkerSpec, wait_for_any
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
-from grouprl.rewards.transport import CannotSend, pack
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""
@@ -35,14 +35,11 @@ MOST_WAITING = 64
 """and so many where they wait instead of computing, while there is memory for them."""
 SLOW_SECONDS = 0.05
 """A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
-START_SECONDS = 120.0
-"""How long a worker may take to import the task."""
 FAILED_STARTS = 3
 """So many workers in a row that cannot start end the run."""
 ENOUGH = 16
 """More prompts than that lost, and more than came through, end the run; of one prompt, more lost episodes than that and
 none that came through, and the others are not tried."""
-LONGEST_WAIT = 0.1
 LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
 
@@ -74,10 +71,11 @@ class WorkerStage(AnsweringStage):
             raise InputError(f"Environments got {count} workers", "there is at least one")
         self.name, self.count, self.most, self.timeout = task.name, count, max(most or count, count), timeout
         try:
-            self._hello = hello_frame(pack(task), int(memory_gb * 2**30), [], timeout)
+            given = (pack(task, "task"), timeout)
+            self._spec = WorkerSpec(serve, given, int(memory_gb * 2**30), LONGEST_REPLY)
         except CannotSend as error:
             raise CannotSend(
-                f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The reward', 'it')}",
+                f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The task', 'it')}",
                 "a worker imports the task, so its class must be found by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
@@ -179,7 +177,7 @@ class WorkerStage(AnsweringStage):
 
     def _start(self, key: Hashable) -> Hashable:
         try:
-            process = self._copied() or WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY)
+            process = self._copied() or WorkerProcess(self._spec)
         except OSError as error:  # too many open files, no memory for another process
             raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
         apart = isinstance(key, tuple)
@@ -192,7 +190,7 @@ class WorkerStage(AnsweringStage):
         if server is None:
             return None
         try:
-            return WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY, begin=server.begin)
+            return WorkerProcess(self._spec, server.begin)
         except OSError:
             server.close()
             return None
@@ -204,7 +202,7 @@ class WorkerStage(AnsweringStage):
         if not self._servers:
             if not supported():
                 return "useless"
-            self._servers.append(ForkServer(self._hello, START_SECONDS))
+            self._servers.append(ForkServer(self._spec, prepare, START_SECONDS))
         return self._servers[0].state
 
     def _feed(self, slot: Slot) -> None:
@@ -246,29 +244,19 @@ class WorkerStage(AnsweringStage):
 
         All of them from time to time: a process may have ended whose children hold its pipes.
         """
-        poll, owners = select.poll(), dict[int, Slot]()
-        for slot in self._slots.values():
-            streams = [(slot.process.replies, select.POLLIN), (slot.process.output, select.POLLIN)]
-            if slot.process.sending:
-                streams.append((slot.process.requests, select.POLLOUT))
-            for stream, event in streams:
-                poll.register(stream, event)
-                owners[stream.fileno()] = slot
         left = min(slot.deadline for slot in self._slots.values()) - time.monotonic()
-        spoke = {owners[number].key for number, _ in poll.poll(1000 * max(0.0, min(left, longest)))}
+        spoke = wait_for_any([slot.process for slot in self._slots.values()], min(left, longest))
         now = time.monotonic()
         if now - self._looked >= LONGEST_WAIT:
             self._looked = now
             return list(self._slots.values())
-        return [slot for slot in self._slots.values() if slot.key in spoke or now > slot.deadline]
+        return [slot for slot in self._slots.values() if slot.process in spoke or now > slot.deadline]
 
     def _attend(self, slot: Slot) -> None:
         """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
         process, ended = slot.process, slot.process.ended()
-        process.flush()
-        process.read_output()
         try:
-            for reply in process.read_replies():
+            for reply in process.hear():
                 self._take(slot, reply)
         except (BadReply, ValueError, TypeError, KeyError) as error:
             self._lose(slot, "error", f"sent something that is not an answer: {str(error)[:200]}")
@@ -338,7 +326,7 @@ class WorkerStage(AnsweringStage):
         """End a worker, find out who was to blame, and make the calls of the others again."""
         del self._slots[slot.key]
         slot.process.kill()
-        printed = slot.process.printed.decode(errors="replace").strip()
+        printed = slot.process.last_output()
         trace = f"last output of the process:\n{printed}" if printed else ""
         if not slot.ready:
             self._failed_starts += 1

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.json_types import JsonObject
+from grouprl.processes.frames import Replies
+from grouprl.processes.parcel import unpack
 from grouprl.rewards.clock import each_within
-from grouprl.rewards.isolated import ALLOWANCE
-from grouprl.rewards.transport import unpack
 from grouprl.rewards.validation import verdicts_each, verdicts_of
+from grouprl.rewards.verifier_calls import ALLOWANCE
 
 
-def serve(hello: JsonObject, jobs: Iterator[Any], replies: int) -> None:
+def serve(given: tuple[JsonObject, Sequence[Any]], jobs: Iterator[Any], reply: Replies) -> None:
     """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
-    reward, own = unpack(hello["parcel"]), os.getpid()
-
-    def reply(*values: object) -> None:
-        if os.getpid() != own:  # a child that the reward forked and that returned from it
-            os._exit(0)
-        rest = (json.dumps(values) + "\n").encode()
-        while rest:
-            rest = rest[os.write(replies, rest) :]
-
+    parcel, all_examples = given
+    reward = unpack(parcel)
     reply("loaded")
-    for examples in hello["examples"]:  # what is imported at the first call is imported before the clock runs
+    for examples in all_examples:  # what is imported at the first call is imported before the clock runs
         with contextlib.suppress(GrouprlError):
             verdicts_of(reward, *examples)
     reply("ready")
