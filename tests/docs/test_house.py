@@ -143,7 +143,9 @@ def loads_by_path() -> list[str]:
     """Modules that run a file of the package otherwise than by importing it, or hand one on to be run."""
     found = []
     for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        suspect = any(word in text for word in (*BY_PATH, "__file__"))
+        for node in ast.walk(ast.parse(text)) if suspect else ():
             names = {getattr(node, "attr", ""), getattr(node, "id", ""), getattr(node, "name", "")}
             script = isinstance(node, ast.Attribute) and node.attr == "__file__" and isinstance(node.ctx, ast.Load)
             found += [_name(path)] * bool(names & BY_PATH or script)

@@ -30,8 +30,9 @@ from grouprl.rewards import (
     regex_format,
 )
 from grouprl.rewards import reward_workers as module
-from grouprl.rewards.reward_workers import RewardWorkers, harmless, in_workers
+from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward
+from grouprl.rewards.worker_choice import harmless, in_workers
 from grouprl.tasks import load_task
 from grouprl.train.loop import train
 from reward_processes import FILE, children, scores_of

@@ -17,7 +17,8 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.processes.frames import BadReply
 from grouprl.rewards import combine, load_reward, numeric_match, regex_format, score
 from grouprl.rewards import reward_workers as module
-from grouprl.rewards.reward_workers import RewardWorkers, read_verdict
+from grouprl.rewards.reward_worker import read_verdict
+from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import Verdict
 from reward_processes import CLOCK, FILE, alive, children, gone, members, scores_of, workers_of
 

@@ -15,9 +15,9 @@ from grouprl.protocols import StoredRows
 from grouprl.records.examples import Example
 from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.contract import reward_name
-from grouprl.rewards.reward_workers import in_workers
 from grouprl.rewards.scoring import score
 from grouprl.rewards.validation import plain_rewards
+from grouprl.rewards.worker_choice import in_workers
 from grouprl.tasks import Task
 
 PROMPTS = 4

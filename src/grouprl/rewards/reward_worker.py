@@ -1,17 +1,19 @@
-"""What a worker process does with the jobs it is sent: it loads the reward and scores."""
+"""What a reward's worker does with the jobs that it is sent, and how its verdicts are read by its parent."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.processes.frames import Replies
+from grouprl.processes.frames import BadReply, Replies
 from grouprl.processes.parcel import unpack
+from grouprl.records.scores import Status
 from grouprl.rewards.clock import each_within
-from grouprl.rewards.validation import verdicts_each, verdicts_of
+from grouprl.rewards.validation import Verdict, verdicts_each, verdicts_of
 from grouprl.rewards.verifier_calls import ALLOWANCE
 
 
@@ -38,3 +40,29 @@ def serve(given: tuple[JsonObject, Sequence[Any]], jobs: Iterator[Any], reply: R
             reply("refused", number, error.what, error.rule, error.remedy)
         except GrouprlError as error:
             reply("refused", number, str(error), "", "")
+
+
+def read_verdict(values: list[Any]) -> tuple[int, Verdict]:
+    """Return the place and the verdict that a reply states.
+
+    Raises:
+        BadReply: it is not one.
+    """
+    if len(values) != 8:
+        raise BadReply(repr(values)[:60])
+    place, status, reward, components, correct, what, trace, graded = values
+    sound = (
+        isinstance(place, int)
+        and status in get_args(Status)
+        and isinstance(reward, float)
+        and math.isfinite(reward) == (status == "ok")
+        and isinstance(components, dict)
+        and all(isinstance(number, float) for number in components.values())
+        and isinstance(correct, bool)
+        and isinstance(what, str)
+        and isinstance(trace, str)
+        and isinstance(graded, bool)
+    )
+    if not sound:
+        raise BadReply(repr(values)[:60])
+    return place, Verdict(status, reward, components, correct, what, trace, graded=graded)

@@ -12,8 +12,8 @@ from grouprl.config.sections import Reward as RewardSettings
 from grouprl.orchestrator.placed.pool import PlacedJob, WorkerPool
 from grouprl.processes.parcel import pack, unpack
 from grouprl.rewards.contract import Columns, Reward, reward_name, takes_batch
-from grouprl.rewards.reward_workers import in_workers
 from grouprl.rewards.validation import Verdict, VerdictReward, plain_rewards, verdicts_of
+from grouprl.rewards.worker_choice import in_workers
 
 PIECES = 4
 """Pieces per worker: one that finishes early takes another piece."""
