@@ -25,8 +25,8 @@ from rich.console import Console
 import machine
 import report
 from grouprl.core.errors import InputError
-from grouprl.sandbox.box import Sandbox
-from grouprl.sandbox.level import LEVELS, LevelName
+from grouprl.sandbox import LEVELS, Sandbox
+from grouprl.sandbox.level import LevelName
 from grouprl.storage.run_folder import write_text
 
 PROGRAMS = {

@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.playing import total_reward
 from grouprl.runtimes import ContainerRuntime, RuntimeLost, SshRuntime, clients, folder_of, runtime_named
 from grouprl.runtimes.clients import invoke, packed
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import SandboxSettings
 from grouprl.tasks import load_task
 from grouprl.testing import check_runtime
 

@@ -16,10 +16,7 @@ from typer.testing import CliRunner
 
 from grouprl import sandbox
 from grouprl.core.errors import InputError
-from grouprl.sandbox import box
-from grouprl.sandbox.box import Sandbox
-from grouprl.sandbox.level import LEVELS, Level
-from grouprl.sandbox.outcome import Limits
+from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box
 from grouprl.sandbox.walls import inside_places, readable, shown_at, unused
 
 QUICK = Limits(seconds=1)
@@ -211,7 +208,7 @@ def test_a_lost_fork_server_is_an_outcome_and_is_replaced(monkeypatch):
 
 
 def test_runs_end_with_the_process_that_asked_for_them(tmp_path):
-    script = "from grouprl.sandbox.box import Sandbox\nfrom grouprl.sandbox.outcome import Limits\nimport os\n"
+    script = "from grouprl.sandbox import Sandbox, Limits\nimport os\n"
     script += "made = Sandbox()\nprint(made._server.child.pid, flush=True)\n"
     script += "made.run('import time; time.sleep(60)', limits=Limits(seconds=60))"
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

@@ -16,8 +16,7 @@ from grouprl.rewards.code import compiles, extract_code, passes_tests, same
 from grouprl.rewards.contract import Crowded
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.worker_choice import harmless
-from grouprl.sandbox.outcome import ProgramOutcome
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tasks import CodeTask, load_task
 from grouprl.tasks.task import split_of
 

@@ -16,10 +16,7 @@ from grouprl.core.errors import InputError
 from grouprl.rewards.clock import each_within
 from grouprl.rewards.code import passes_tests
 from grouprl.rewards.contract import Crowded
-from grouprl.sandbox.box import Sandbox
-from grouprl.sandbox.level import LEVELS
-from grouprl.sandbox.outcome import Limits, ProgramOutcome
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import LEVELS, Limits, ProgramOutcome, Sandbox, SandboxSettings
 from grouprl.sandbox.waiting import RunClock, Waited, Watch, open_processes
 from grouprl.tools import Toolbox
 from grouprl.tools.python import python

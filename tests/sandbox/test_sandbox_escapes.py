@@ -5,11 +5,9 @@ import contextlib
 import pytest
 
 from grouprl.core.errors import InputError
+from grouprl.sandbox import LEVELS, Limits, Sandbox
 from grouprl.sandbox.baits import attempt, self_check
-from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.escapes import ESCAPES
-from grouprl.sandbox.level import LEVELS
-from grouprl.sandbox.outcome import Limits
 
 
 @pytest.fixture(scope="module", params=["namespaces", "landlock"])

@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.check import check_environment
 from grouprl.envs.playing import total_reward
 from grouprl.rewards import check_reward, exact_match, score
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import SandboxSettings
 from grouprl.tasks import Example, PythonToolTask, load_task
 from grouprl.tools import (
     FORMS,

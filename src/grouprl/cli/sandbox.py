@@ -17,8 +17,8 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from grouprl.sandbox import Level
     from grouprl.sandbox.box import Sandbox
-    from grouprl.sandbox.level import Level
 
 ESCAPED = 1
 """Exit code when something that must be contained was not."""
@@ -43,7 +43,7 @@ def sandbox_command(
 
     [bold]Exit codes[/] 0 all contained that should be, 1 something escaped, 2 no such level here.
     """
-    from grouprl.sandbox.box import Sandbox
+    from grouprl.sandbox import Sandbox
 
     with Sandbox(allow, level=level) as sandbox:  # type: ignore[arg-type]  # unknown names raise InputError
         console = Terminal(highlight=False)

@@ -22,8 +22,7 @@ from grouprl.rewards.structured import strict_json
 
 if TYPE_CHECKING:
     from grouprl.core.json_types import JsonObject
-    from grouprl.sandbox.outcome import ProgramOutcome
-    from grouprl.sandbox.settings import SandboxSettings
+    from grouprl.sandbox import ProgramOutcome, SandboxSettings
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 COMPILED_HERE = 4_000
@@ -132,7 +131,7 @@ def compiles(code: str) -> bool:
 
 
 def _settings(given: Mapping[str, object] | SandboxSettings | None) -> SandboxSettings:
-    from grouprl.sandbox.settings import SandboxSettings  # pydantic, which workers of other rewards need not import
+    from grouprl.sandbox import SandboxSettings  # pydantic, which workers of other rewards need not import
 
     if isinstance(given, SandboxSettings):
         return given

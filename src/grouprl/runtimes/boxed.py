@@ -22,10 +22,8 @@ from grouprl.runtimes.runtime import (
     inside,
     words_of,
 )
-from grouprl.sandbox.folder import EPOCH, Folder, FolderEntry
-from grouprl.sandbox.outcome import ProgramOutcome
-from grouprl.sandbox.settings import SandboxSettings
-from grouprl.sandbox.shared import execute
+from grouprl.sandbox import Folder, FolderEntry, ProgramOutcome, SandboxSettings, execute
+from grouprl.sandbox.folder import EPOCH
 
 SHELL = ("bash", "--noprofile", "--norc", "-c")
 REMEMBERED = 1024

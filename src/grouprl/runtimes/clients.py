@@ -32,7 +32,7 @@ from grouprl.runtimes.runtime import (
     inside,
     words_of,
 )
-from grouprl.sandbox.folder import Folder, FolderEntry
+from grouprl.sandbox import Folder, FolderEntry
 
 SHELL = ("sh", "-c")
 FOLDER = "/work"

@@ -9,7 +9,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.runtimes.boxed import SandboxRuntime
 from grouprl.runtimes.clients import ContainerRuntime, SshRuntime
 from grouprl.runtimes.runtime import Runtime
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import SandboxSettings
 
 KINDS = ("sandbox", "docker", "podman", "ssh")
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import Reward
 from grouprl.rewards.code import compiles, passes_tests
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 

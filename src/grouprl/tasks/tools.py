@@ -17,7 +17,7 @@ from grouprl.envs.environment import Observation
 from grouprl.records.examples import Columns, Example, Prompt, Split
 from grouprl.rewards import KnownExample, Reward, exact_match
 from grouprl.rewards.worker_choice import harmless
-from grouprl.sandbox.settings import SandboxSettings
+from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask
 from grouprl.tasks.registry import load_task, register_task
