@@ -9,19 +9,19 @@ import torch
 from torch import nn
 
 from grouprl import Batch, InputError, method
+from grouprl.algorithms.objective.importance import Fisher, flat
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.updates.papers.trust_region import (
+from grouprl.algorithms.update.papers.trust_region import (
     TrustRegion,
     conjugate_gradients,
     mean_kl,
     natural_step,
     thinned,
 )
-from grouprl.algorithms.updates.trust_region import Fisher, flat
 from grouprl.methods.compose import compose
 from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
-from grouprl.train.update import update
+from grouprl.training.update import update
 from small import near
 from updates import gradient, make_batch, make_policy
 

@@ -10,13 +10,13 @@ from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
 from grouprl import Batch, method
 from grouprl.algorithms.part import TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Regularizer
+from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy import logprobs as logprobs_module
 from grouprl.policy.lora import add_lora
 from grouprl.policy.statistics import add_statistics, certainty
-from grouprl.train.update import accumulate
+from grouprl.training.update import accumulate
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
 
 OTHERS = {

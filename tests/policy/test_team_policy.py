@@ -12,17 +12,17 @@ import torch
 from rich.console import Console
 
 from episode_runs import launch, records, run_config
-from grouprl.algorithms.second_policy import second_policy
+from grouprl.algorithms.auxiliary_models import second_policy
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
-from grouprl.train.export import export, load_trained
-from grouprl.train.loop import train
-from grouprl.train.session import start
-from grouprl.train.update import _clipped_norm, _let_idle_rest
+from grouprl.training.export import export, load_trained
+from grouprl.training.loop import train
+from grouprl.training.opening import start
+from grouprl.training.update import _clipped_norm, _let_idle_rest
 from killed_runs import evidence
 
 SIZES = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 32}

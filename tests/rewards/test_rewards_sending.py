@@ -34,7 +34,7 @@ from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward
 from grouprl.rewards.worker_choice import harmless, in_workers
 from grouprl.tasks import load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from reward_processes import FILE, children, scores_of
 
 

@@ -28,7 +28,7 @@ from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous import sampler_process
 from grouprl.orchestrator.asynchronous.sampler_process import SamplerProcess
 from grouprl.processes.child_process import LoggedProcess
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from kills import FORKS
 
 OF_ASYNC = ("staleness", "spanning", "groups_ahead", "canary", "seconds", "tokens_per_second", "memory_mb")

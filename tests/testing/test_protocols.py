@@ -31,14 +31,15 @@ from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout import decoding
-from grouprl.rollout.flow import EpisodeFlow
+from grouprl.rollout.in_flight import InFlightEpisodes
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
-from grouprl.train.loop import _batch, train
-from grouprl.train.session import Session, start
+from grouprl.training.loop import batch_of, train
+from grouprl.training.opening import start
+from grouprl.training.session import Session
 from policies import make_policy
 
 PROMPTS = [(1, 4, 5, 13), (1, 9), (1, 6, 7, 8), (1, 9)]
@@ -362,11 +363,11 @@ def test_the_sampler_process_samples_nothing_past_its_sampler(rows_sampled: list
         hello |= {"verdicts": None, "servers": None}
         child = ChildSampler(hello, lambda report: None)
         passed: list[int] = []
-        own = child.collector.sampler
+        own = child.row_source.sampler
         assert isinstance(own, InFlight)
         monkeypatch.setattr(own, "_sample", noting(own._sample, passed))
         before = sum(rows_sampled)
-        requests = PromptStream(child.collector.task, 0, None).requests(2, 3)
+        requests = PromptStream(child.row_source.task, 0, None).requests(2, 3)
         sampled = child.sample(requests)
         assert sum(rows_sampled) - before == sum(passed) >= len(sampled)
         assert set(np.unique(sampled.extras["version_bt"])) <= {-1, 0}
@@ -407,7 +408,7 @@ def test_episodes_in_flow_are_exact_where_the_samples_of_their_turns_are(exact: 
 
     config = small("guess", warmup={"steps": 0})
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=said, exact=not exact))
-    flow = EpisodeFlow(session.collector, lambda busy: False, lambda busy: True)
+    flow = InFlightEpisodes(session.row_source, lambda busy: False, lambda busy: True)
     for number in range(2):
         flow.request(number, session.source.requests(1, 3))
     done = {}
@@ -429,7 +430,7 @@ def test_old_log_probs_are_computed_anew_unless_the_sampler_says_that_they_are_e
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=_shifted, exact=exact))
     rollout = collect_rollout(session.context)
     assert rollout is not None
-    batch = _batch(session, rollout.wanted)
+    batch = batch_of(session, rollout.wanted)
     assert batch is not None
     assert batch.old_bt is not None
     assert batch.behavior_bt is not None
