@@ -36,7 +36,7 @@ from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics,
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account, account_before
 from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import collect_rollout, entropy_of, remember
-from grouprl.orchestrator.text_features import add_statistics, add_texts
+from grouprl.orchestrator.text_features import add_texts
 from grouprl.plan.plan import plan
 from grouprl.protocols import SpreadOptimizer
 from grouprl.records.samples import ScoredSamples
@@ -45,7 +45,7 @@ from grouprl.rollout.engines import engine_metrics, rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
-from grouprl.train.logprobs import with_scores
+from grouprl.train.logprobs import add_statistics, with_scores
 from grouprl.train.profile_table import profiled
 from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
@@ -326,7 +326,7 @@ def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:
     batch = add_texts(batch, wanted, method, session.task, session.policy)
     batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
-        batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
+        batch = batch.replace(ref_bt=session.reference.logp(inputs).cpu())
     for part in data_parts(method.parts()):
         batch = one_of(part, Batch, part.fill, batch, wanted, session.context)
     return add_statistics(session.policy, batch, method.needs())
