@@ -8,15 +8,15 @@ import torch
 
 from fake_context import FakeContext
 from grouprl import InputError, method
-from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
-from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
+from grouprl.algorithms.advantage.advantage import Given
+from grouprl.algorithms.advantage.papers.mean_scaled import MeanScaled
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.running_baseline import RunningBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.adaptive_clip import TurnClip
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objective.adaptive_clip import TurnClip
+from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.papers.clip_bias import ClipBias, clipped_terms
+from grouprl.algorithms.update.papers.clip_bias import ClipBias, clipped_terms
 from grouprl.train.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy

@@ -13,14 +13,16 @@ import torch
 
 import grouprl
 from fake_context import FakeContext
-from grouprl.algorithms.advantages.papers.pretrained import ExpertReward, GuidedGAE
-from grouprl.algorithms.advantages.pretrained import KnownBaseline
+from grouprl.algorithms.advantage.known_baseline import KnownBaseline
+from grouprl.algorithms.advantage.papers.guided_gae import GuidedGAE
+from grouprl.algorithms.auxiliary_models import second_policy
+from grouprl.algorithms.buffer.papers.reference_rows import ReferenceRows
+from grouprl.algorithms.curriculum.initial_rate import InitialRate
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate, soft_value
-from grouprl.algorithms.pretraining.papers.reference_rows import ReferenceRows
-from grouprl.algorithms.pretraining.papers.second_model import GlobalValue, PreferenceModel
-from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining, foreseen
-from grouprl.algorithms.second_policy import second_policy
+from grouprl.algorithms.pretrain.initial_completions import InitialCompletions, soft_value
+from grouprl.algorithms.pretrain.papers.second_model import GlobalValue, PreferenceModel
+from grouprl.algorithms.pretrain.value_pretraining import ValuePretraining, foreseen
+from grouprl.algorithms.reward_transform.papers.expert_reward import ExpertReward
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy.load import load_policy

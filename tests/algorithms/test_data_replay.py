@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from fake_context import FakeContext, Numbers, judged_of
-from grouprl.algorithms.buffers.papers.replay import PolicyReplay, RolloutReplay, SampleBuffer
+from grouprl.algorithms.buffer.papers.replay import PolicyReplay, RolloutReplay, SampleBuffer
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from grouprl import Batch, InputError, method
+from grouprl.algorithms.objective.importance import Fisher, flat
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.updates.papers.trust_region import (
+from grouprl.algorithms.update.papers.trust_region import (
     TrustRegion,
     conjugate_gradients,
     mean_kl,
     natural_step,
     thinned,
 )
-from grouprl.algorithms.updates.trust_region import Fisher, flat
 from grouprl.methods.compose import compose
 from grouprl.records.tokens import Tokens
 from grouprl.train.update import update

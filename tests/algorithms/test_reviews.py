@@ -19,17 +19,18 @@ import toy_envs
 from chat_policies import TOOLS
 from episode_runs import launch, records, run_config
 from grouprl import InputError
-from grouprl.algorithms.advantages.papers.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
-from grouprl.algorithms.exploration import review_forms
-from grouprl.algorithms.exploration.papers.reflect_retry import ReflectRetry
-from grouprl.algorithms.exploration.papers.regenerate import CutAndRegenerate
-from grouprl.algorithms.exploration.papers.retrospect import Retrospect
-from grouprl.algorithms.exploration.papers.review_model import ReviewModel
-from grouprl.algorithms.exploration.papers.reviewing import ALONE
-from grouprl.algorithms.exploration.review_forms import CompactReview, JsonReview, Review, review_form
-from grouprl.algorithms.lessons import Lesson, Shown
+from grouprl.algorithms.advantage_transform.papers.reviewed import AdvantageOfReviewed, AmplifyPositive
+from grouprl.algorithms.augment import review_forms
+from grouprl.algorithms.augment.papers.reflect_retry import ReflectRetry
+from grouprl.algorithms.augment.papers.regenerate import CutAndRegenerate
+from grouprl.algorithms.augment.papers.retrospect import Retrospect
+from grouprl.algorithms.augment.papers.review_model import ReviewModel
+from grouprl.algorithms.augment.papers.reviewing import ALONE
+from grouprl.algorithms.augment.review_forms import CompactReview, JsonReview, Review, review_form
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.papers.observation_likelihood import ObservationLikelihood
+from grouprl.algorithms.regularize.papers.observation_likelihood import ObservationLikelihood
+from grouprl.algorithms.reward_transform.papers.outcome_gated_process import OutcomeGatedProcess
+from grouprl.algorithms.warmup_examples import Lesson, Shown
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.hashing import generator
 from grouprl.core.renamed import RenamedWarning

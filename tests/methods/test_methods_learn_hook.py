@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grouprl import Batch, method
-from grouprl.algorithms.updates.learn import PHASE, TwoPhase, only
+from grouprl.algorithms.update.update import PHASE, TwoPhase, only
 from grouprl.config.run import parse_config
 from grouprl.methods.compose import compose
 from grouprl.plan.plan import plan

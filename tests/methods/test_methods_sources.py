@@ -11,12 +11,15 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.one_token import OneToken
-from grouprl.algorithms.objectives.papers.shifted_clip import ShiftedClip
+from grouprl.algorithms.advantage_transform.advantage_transform import FixedAdvantage
+from grouprl.algorithms.aggregate.by_source import BySource
+from grouprl.algorithms.filter.source_apart import SourceApart
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.one_token import OneToken
+from grouprl.algorithms.objective.papers.shifted_clip import ShiftedClip
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.regularizers.papers.coverage import Coverage
+from grouprl.algorithms.regularize.papers.coverage import Coverage
+from grouprl.algorithms.token_weight.token_weight import WithoutPolicyLoss
 from grouprl.core.batch import SOURCES
 from single_runs import launch, records
 from small import f64, gradient, near, prepared, slopes, small

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from grouprl.algorithms.exploration.papers.segments import BudgetCuts
+from grouprl.algorithms.augment.papers.budget_cuts import BudgetCuts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config

@@ -10,7 +10,7 @@ from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
 from grouprl import Batch, method
 from grouprl.algorithms.part import TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Regularizer
+from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy import logprobs as logprobs_module

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from episode_runs import launch, records, run_config
-from grouprl.algorithms.second_policy import second_policy
+from grouprl.algorithms.auxiliary_models import second_policy
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate

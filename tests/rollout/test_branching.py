@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 
 from episode_runs import launch, records, run_config
-from grouprl.algorithms.exploration.papers.branching import EntropyBranching, turn_entropy
+from grouprl.algorithms.augment.papers.branching import EntropyBranching, turn_entropy
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.papers.horizon import Horizon
+from grouprl.algorithms.sampling.papers.horizon import Horizon
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
 from grouprl.train.loop import train

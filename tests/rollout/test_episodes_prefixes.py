@@ -14,9 +14,9 @@ import torch
 import toy_envs
 from episode_runs import launch, resumed_is_the_same
 from grouprl import InputError
+from grouprl.algorithms.augment.prefix_turns import led, turns_of
+from grouprl.algorithms.augment.resampling import splice
 from grouprl.algorithms.data_part import Augmentation
-from grouprl.algorithms.exploration.prefix_turns import led, turns_of
-from grouprl.algorithms.exploration.resampling import splice
 from grouprl.algorithms.part import part
 from grouprl.envs import Observation, Step
 from grouprl.records.requests import RolloutRequest

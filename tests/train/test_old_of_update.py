@@ -7,7 +7,7 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.token_weights.weighting import OffPolicyMask
+from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from grouprl.core.batch import Batch
 from grouprl.methods import CATALOGUE
 from grouprl.policy.causal_lm import CausalPolicy

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grouprl import Batch, RunError, method
-from grouprl.algorithms.updates.learn import Update
+from grouprl.algorithms.update.update import Update
 from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
@@ -69,7 +69,7 @@ def test_two_passes_give_the_gradient_of_one(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_coupled_objective_equals_its_dense_gradient() -> None:
     """An objective that looks across the group (variance of sequence log-probs) through the two-pass route."""
-    from grouprl.algorithms.objectives.objective import Objective
+    from grouprl.algorithms.objective.objective import Objective
     from grouprl.algorithms.part import TokenLoss
 
     @dataclasses.dataclass(frozen=True)

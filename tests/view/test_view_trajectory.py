@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import toy_envs
 from episode_runs import launch
 from grouprl import InputError
-from grouprl.algorithms.exploration.prefix_turns import led
+from grouprl.algorithms.augment.prefix_turns import led
 from grouprl.cli.app import app
 from grouprl.monitor.metrics import write_rollouts
 from grouprl.view.runfiles import read_rollouts

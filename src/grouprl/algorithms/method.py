@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.advantages.advantage import Advantage
-from grouprl.algorithms.filters.selection import unmasked
-from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.advantage.advantage import Advantage
+from grouprl.algorithms.aggregate.aggregate import Aggregate
+from grouprl.algorithms.filter.filter import unmasked
+from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import KINDS, Part
-from grouprl.algorithms.reductions.aggregate import Aggregate
-from grouprl.algorithms.stages import call, changed_batch, check_part, one_of, rows_of, token_loss, token_values
+from grouprl.algorithms.stage_checks import call, changed_batch, check_part, one_of, rows_of, token_loss, token_values
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import LOG_PROB, VALUE
 
 if TYPE_CHECKING:  # only names of types: what composes a method does not load what samples and trains
-    from grouprl.algorithms.advantages.normalize import Normalize
-    from grouprl.algorithms.critics.critic import Critic
-    from grouprl.algorithms.data_part import Allocation, Augmentation, Curriculum, Pretraining, Replay, SamplingRule
-    from grouprl.algorithms.filters.prune import Prune
-    from grouprl.algorithms.filters.selection import Selection
-    from grouprl.algorithms.gates.gate import Gate
-    from grouprl.algorithms.prompts.refill import Refill
-    from grouprl.algorithms.regularizers.regularize import Regularizer
-    from grouprl.algorithms.rewards.shaping import RewardTransform
-    from grouprl.algorithms.token_weights.weighting import Weighting
-    from grouprl.algorithms.updates.learn import Update
+    from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+    from grouprl.algorithms.critic.critic import Critic
+    from grouprl.algorithms.data_part import Allocation, Augmentation, Buffer, Curriculum, Pretraining, SamplingRule
+    from grouprl.algorithms.filter.filter import Filter
+    from grouprl.algorithms.prune.prune import Prune
+    from grouprl.algorithms.refill.refill import Refill
+    from grouprl.algorithms.regularize.regularize import Regularizer
+    from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
+    from grouprl.algorithms.token_gate.token_gate import TokenGate
+    from grouprl.algorithms.token_weight.token_weight import TokenWeight
+    from grouprl.algorithms.update.update import Update
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Method:
     advantage: Advantage
     aggregate: Aggregate
     reward_transform: tuple[RewardTransform, ...] = ()
-    filter: tuple[Selection, ...] = ()
-    advantage_transform: tuple[Normalize, ...] = ()
+    filter: tuple[Filter, ...] = ()
+    advantage_transform: tuple[AdvantageTransform, ...] = ()
     prune: tuple[Prune, ...] = ()
-    token_weight: tuple[Weighting, ...] = ()
-    token_gate: tuple[Gate, ...] = ()
+    token_weight: tuple[TokenWeight, ...] = ()
+    token_gate: tuple[TokenGate, ...] = ()
     regularize: tuple[Regularizer, ...] = ()
     critic: Critic | None = None
     curriculum: Curriculum | None = None
@@ -67,7 +67,7 @@ class Method:
     sampling: SamplingRule | None = None
     augment: tuple[Augmentation, ...] = ()
     refill: Refill | None = None
-    buffer: Replay | None = None
+    buffer: Buffer | None = None
     pretrain: tuple[Pretraining, ...] = ()
     update: Update | None = None
     greedy_baseline: bool = False

@@ -29,7 +29,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
-from grouprl.algorithms.members import check_members, guard
+from grouprl.algorithms.part_checks import check_members, guard
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare

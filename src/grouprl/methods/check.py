@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.stages import BrokenContract, called, is_own, written
+from grouprl.algorithms.stage_checks import BrokenContract, called, is_own, written
 from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised

@@ -15,7 +15,7 @@ import torch
 from grouprl.algorithms.data_part import Together, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.stages import METRICS, call
+from grouprl.algorithms.stage_checks import METRICS, call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

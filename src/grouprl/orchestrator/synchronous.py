@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from grouprl.algorithms.stages import all_of, one_of
+from grouprl.algorithms.stage_checks import all_of, one_of
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import NO_ROWS, Round, dropped

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.stages import BrokenContract
+from grouprl.algorithms.stage_checks import BrokenContract
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError

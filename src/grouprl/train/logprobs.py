@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.regularizers.regularize import Regularizer
+from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
-from grouprl.algorithms.stages import call, numbers_of, one_of
+from grouprl.algorithms.stage_checks import call, numbers_of, one_of
 from grouprl.config.rates import learning_rate, ratio_of_squares, update_ratio, update_squares
 from grouprl.config.run import Config, with_absolute_paths
 from grouprl.core.batch import Batch

@@ -14,9 +14,9 @@ from typing import cast
 import torch
 from safetensors.torch import save_file
 
-from grouprl.algorithms.critics.papers.utterance import LateStart
 from grouprl.algorithms.data_part import Pretraining
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.update.papers.late_start import LateStart
 from grouprl.config.extending import changed_config, check_steps, moved_folders, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
 from grouprl.config.own_data import refuse_data, refuse_missing, remember_data

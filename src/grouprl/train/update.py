@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.method import Loss, Method
-from grouprl.algorithms.stages import each_of
+from grouprl.algorithms.stage_checks import each_of
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import spanned
@@ -25,7 +25,7 @@ from grouprl.train.steps import OutputLoss, accumulate, apply_gradient, columns,
 
 if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
-    from grouprl.algorithms.updates.learn import UpdateSteps
+    from grouprl.algorithms.update.update import UpdateSteps
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""

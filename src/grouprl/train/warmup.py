@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from grouprl.algorithms.data_part import DataPart
-from grouprl.algorithms.lessons import Lesson, Shown
+from grouprl.algorithms.warmup_examples import Lesson, Shown
 from grouprl.config.sections import Warmup
 from grouprl.core.batch import Batch
 from grouprl.core.errors import GrouprlError, InputError
