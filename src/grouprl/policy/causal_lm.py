@@ -19,8 +19,8 @@ from grouprl.policy import gradient_norms, statistics
 from grouprl.policy.choose_engine import choose_engine
 from grouprl.policy.engine import CROSS, ModelEngine, Readout
 from grouprl.policy.frozen import FrozenPolicy
-from grouprl.policy.influence import influence
 from grouprl.policy.generation import generation_settings
+from grouprl.policy.influence import influence
 from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
