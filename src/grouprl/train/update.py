@@ -71,7 +71,7 @@ class Learner:
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss of one step alone; returns its metrics."""
-        found = accumulate(self.policy, ValueLoss(self.method), step)
+        found = accumulate(self.policy, ValuesAlone(self.method), step)
         return {name: x for name, x in found.items() if name not in ("loss", "rows_trained")}
 
     @torch.no_grad()
@@ -174,7 +174,7 @@ class MethodLoss(OutputLoss):
 
 
 @dataclass(frozen=True)
-class ValueLoss(OutputLoss):
+class ValuesAlone(OutputLoss):
     """The loss of a method's critic alone."""
 
     method: Method
