@@ -31,7 +31,7 @@ from grouprl.policy.arithmetic import Matrices, rate
 from grouprl.policy.passes import bytes_per_token
 from grouprl.rollout import generate
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.profile import Work
+from grouprl.training.profile import Work
 from timing import take
 
 ALPHABET = "".join(map(chr, range(33, 91)))

@@ -25,7 +25,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 ALPHABET = "0123456789+="
 SIZES = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 96}

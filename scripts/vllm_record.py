@@ -34,7 +34,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.requests import GENERATE, completion_body
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 RESULT = Path(__file__).parent.parent / "docs" / "vllm.json"
 SIZE = {"hidden": 64, "layers": 2, "heads": 2}

@@ -17,7 +17,7 @@ from grouprl.algorithms.objective.adaptive_clip import TurnClip
 from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.clip_bias import ClipBias, clipped_terms
-from grouprl.train.update import Learner, update
+from grouprl.training.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy
 

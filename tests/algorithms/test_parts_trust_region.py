@@ -20,7 +20,7 @@ from grouprl.algorithms.update.papers.trust_region import (
 )
 from grouprl.methods.compose import compose
 from grouprl.records.tokens import Tokens
-from grouprl.train.update import update
+from grouprl.training.update import update
 from small import near
 from updates import gradient, make_batch, make_policy
 

@@ -20,7 +20,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.rollout.offline_rows import likeliest, stored
 from grouprl.tasks import load_task
 from grouprl.testing import check_stored_rows
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 SMALL = {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}}
 

@@ -10,7 +10,7 @@ from grouprl.algorithms.update.update import PHASE, TwoPhase, only
 from grouprl.config.run import parse_config
 from grouprl.methods.compose import compose
 from grouprl.plan.plan import plan
-from grouprl.train.update import Learner, update
+from grouprl.training.update import Learner, update
 from small import near
 from updates import gradient, learner_of, make_batch, make_policy
 

@@ -23,8 +23,8 @@ from grouprl.policy.precision import Probe, choose_precision, has_onednn, produc
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
-from grouprl.train.loop import train
-from grouprl.train.profile import product_kind
+from grouprl.training.loop import train
+from grouprl.training.profile import product_kind
 
 CPU = torch.device("cpu")
 ALPHABET = "0123456789+="

@@ -19,10 +19,10 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
-from grouprl.train.export import export, load_trained
-from grouprl.train.loop import train
-from grouprl.train.session import start
-from grouprl.train.steps import _clipped_norm, _let_idle_rest
+from grouprl.training.export import export, load_trained
+from grouprl.training.loop import train
+from grouprl.training.opening import start
+from grouprl.training.steps import _clipped_norm, _let_idle_rest
 from killed_runs import evidence
 
 SIZES = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 32}

@@ -19,8 +19,8 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.sampling.papers.horizon import Horizon
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
-from grouprl.train.loop import train
-from grouprl.train.session import start
+from grouprl.training.loop import train
+from grouprl.training.opening import start
 from killed_runs import evidence
 
 

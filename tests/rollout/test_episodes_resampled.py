@@ -26,8 +26,8 @@ from grouprl.records.samples import ScoredSamples, join, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.row_kinds import open_rows
-from grouprl.train.loop import train
-from grouprl.train.update import Learner
+from grouprl.training.loop import train
+from grouprl.training.update import Learner
 
 
 @pytest.mark.parametrize("method", ["gigpo", "turn_ppo"])

@@ -21,7 +21,7 @@ from grouprl.envs.stage_workers import open_stage
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Example, load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")

@@ -19,7 +19,7 @@ from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.ranks import Ranks, follow, leading
 from grouprl.policy.sharded import ShardedPolicy
 from grouprl.policy.sharded_optimizer import ShardedOptimizer
-from grouprl.train.update import Learner
+from grouprl.training.update import Learner
 from ranks import TinyBuilders
 from updates import make_batch
 

@@ -22,7 +22,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.servers.engine import ServerEngine
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from served_policies import LETTERS
 from served_policies import moved as moved_by
 

@@ -8,7 +8,7 @@ from grouprl import Batch
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.records.tokens import Tokens
-from grouprl.train.update import Learner
+from grouprl.training.update import Learner
 
 
 def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:

@@ -37,8 +37,9 @@ from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
-from grouprl.train.loop import _batch, train
-from grouprl.train.session import Session, start
+from grouprl.training.loop import batch_of, train
+from grouprl.training.opening import start
+from grouprl.training.session import Session
 from policies import make_policy
 
 PROMPTS = [(1, 4, 5, 13), (1, 9), (1, 6, 7, 8), (1, 9)]
@@ -429,7 +430,7 @@ def test_old_log_probs_are_computed_anew_unless_the_sampler_says_that_they_are_e
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=_shifted, exact=exact))
     rollout = collect_rollout(session.context)
     assert rollout is not None
-    batch = _batch(session, rollout.wanted)
+    batch = batch_of(session, rollout.wanted)
     assert batch is not None
     assert batch.old_bt is not None
     assert batch.behavior_bt is not None

@@ -67,7 +67,7 @@ class TrainableModule(NamedParameters, ABC):
         """The type of log-probs, entropies and values: float32, or float64 for a float64 module."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
-    def evaluate(self, inputs: Any, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+    def evaluate(self, inputs: PolicyInputs, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
         """Return the outputs `names` of rows; see `grouprl.protocols.Trainable.evaluate`.
 
         Raises:
@@ -82,7 +82,7 @@ class TrainableModule(NamedParameters, ABC):
         order = [row for rows in passes for row in rows]
         return {name: _laid([part[name] for part in parts], order, inputs.width) for name in names}
 
-    def backward(self, inputs: Any, cotangents: Mapping[str, Tensor], /) -> None:
+    def backward(self, inputs: PolicyInputs, cotangents: Mapping[str, Tensor], /) -> None:
         """Add the gradients of sum(cotangent * output); see `grouprl.protocols.Trainable.backward`.
 
         Raises:
@@ -132,7 +132,7 @@ class TrainableModule(NamedParameters, ABC):
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_file(self.trainable_state(), Path(folder) / MODEL_FILE)
 
-    def _masked(self, inputs: Any, names: Sequence[str]) -> dict[str, Tensor]:
+    def _masked(self, inputs: PolicyInputs, names: Sequence[str]) -> dict[str, Tensor]:
         """Score rows; outputs [B,T] are exactly 0 beyond their lengths."""
         found = self.score(inputs, names)
         present_bt = inputs.present_bt().to(self.device)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -115,13 +114,9 @@ class NamedParameters:
             parameter.copy_(state[name])
 
 
-class LogProbs(NamedParameters, ABC):
+class LogProbs(NamedParameters):
     """Base of policies: log-probs are one of their outputs."""
 
-    @abstractmethod
-    def evaluate(self, inputs: Any, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
-        """Return the outputs `names` of rows; see `grouprl.protocols.Trainable.evaluate`."""
-
-    def logp(self, inputs: Any, /) -> Tensor:
+    def logp(self, inputs: PolicyInputs, /) -> Tensor:
         """Return the log-prob of every action, [B,T], without a graph."""
-        return self.evaluate(inputs, (LOG_PROB,))[LOG_PROB]
+        return cast("Trainable[PolicyInputs]", self).evaluate(inputs, (LOG_PROB,))[LOG_PROB]

@@ -13,8 +13,8 @@ from grouprl.core.json_types import JsonObject
 from grouprl.envs.call_times import CallTimes
 from grouprl.policy.arithmetic import rate
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
-from grouprl.train.profile import PARTS, SKIPPED, Profile, product_kind
-from grouprl.train.session import Session
+from grouprl.training.profile import PARTS, SKIPPED, Profile, product_kind
+from grouprl.training.session import Session
 
 R = TypeVar("R")
 
@@ -115,11 +115,11 @@ def write_profile(run: RunFolder, data: dict[str, object]) -> None:
     write_text(run.path / "profile.md", f"# Where {data['steps']} steps went\n\n{table}\n\n{profile_words(data)}\n")
 
 
-def profiled(session: Session, console: Console, steps: int, run: Callable[[Session, Console], R]) -> R:
-    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
+def profiled(session: Session, console: Console, steps: int, run: Callable[[], R]) -> R:
+    """Return `run()`, some of its steps profiled: the table is printed and written into the folder."""
     stage = session.row_source.stage
     with Profile(session.policy, steps) as profile:
-        outcome = run(session, console)
+        outcome = run()
     if not profile.taken:
         console.print(f"No step was profiled: the first {SKIPPED} of a process are left out.", highlight=False)
         return outcome

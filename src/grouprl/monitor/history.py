@@ -1,45 +1,17 @@
-"""What a finding is, and what findings are computed from: facts about the run and a running view of its records."""
+"""What the health report is computed from: facts about the run, and a running view of its records."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import Literal
 
 from grouprl.core.json_types import JsonMapping
-
-Severity = Literal["note", "warning", "alarm"]
-ORDER: tuple[Severity, ...] = ("alarm", "warning", "note")
 
 WINDOW = 10
 """Records a condition is averaged over: one batch of a few dozen groups is too noisy."""
 START = 5
 """Records whose mean stands for 'at the start'."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One observation about a run: what is observed, since when, and what to do about it."""
-
-    key: str
-    severity: Severity
-    words: str
-    remedy: str
-    first_step: int = 0
-    last_step: int = 0
-    persists: bool = True
-    """Whether it still holds at the last record."""
-
-    def as_row(self) -> dict[str, object]:
-        """Return the finding as a JSON-ready dictionary (the rows of `health.json`)."""
-        return asdict(self)
-
-    def when(self) -> str:
-        """Say since when, or from when to when, it held."""
-        if self.persists:
-            return f"since step {self.first_step}"
-        return f"step {self.first_step}" + (f" to {self.last_step}" if self.last_step > self.first_step else "")
 
 
 @dataclass(frozen=True)

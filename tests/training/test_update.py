@@ -12,7 +12,7 @@ from grouprl.algorithms.update.update import Update
 from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.train.update import Learner, minibatches, update
+from grouprl.training.update import Learner, minibatches, update
 from updates import accumulate, gradient, make_batch, make_policy
 
 

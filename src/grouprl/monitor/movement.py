@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grouprl.config.rates import STILL
+from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.monitor.finding import Finding, HealthFacts, History
+from grouprl.monitor import health_codes as codes
+from grouprl.monitor.history import HealthFacts, History
 
 APART = 10
 """Steps between two evaluations from which their agreement in every figure is no coincidence."""
@@ -35,7 +37,7 @@ def stands_still(past: History, facts: HealthFacts) -> Finding | None:
     ratio = past.peak("update_ratio")
     size = f" (largest optimiser step: {ratio:.1g} of the weights)" if ratio else ""
     remedy = "Raise optim.lr: grouprl plan names the usual one for this kind of model. Or train for more steps."
-    return Finding("stands_still", "warning", f"{words}: the policy hardly moves{size}.", remedy)
+    return codes.STANDS_STILL(f"{words}: the policy hardly moves{size}.", remedy)
 
 
 def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
@@ -49,7 +51,7 @@ def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
     else:
         return None
     remedy = "Lower optim.lr (a third, say), or warm it up: optim.warmup_steps."
-    return Finding("moves_too_fast", "warning", f"The policy moves too fast: {said}.", remedy)
+    return codes.MOVES_TOO_FAST(f"The policy moves too fast: {said}.", remedy)
 
 
 def no_gain(past: History, facts: HealthFacts) -> Finding | None:
@@ -75,7 +77,7 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
         remedy = (
             "Go back to an earlier checkpoint; lower optim.lr (a third, say); look at the rewards of known completions."
         )
-    return Finding("no_gain", "warning" if worse else "note", words, remedy)
+    return codes.NO_GAIN(words, remedy, severity="warning" if worse else "note")
 
 
 def _interval(record: JsonMapping, name: str) -> str:

@@ -12,7 +12,7 @@ from grouprl.core.batch import Batch
 from grouprl.methods import CATALOGUE
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.records.tokens import Tokens
-from grouprl.train.logprobs import reads_old_early
+from grouprl.training.logprobs import reads_old_early
 from updates import accumulate, gradient, make_policy
 
 

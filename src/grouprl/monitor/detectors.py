@@ -1,6 +1,6 @@
 """The conditions behind the findings: each looks at the history of a run and says in words what it finds.
 
-A symptom is a pure function `(History, HealthFacts) -> Finding | None`. Thresholds are constants with their reason.
+A detector is a pure function `(History, HealthFacts) -> Finding | None`. Thresholds are constants with their reason.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from collections.abc import Callable
 from math import isfinite
 from statistics import median
 
-from grouprl.monitor.finding import START, Finding, HealthFacts, History, Severity, percent
-from grouprl.monitor.moving import moves_too_fast, no_gain, stands_still
+from grouprl.core.finding import Finding, Severity
+from grouprl.monitor import health_codes as codes
+from grouprl.monitor.history import START, HealthFacts, History, percent
+from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
@@ -62,16 +64,16 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
     if past.graded:
         words = f"{percent(dead)} of the groups are dead (all rewards of a group equal){effective}."
         remedy = "Take prompts of another difficulty, a reward with finer grades, or more completions per prompt."
-        return Finding("dead_groups", severity, words, remedy)
+        return codes.DEAD_GROUPS(words, remedy, severity=severity)
     right, wrong = past.mean("groups_all_right") or 0.0, past.mean("groups_all_wrong") or 0.0
     words = (
         f"{percent(dead)} of the groups are dead ({percent(right)} all right, {percent(wrong)} all wrong){effective}."
     )
     if right >= wrong and (past.mean("pass@1") or 0.0) >= SOLVED:
-        return Finding("dead_groups", "note", words, "The task is nearly solved: stop, or move on to harder prompts.")
+        return codes.DEAD_GROUPS(words, "The task is nearly solved: stop, or move on to harder prompts.")
     easy = "Take harder prompts, or let the method drop and refill zero-variance groups (dapo)."
     hard = "Take easier prompts, sample more completions per prompt, or warm up longer."
-    return Finding("dead_groups", severity, words, easy if right >= wrong else hard)
+    return codes.DEAD_GROUPS(words, easy if right >= wrong else hard, severity=severity)
 
 
 def no_signal(past: History, facts: HealthFacts) -> Finding | None:
@@ -81,16 +83,16 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
     dead, rows = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
     if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
         words = f"No completion was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
-        return Finding("no_signal", "alarm", words, "A selection rule removes everything: look at rows_dropped.")
+        return codes.NO_SIGNAL(words, "A selection rule removes everything: look at rows_dropped.")
     if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
         return None
     right = past.values("groups_all_right")[-ALL_DEAD_STEPS:]
     if right and min(right) >= SOLVED:
         words = f"Every completion has been right for {ALL_DEAD_STEPS} steps: there is nothing left to learn here."
-        return Finding("no_signal", "note", words, "Stop, or move on to harder prompts.")
+        return codes.NO_SIGNAL(words, "Stop, or move on to harder prompts.", severity="note")
     words = f"Every group has been dead for {ALL_DEAD_STEPS} steps: the policy gets no gradient at all."
     remedy = "Check the reward on known completions, take easier prompts, or warm up longer."
-    return Finding("no_signal", "alarm", words, remedy)
+    return codes.NO_SIGNAL(words, remedy)
 
 
 def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
@@ -103,19 +105,21 @@ def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
     if facts.updates_per_rollout == 1 and facts.exact_sampler:
         words += ": with one update per rollout the ratio is always 1."
         remedy = "Use two or more minibatches or epochs per rollout, or a method without a ratio."
-        return Finding("inert_clip", "warning", words, remedy)
+        return codes.INERT_CLIP(words, remedy, severity="warning")
     words += f": the policy moves too little within an update (largest kl_old {past.peak('kl_old'):.1g})."
-    return Finding("inert_clip", "note", words, "Harmless. A higher learning rate or a tighter clip would make it act.")
+    return codes.INERT_CLIP(words, "Harmless. A higher learning rate or a tighter clip would make it act.")
 
 
 def kl_term(past: History, facts: HealthFacts) -> Finding | None:
     """A KL term that cannot act or measures nothing."""
     if facts.kl_weight == 0:
         words = "The weight of the KL term is 0: the distance to the reference does not influence the training."
-        return Finding("inert_kl", "note", words, "Leave the term out (saves the reference model) or give it a weight.")
+        return codes.INERT_KL(words, "Leave the term out (saves the reference model) or give it a weight.")
     if past.seen("kl_ref") >= INERT_STEPS and past.peak("kl_ref") < KL_STILL and past.peak("lr") > 0:
         words = f"kl_ref has stayed 0 for {past.seen('kl_ref')} steps: policy and reference are the same model."
-        return Finding("inert_kl", "warning", words, "Check that the reference is frozen and that the policy moves.")
+        return codes.INERT_KL(
+            words, "Check that the reference is frozen and that the policy moves.", severity="warning"
+        )
     return None
 
 
@@ -125,7 +129,7 @@ def large_update(past: History, facts: HealthFacts) -> Finding | None:
     if kl is None or kl < KL_OLD_LARGE:
         return None
     words = f"An update moves the policy by {kl:.2f} nats per token (kl_old); 0.05 is already large."
-    return Finding("large_update", "warning", words, "Lower the learning rate or the number of epochs per rollout.")
+    return codes.LARGE_UPDATE(words)
 
 
 def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
@@ -136,12 +140,12 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
     words = f"Entropy is {now:.3f} nats per token, {percent(now / start)} of its start." if start > 0 else ""
     if now < ENTROPY_LOW and now < ENTROPY_LEFT * start:
         if (past.mean("pass@1") or 0.0) >= SOLVED:
-            return Finding("entropy_collapse", "note", words, "Expected once the task is solved.")
+            return codes.ENTROPY_COLLAPSE(words, "Expected once the task is solved.", severity="note")
         remedy = "Explore more: higher clip_high (dapo), an entropy or KL term, a lower learning rate."
-        return Finding("entropy_collapse", "warning", f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
+        return codes.ENTROPY_COLLAPSE(f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
     if now > ENTROPY_HIGH and now > ENTROPY_GROWN * start > 0:
         remedy = "Look at the samples; lower the learning rate or add a KL term."
-        return Finding("entropy_explosion", "warning", f"The completions become more random: {words}", remedy)
+        return codes.ENTROPY_EXPLOSION(f"The completions become more random: {words}", remedy)
     return None
 
 
@@ -153,15 +157,15 @@ def truncation(past: History, facts: HealthFacts) -> Finding | None:
     if past.mean("turns_mean") is not None:
         words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."
         remedy = "Usual while a policy fails; if it persists, allow more turns, or look at what they are spent on."
-        return Finding("truncation", "note", words, remedy)
+        return codes.TRUNCATION(words, remedy, severity="note")
     limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
     words = (
         f"{percent(cut)} of the completions are cut off{limit} before they end; above 10 % runs tend to "
         "become unstable."
     )
     severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
-    return Finding(
-        "truncation", severity, words, "Raise the token limit, or shape rewards against overlong completions (dapo)."
+    return codes.TRUNCATION(
+        words, "Raise the token limit, or shape rewards against overlong completions (dapo).", severity=severity
     )
 
 
@@ -174,14 +178,14 @@ def length_change(past: History, facts: HealthFacts) -> Finding | None:
     words = f"Completions have gone from {start:.1f} to {now:.1f} tokens"
     if now > LENGTH_GROWN * start:
         if gained:
-            return Finding(
-                "length_growth", "note", f"{words}, and the policy got better with it.", "Watch the token limit."
+            return codes.LENGTH_GROWTH(
+                f"{words}, and the policy got better with it.", "Watch the token limit.", severity="note"
             )
         remedy = "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length."
-        return Finding("length_growth", "warning", f"{words} without getting better.", remedy)
+        return codes.LENGTH_GROWTH(f"{words} without getting better.", remedy)
     if (now < LENGTH_SHRUNK * start or now < LENGTH_NOTHING < start) and not gained:
         remedy = "Look at the samples; check whether the reward can be had without a solution."
-        return Finding("length_shrinking", "warning", f"{words} without getting better.", remedy)
+        return codes.LENGTH_SHRINKING(f"{words} without getting better.", remedy)
     return None
 
 
@@ -209,7 +213,7 @@ def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
         f"up to {limit:g} is rounding."
     )
     remedy = "Check that the sampler has the latest weights, precision and temperature; add an importance cap."
-    return Finding("sampler_gap", "alarm" if gap >= GAP_ALARM else "warning", words, remedy)
+    return codes.SAMPLER_GAP(words, remedy, severity="alarm" if gap >= GAP_ALARM else "warning")
 
 
 def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
@@ -229,7 +233,7 @@ def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
         clock = "environment.timeout" if fallen >= late else "reward.timeout"
         words += f" {late:.0f} of them took longer than {clock}."
     remedy = "Read the column `problem` of the stored rollouts: the reason, the traceback and what the reward printed."
-    return Finding("reward_errors", severity, words, remedy)
+    return codes.REWARD_ERRORS(words, remedy, severity=severity)
 
 
 def collapse(past: History, facts: HealthFacts) -> Finding | None:
@@ -239,13 +243,13 @@ def collapse(past: History, facts: HealthFacts) -> Finding | None:
     if now is not None and best is not None:
         if best < COLLAPSE_FROM or now > COLLAPSE * best:
             return None
-        return Finding("collapse", "alarm", f"pass@1 has fallen to {now:.2f} from {best:.2f} at its best.", remedy)
+        return codes.COLLAPSE(f"pass@1 has fallen to {now:.2f} from {best:.2f} at its best.", remedy)
     now, best, start = past.mean("reward_mean"), past.best("reward_mean"), past.start("reward_mean")
     if now is None or best is None or start is None:
         return None
     if best - now <= max(COLLAPSE * (best - start), past.peak("reward_std")):
         return None
-    return Finding("collapse", "alarm", f"The reward has fallen to {now:.3g} from {best:.3g} at its best.", remedy)
+    return codes.COLLAPSE(f"The reward has fallen to {now:.3g} from {best:.3g} at its best.", remedy)
 
 
 def gradient(past: History, facts: HealthFacts) -> Finding | None:
@@ -255,12 +259,7 @@ def gradient(past: History, facts: HealthFacts) -> Finding | None:
     if len(moving) < START or last <= GRAD_SPIKE * median(moving):
         return None
     words = f"The gradient norm jumped to {last:.3g}, {last / median(moving):.0f} times its usual size."
-    return Finding(
-        "grad_spike",
-        "warning",
-        words,
-        "Once is harmless with gradient clipping; if it recurs, lower the learning rate.",
-    )
+    return codes.GRAD_SPIKE(words)
 
 
 def non_finite(past: History, facts: HealthFacts) -> Finding | None:
@@ -270,9 +269,7 @@ def non_finite(past: History, facts: HealthFacts) -> Finding | None:
     if not broken:
         return None
     words = f"Not a finite number: {', '.join(f'{n} = {past.last(n)}' for n in broken)}."
-    return Finding(
-        "non_finite", "alarm", words, "Resume from the last checkpoint with a lower learning rate or float32."
-    )
+    return codes.NON_FINITE(words)
 
 
 def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
@@ -282,16 +279,15 @@ def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
         return None
     if past.seen("refill_rounds") >= INERT_STEPS and past.peak("refill_rounds") <= 1:
         words = f"The refill has not fired once in {past.seen('refill_rounds')} steps: no group was dead."
-        return Finding("refill", "note", words, "Harmless; the method acts as it would without a refill.")
+        return codes.REFILL(words, "Harmless; the method acts as it would without a refill.")
     spent = sum(r >= facts.refill_max_rounds for r in rounds) / len(rounds) if facts.refill_max_rounds else 0.0
     if len(rounds) < START or spent < 0.5:
         return None
     words = f"The refill used up all its {facts.refill_max_rounds} rounds in {percent(spent)} of the last steps."
-    return Finding(
-        "refill",
-        "warning",
+    return codes.REFILL(
         words,
         "Too few prompts give mixed groups: change their difficulty or the number of completions.",
+        severity="warning",
     )
 
 
@@ -302,7 +298,7 @@ def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
         return None
     names = ", ".join(facts.filters)
     words = f"The selection ({names}) has not dropped a completion in {steps} steps."
-    return Finding("inert_filter", "note", words, "Harmless; the method acts as it would without it.")
+    return codes.INERT_FILTER(words, "Harmless; the method acts as it would without it.")
 
 
 def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
@@ -311,7 +307,7 @@ def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
     if len(rates) < LR_ZERO_STEPS or max(rates) > 0:
         return None
     words = f"The learning rate has been 0 for {LR_ZERO_STEPS} steps: the policy does not change."
-    return Finding("zero_learning_rate", "alarm", words, "Check optim.lr, optim.min_lr_ratio and optim.warmup_steps.")
+    return codes.ZERO_LEARNING_RATE(words)
 
 
 def poor_critic(past: History, facts: HealthFacts) -> Finding | None:
@@ -320,12 +316,10 @@ def poor_critic(past: History, facts: HealthFacts) -> Finding | None:
     if explained is None or explained >= 0 or past.seen("explained_variance") < INERT_STEPS:
         return None
     words = f"The critic explains {percent(explained)} of the returns' variance: worse than a constant guess."
-    return Finding(
-        "poor_critic", "warning", words, "Raise the critic's learning rate, pre-train it, or use a method without one."
-    )
+    return codes.POOR_CRITIC(words)
 
 
-SYMPTOMS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
+DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     non_finite,
     zero_rate,
     no_signal,

@@ -20,7 +20,7 @@ from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rewards.judge_client import JudgeClient, NoAnswer
 from grouprl.rewards.judge_text import JudgedTrajectory
 from grouprl.rewards.verdict_store import VerdictStore
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from judge_server import judging, material, scores
 from killed_runs import child, evidence, finished, log_of
 

@@ -14,7 +14,7 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.tasks.sequences import Reverse
-from grouprl.train.warmup import demonstration_batch
+from grouprl.training.warmup import demonstration_batch
 
 FALLING = 4
 """Every so manieth prompt has no demonstration."""

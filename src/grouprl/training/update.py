@@ -1,7 +1,7 @@
 """From a prepared batch to optimiser steps.
 
 A rollout is cut into optimiser steps by whole groups; loss weights of a step come from all its rows. How a step goes
-through the policy is in `grouprl.train.steps`.
+through the policy is in `grouprl.training.steps`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import spanned
 from grouprl.protocols import Policy
-from grouprl.train.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
+from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext

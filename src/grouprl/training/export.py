@@ -18,7 +18,7 @@ from grouprl.protocols import Policy
 from grouprl.storage.checkpoint import load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
-from grouprl.train.saved_model import check_saved, held_out_prompts
+from grouprl.training.saved_model import check_saved, held_out_prompts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.protocols import GroupInfluence, Policy, PolicyInputs
-from grouprl.train.session import Session
+from grouprl.training.session import Session
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
 

@@ -1,4 +1,4 @@
-"""Answers of a saved model by `transformers` alone: `python -m grouprl.train.answer_in_transformers`, JSON in and out.
+"""Answers of a saved model by `transformers`: `python -m grouprl.training.answer_in_transformers`, JSON in and out.
 
 Nothing else of grouprl is imported: this is how somebody who was given the folder calls the model.
 """

@@ -9,7 +9,7 @@ from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.storage.checkpoint import save_checkpoint, whole_parameters
 from grouprl.storage.run_folder import RunFolder
-from grouprl.train.export import export, load_trained
+from grouprl.training.export import export, load_trained
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}}
 

@@ -21,7 +21,7 @@ from grouprl.protocols import Policy, Request
 from grouprl.records.examples import Prompt
 from grouprl.rollout.engines import local_engine
 from grouprl.tasks import Task
-from grouprl.train.answer_in_transformers import Answer
+from grouprl.training.answer_in_transformers import Answer
 
 PROMPTS = 6
 TOKENS = 48
@@ -105,7 +105,7 @@ def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> l
         "questions": [{"prompt": q.prompt, "rendered": q.rendered, "expected": q.expected} for q in asked],
     }
     done = subprocess.run(
-        [sys.executable, "-m", "grouprl.train.answer_in_transformers"],
+        [sys.executable, "-m", "grouprl.training.answer_in_transformers"],
         input=json.dumps(work),
         capture_output=True,
         text=True,

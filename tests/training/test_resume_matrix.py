@@ -23,7 +23,7 @@ from grouprl.config.run import parse_config
 from grouprl.methods import methods
 from grouprl.storage.checkpoint import newest
 from grouprl.storage.run_folder import RunFolder
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from kills_catalogue import names, settings
 

@@ -13,9 +13,9 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.records.examples import Chat
-from grouprl.train import export as exporting
-from grouprl.train import saved_model
-from grouprl.train.saved_model import check_answers, check_saved, questions
+from grouprl.training import export as exporting
+from grouprl.training import saved_model
+from grouprl.training.saved_model import check_answers, check_saved, questions
 
 TEXTS = ("12+34=", "5+6=")
 TALK = ({"role": "user", "content": "What is 2+3?"},)

@@ -13,8 +13,8 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.core.wording import in_one_line
 from grouprl.tasks import load_task
-from grouprl.train.loop import train
-from grouprl.train.session import resume
+from grouprl.training.loop import train
+from grouprl.training.opening import resume
 from short_runs import SMALL, quiet
 
 SHORT = {**SMALL, "steps": 1}

@@ -17,7 +17,7 @@ from grouprl.policy import ArrayInputs, TrainableModule
 from grouprl.policy.mlp import perceptron
 from grouprl.protocols import Policy
 from grouprl.testing import check_policy, check_trainable
-from grouprl.train.steps import OutputLoss, accumulate, take_step
+from grouprl.training.steps import OutputLoss, accumulate, take_step
 
 
 class RewardModel(TrainableModule):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from single_runs import launch, records, run_config
 
 
