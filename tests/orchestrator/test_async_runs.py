@@ -141,7 +141,7 @@ def assert_own_versions(folder: Path, rows: list[dict[str, Any]]) -> None:
     sampled_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
     gaps = []
     for version in range(STEPS):
-        logp_bt = load_trained(folder, version).policy.logp(tokens).logp_bt
+        logp_bt = load_trained(folder, version).policy.logp(tokens)
         own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
         torch.testing.assert_close(sampled_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
         gaps.append(float((sampled_bt - logp_bt)[others_bt].abs().max()))
