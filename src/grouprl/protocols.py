@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from grouprl.core.errors import InputError
 
@@ -41,6 +41,9 @@ Action_co = TypeVar("Action_co", covariant=True)
 Rows_co = TypeVar("Rows_co", covariant=True)
 Step_contra = TypeVar("Step_contra", contravariant=True)
 Inputs_contra = TypeVar("Inputs_contra", contravariant=True)
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Rows = TypeVar("Rows")
+Outcomes_co = TypeVar("Outcomes_co", covariant=True)
 Found = TypeVar("Found")
 
 
@@ -267,6 +270,45 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
 
     def close(self) -> None:
         """End what it runs; may be called twice."""
+
+
+@runtime_checkable
+class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
+    """Where scored rows come from: completions, episodes over text or vectors, rows that are stored.
+
+    A run resolves once which source its task needs; training, asynchronous sampling and evaluation call it alike, and
+    never ask which one it is. Rows follow from requests, seeds and the weights alone.
+    """
+
+    acts: ClassVar[bool]
+    """Whether environments act."""
+    samples: ClassVar[bool]
+    """Whether anything is sampled, and the reward called."""
+    text: ClassVar[bool]
+    """Whether prompts and completions are made of text."""
+
+    def rows(
+        self,
+        requests: Sequence[Request_contra],
+        /,
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
+    ) -> Rows:
+        """Return the scored rows that `requests` ask for, to train on."""
+
+    def counted(self, samples: Rows, /) -> Rows:
+        """Return rows that were sampled with `count_failures` off, as if it had been on."""
+
+    def outcomes(self, requests: Sequence[Request_contra], /, *, greedy: bool = False) -> Outcomes_co:
+        """Return what the requested completions or episodes came to, each as a whole, for an evaluation."""
+
+    def held_out(self) -> Self:
+        """Return the source of an evaluation: the same policy and environments, with settings of its own."""
+
+    def close(self) -> None:
+        """End the processes in which environments act."""
 
 
 # ---------------------------------------------------------------------------------------------------- policies
@@ -553,35 +595,6 @@ class PromptTask(Protocol[Prompted_co]):
         ...
 
 
-@dataclass(frozen=True)
-class StoredRow:
-    """A stored completion, with what is known of it."""
-
-    completion: str
-    reward: float
-    correct: bool = False
-    components: Mapping[str, float] = field(default_factory=dict)
-    ids: tuple[int, ...] | None = None
-    """Token ids as they were sampled; None: the text is encoded and an end token put behind it."""
-    prompt_ids: tuple[int, ...] | None = None
-    """Token ids of the prompt it was sampled for; None: the prompt is encoded."""
-    behavior_logp: tuple[float, ...] | None = None
-    """Log-prob of each of `ids` under what sampled them; None: unknown, the policy scores them itself."""
-    truncated: bool = False
-
-
-@runtime_checkable
-class StoredRows(Protocol):
-    """A task whose completions are stored: pairs with a known winner, demonstrations, rollouts of another run.
-
-    Nothing is sampled for it: the rows of a prompt are its group.
-    """
-
-    def stored_rows(self, example: object, /) -> Sequence[StoredRow]:
-        """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
-        ...
-
-
 @runtime_checkable
 class GroupScored(Protocol):
     """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
@@ -637,6 +650,7 @@ __all__ = [
     "PromptSource",
     "PromptTask",
     "Request",
+    "RowSource",
     "SampleSource",
     "Sampler",
     "Samples",
@@ -645,8 +659,6 @@ __all__ = [
     "Spaces",
     "SpreadOptimizer",
     "SpreadPolicy",
-    "StoredRow",
-    "StoredRows",
     "Vector",
     "WeightSync",
 ]

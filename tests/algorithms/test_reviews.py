@@ -529,7 +529,7 @@ def test_a_frozen_actor_acts_as_before_the_first_step(tmp_path: Path) -> None:
     assert sampled[1].rollout.response_ids == sampled[3].rollout.response_ids, "and advised ones"
     texts = [subset(rows, rows.valid_b).texts for rows in (before, after)]
     assert texts[0] != texts[1], "the policy itself writes other reviews now"
-    assert session.collector.policy is session.policy
+    assert session.row_source.policy is session.policy
     assert session.context.read_notes()["actor_reward"] == pytest.approx(sampled[0].scores.reward_b.mean())
 
 

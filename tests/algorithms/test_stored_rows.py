@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.records.requests import RolloutRequest
-from grouprl.rollout.stored import likeliest, stored
+from grouprl.rollout.offline_rows import likeliest, stored
 from grouprl.tasks import load_task
 from grouprl.testing import check_stored_rows
 from grouprl.train.loop import train

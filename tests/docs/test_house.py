@@ -283,7 +283,7 @@ ANYS = {
     "config": 2,
     "core": 6,
     "envs": 40,
-    "evaluation": 3,
+    "evaluation": 0,
     "methods": 9,
     "monitor": 2,
     "orchestrator": 7,

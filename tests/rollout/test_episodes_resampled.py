@@ -25,7 +25,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.collector import Collector
+from grouprl.rollout.row_kinds import open_rows
 from grouprl.train.loop import train
 from grouprl.train.update import Learner
 
@@ -57,7 +57,7 @@ def policy() -> CausalPolicy:
 
 def sampled(own: CausalPolicy, requests: list[RolloutRequest], **config: Any) -> ScoredSamples:
     task = toy_envs.TeamTask()
-    return Collector(parse_config(run_config(**config)), own, task.reward, 2, ErrorPolicy(), task).sample(requests)
+    return open_rows(parse_config(run_config(**config)), task, own, task.reward, 2, ErrorPolicy()).rows(requests)
 
 
 def requested(*ordinals: int, completions: int = 6) -> list[RolloutRequest]:

@@ -59,8 +59,8 @@ ONE_STEP = ("trpo",)
 
 POINTS: dict[str, tuple[str, str, bool]] = {
     "rollout": ("grouprl.rollout.sampler", "LocalSampler.sample", False),
-    "episodes": ("grouprl.rollout.collector", "play", False),
-    "scoring": ("grouprl.rollout.collector", "score", False),
+    "episodes": ("grouprl.rollout.text_episodes", "play", False),
+    "scoring": ("grouprl.rollout.row_source", "score", False),
     "judging": ("grouprl.algorithms.method", "Method.compute_advantages", True),
     "backward": ("grouprl.train.update", "accumulate", True),
     "optimiser step": ("torch.optim", "AdamW.step", True),

@@ -31,7 +31,7 @@ from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout import decoding
-from grouprl.rollout.flow import EpisodeFlow
+from grouprl.rollout.in_flight import InFlightEpisodes
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
@@ -362,11 +362,11 @@ def test_the_sampler_process_samples_nothing_past_its_sampler(rows_sampled: list
         hello |= {"verdicts": None, "servers": None}
         child = ChildSampler(hello, lambda report: None)
         passed: list[int] = []
-        own = child.collector.sampler
+        own = child.row_source.sampler
         assert isinstance(own, InFlight)
         monkeypatch.setattr(own, "_sample", noting(own._sample, passed))
         before = sum(rows_sampled)
-        requests = PromptStream(child.collector.task, 0, None).requests(2, 3)
+        requests = PromptStream(child.row_source.task, 0, None).requests(2, 3)
         sampled = child.sample(requests)
         assert sum(rows_sampled) - before == sum(passed) >= len(sampled)
         assert set(np.unique(sampled.extras["version_bt"])) <= {-1, 0}
@@ -407,7 +407,7 @@ def test_episodes_in_flow_are_exact_where_the_samples_of_their_turns_are(exact: 
 
     config = small("guess", warmup={"steps": 0})
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=said, exact=not exact))
-    flow = EpisodeFlow(session.collector, lambda busy: False, lambda busy: True)
+    flow = InFlightEpisodes(session.row_source, lambda busy: False, lambda busy: True)
     for number in range(2):
         flow.request(number, session.source.requests(1, 3))
     done = {}

@@ -16,8 +16,8 @@ from torch import Tensor
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.records.examples import prompt_text
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.rollout.collector import sample_id
 from grouprl.rollout.episode_rows import turn_metrics
+from grouprl.rollout.row_settings import sample_id
 from grouprl.storage.run_folder import replacing
 
 

@@ -18,7 +18,7 @@ from grouprl.orchestrator.accounting import NO_ROWS, Round, dropped
 from grouprl.orchestrator.context import SessionContext
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.rollout.collector import reward_of_groups
+from grouprl.rollout.scored_rows import reward_of_groups
 
 
 class Synchronous:

@@ -18,6 +18,7 @@ from grouprl.policy import gradient_norms, statistics
 from grouprl.policy.choose_engine import choose_engine
 from grouprl.policy.engine import ModelEngine, Readout
 from grouprl.policy.frozen import FrozenPolicy
+from grouprl.policy.generation import generation_settings
 from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
@@ -318,6 +319,8 @@ class CausalPolicy(TextPolicy):
             raise InputError("adapter_only=True", "The policy has no LoRA adapters", "Save the whole model")
         model = copy.deepcopy(self.model).merge_and_unload() if adapted and not adapter_only else self.model
         model.save_pretrained(folder)
+        if not adapter_only:
+            generation_settings(model, self.eos_ids).save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if self.value_head is not None:
             save_value_head(self.value_head.state_dict(), Path(folder))

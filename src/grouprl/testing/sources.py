@@ -12,7 +12,8 @@ import numpy as np
 
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import Observation, Step
-from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces, StoredRow, StoredRows
+from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces
+from grouprl.records.offline import StoredRow, StoredRows
 from grouprl.testing.rules import hold, refuses
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.summary import side_by_side, summary_table
 from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import set_aside_words, totals
-from grouprl.rollout.set_aside import OFFERS
+from grouprl.rollout.quarantine import OFFERS
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.train.session import Session, versions
 from grouprl.view.report import write_report
@@ -52,7 +52,7 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
     write_json(run.summary, _summary(session, None if before is None else before[0], after))
     report = write_report(run.path)
     if after is not None and before is not None:
-        actions = session.task.spaces is not None
+        actions = not session.row_source.text
         console.print(summary_table(before[0], after.record(), actions=actions))
         console.print(side_by_side(before[1], after.samples, actions=actions))
         console.print(verdict(before[0], after.record(), session.step).words, soft_wrap=True)
@@ -109,7 +109,7 @@ def _summary(session: Session, before: Mapping[str, float] | None, after: Evalua
         "objective": [
             {"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()
         ],
-        "actions": session.task.spaces is not None,
+        "actions": not session.row_source.text,
         "seed": config.seed,
         "phase": session.phase,
         "steps": session.step,

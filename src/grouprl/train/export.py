@@ -18,6 +18,7 @@ from grouprl.protocols import Policy
 from grouprl.storage.checkpoint import load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
+from grouprl.train.saved_model import check_saved, held_out_prompts
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
 
     Raises:
         InputError: `dest` holds something already, or there is nothing to export (see `load_trained`).
+        RunError: what was written answers otherwise in `transformers` than the policy does.
     """
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise InputError(f"{dest} exists already", "an export never overwrites anything", "Choose an empty folder")
@@ -77,4 +79,5 @@ def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
     dest.parent.mkdir(parents=True, exist_ok=True)
     with replacing(dest) as folder:
         trained.policy.save(folder)
+        check_saved(trained.policy, folder, held_out_prompts(trained.task))
     return trained.when

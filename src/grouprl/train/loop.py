@@ -27,7 +27,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
-from grouprl.evaluation.evaluate import Evaluation, evaluate
+from grouprl.evaluation.evaluate import Evaluation, evaluate_rows
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.monitor.display import Display, Sample
@@ -40,9 +40,9 @@ from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.protocols import SpreadOptimizer
 from grouprl.records.samples import ScoredSamples
-from grouprl.rollout.collector import GREEDY_TOKENS
 from grouprl.rollout.engines import engine_metrics, rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
+from grouprl.rollout.scored_rows import GREEDY_TOKENS
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.logprobs import with_scores
@@ -130,13 +130,13 @@ def _run(session: Session, console: Console) -> Evaluation | None:
     with (
         closing(session),
         settled(),
-        Display(session.config.steps, console=console, actions=session.task.spaces is not None) as display,
+        Display(session.config.steps, console=console, actions=not session.row_source.text) as display,
         Interrupt(display.message) as stop,
     ):
         tell_engine(session.sampler, display.message)
         if session.placement is not None:
             session.placement.say = display.message
-        for note in [*session.notes, *session.collector.notes]:
+        for note in [*session.notes, *session.row_source.notes]:
             display.message(note)
         clock = TrainingClock(session.elapsed)
         if session.phase == "warmup":
@@ -167,7 +167,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: Training
                 config.seed,
                 examples=size,
                 history=config.sampling.history,
-                stage=session.collector.stage,
+                stage=session.row_source.stage,
                 teachers=[part for part in data_parts(session.method.parts()) if part.teaches],
                 errors=session.errors,
             )
@@ -262,7 +262,7 @@ def _reinforce_step(session: Session, display: Display, clock: TrainingClock) ->
         session.publish()
         metrics |= session.context.sample_source.advance(rollout)
         _add_engine_metrics(session, metrics)
-    seconds = session.collector.watch.read() | watch.read()
+    seconds = session.row_source.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
     metrics |= _account(session, range(first, session.source.sampled), rollout, prepared)
     if rollout is not None:
@@ -395,23 +395,8 @@ def _evaluate(
     if when:
         display.phase("eval", prompts)
     with clock.step:
-        found = evaluate(
-            session.policy,
-            session.task,
-            prompts=prompts,
-            samples=config.eval.samples,
-            k=config.eval.k,
-            temperature=config.sampling.temperature,
-            max_new_tokens=session.max_new_tokens,
-            seed=config.seed,
-            reward=session.reward if config.reward.replaced or session.collector.stage is None else None,
-            correct_at=config.reward.correct_at,
-            stop=config.sampling.stop,
-            history=config.sampling.history,
-            stage=session.collector.stage,
-            progress=progress,
-            sampler=session.sampler,
-        )
+        source, settings = session.row_source.held_out(), config.eval
+        found = evaluate_rows(source, prompts=prompts, samples=settings.samples, k=settings.k, progress=progress)
     session.evaluated = session.step
     session.graded |= found.graded
     found = found.knowing(session.graded)

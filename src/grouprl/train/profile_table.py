@@ -117,7 +117,7 @@ def write_profile(run: RunFolder, data: dict[str, object]) -> None:
 
 def profiled(session: Session, console: Console, steps: int, run: Callable[[Session, Console], R]) -> R:
     """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
-    stage = session.collector.stage
+    stage = session.row_source.stage
     with Profile(session.policy, steps) as profile:
         outcome = run(session, console)
     if not profile.taken:

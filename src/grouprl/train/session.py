@@ -41,9 +41,10 @@ from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Policy, RunEngine, Scorer, SpreadPolicy
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import close_engine
 from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import PARTS, Checkpoint, newest, prune, save_checkpoint, whole_parameters
 from grouprl.storage.lock import FolderLock
@@ -62,7 +63,7 @@ class Session:
     reward: RewardFunction
     source: PromptStream
     errors: ErrorPolicy
-    collector: Collector
+    row_source: ScoringSource
     context: SessionContext
     sampler: RunEngine
     """Every sample of this process comes from it."""
@@ -173,7 +174,7 @@ class Session:
         self.context.sample_source.close()
         close_engine(self.sampler)
         close_reward(self.reward)
-        self.collector.close()
+        self.row_source.close()
         close_placement(self.placement)
 
     def leave(self) -> None:
@@ -446,14 +447,16 @@ def assemble(
     source = PromptStream(task, config.seed, config.data.prompts)
     sampler = engine(policy) if engine is not None else engine_of(resolved, policy, placement)
     stage = None if placement is None else placement.stage
-    collector = Collector(config, policy, reward, budget, errors, task, sampler, stage)
+    row_source = open_rows(
+        config, task, policy, reward, budget, errors, kind=resolved.row_kind, sampler=sampler, stage=stage
+    )
     context = SessionContext(
         config,
         method,
         task,
         policy,
         source,
-        collector,
+        row_source,
         clock=lambda: session.step,
         renew_reference=lambda: session.renew_reference(),
     )
@@ -464,7 +467,7 @@ def assemble(
         reward=reward,
         source=source,
         errors=errors,
-        collector=collector,
+        row_source=row_source,
         context=context,
         sampler=sampler,
         health=Health(_health_facts(config, method, budget, sampler.exact, policy), run.read_metrics()),

@@ -1,4 +1,4 @@
-"""Groups whose completions are stored already: pairs with a known winner, rollouts of another run."""
+"""Rows whose completions are stored already: pairs with a known winner, rollouts of another run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,67 @@ import torch
 from grouprl.config.run import Config
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.protocols import StoredRow, StoredRows
+from grouprl.protocols import EntropyScaling
+from grouprl.records.offline import StoredRow, StoredRows
+from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example, Prompt
     from grouprl.records.token_policy import TokenPolicy
+
+
+class OfflineRows(ScoringSource):
+    """Takes the rows that the task has of its prompts, with the rewards that are stored with them."""
+
+    samples = False
+
+    @classmethod
+    def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
+        """Say why a run on stored rows cannot work."""
+        assert isinstance(task, StoredRows)
+        found = []
+        most = max((len(task.stored_rows(example)) for example in looked_at), default=0)
+        if most and config.batch.group_size != most:
+            found.append(
+                f"the groups of '{task.name}' have up to {most} rows, but batch.group_size is "
+                f"{config.batch.group_size}. Set it"
+            )
+        if config.run.async_steps:
+            found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")
+        if key := config.reward.replaced:
+            found.append(f"reward.{key} has nothing to score: '{task.name}' has its rewards stored. Leave it out")
+        return found
+
+    def rows(
+        self,
+        requests: Sequence[RolloutRequest],
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
+    ) -> ScoredSamples:
+        """Return every stored row of the requested prompts."""
+        assert isinstance(self.task, StoredRows)
+        return stored(self.task, self.policy, requests, self.settings.max_new_tokens)
+
+    def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
+        """Return the stored completion to each prompt that the policy finds likeliest."""
+        assert isinstance(self.task, StoredRows)
+        longest = self.settings.max_new_tokens
+        found = [likeliest(self.task, self.policy, request.example, longest) for request in requests]
+        rows, lengths = [row for row, _ in found], tuple(float(length) for _, length in found)
+        texts, late = tuple(row.completion for row in rows), tuple(row.truncated for row in rows)
+        return Outcomes(texts, ("",) * len(rows), lengths, late, scores_of(rows))
+
+    def counted(self, samples: ScoredSamples) -> ScoredSamples:
+        """Return the rows: nothing fails whose reward is stored."""
+        return samples
 
 
 def stored(
@@ -95,24 +146,6 @@ def likeliest(task: StoredRows, policy: TokenPolicy, example: Example, max_new_t
     rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
     best = int(policy.logp(rollout.tokens).logp_bt.double().sum(1).argmax())
     return rows[best], len(rollout.response_ids[best])
-
-
-def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
-    """Say why a run on stored rows cannot work."""
-    if not isinstance(task, StoredRows):
-        return []
-    found = []
-    most = max((len(task.stored_rows(example)) for example in looked_at), default=0)
-    if most and config.batch.group_size != most:
-        found.append(
-            f"the groups of '{task.name}' have up to {most} rows, but batch.group_size is "
-            f"{config.batch.group_size}. Set it"
-        )
-    if config.run.async_steps:
-        found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")
-    if key := config.reward.replaced:
-        found.append(f"reward.{key} has nothing to score: '{task.name}' has its rewards stored. Leave it out")
-    return found
 
 
 def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:

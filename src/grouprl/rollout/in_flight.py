@@ -6,15 +6,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from grouprl.core.stopwatch import Stopwatch
+from grouprl.protocols import RunSampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
-from grouprl.rollout.collector import Collector, Rows
 from grouprl.rollout.episode import Episode
-from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
-from grouprl.rollout.episodes import TurnSampling, laid_out, score_type
-from grouprl.rollout.player import Player
+from grouprl.rollout.episode_scheduler import Player
+from grouprl.rollout.episode_table import EpisodeTable
+from grouprl.rollout.episodes import Start, TurnSampling, TurnSettings
+from grouprl.rollout.row_settings import Rows, rows_of
 
 
 @dataclass
@@ -29,26 +32,41 @@ class _Unit:
     """Whether every turn so far was sampled with exact log-probs."""
 
 
-class EpisodeFlow:
+class PlayingSource(Protocol):
+    """A source of rows whose episodes can be in play while others begin."""
+
+    sampler: RunSampler
+    watch: Stopwatch
+
+    def table(self) -> EpisodeTable:
+        """Return what plays turns on the source's stage."""
+
+    def starts(self, rows: Rows) -> list[Start]:
+        """Return the episodes that rows are."""
+
+    def turn_settings(self) -> TurnSettings:
+        """Return how turns are sampled."""
+
+    def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> ScoredSamples:
+        """Return the scored rows of episodes that are over."""
+
+
+class InFlightEpisodes:
     """Plays the episodes of many units, each to be handed over whole.
 
     A unit begins when no episode of those before it can act: while the decoder has work, nothing is sampled earlier
     than it has to be. Episodes of a unit are laid out in the order of its requests, whoever was quick.
 
     Args:
-        collector: whose task is played, and which scores.
+        source: whose task is played, and which scores.
         fresh: called between batches; returns whether the weights are others than before, so that keys and values
             of what was written are to be computed anew. Units that wait begin with the weights as they are then.
         may_begin: whether a unit may begin now, given whether others are in play.
     """
 
-    def __init__(self, collector: Collector, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> None:
-        assert collector.stage is not None
-        policy = collector.policy
-        limits = EpisodeLimits(policy.max_positions, collector.task.max_turns, collector.max_new_tokens)
-        table = EpisodeTable(policy, collector.stage, collector.config.sampling.history, limits)
-        self.collector, self._fresh, self._may_begin = collector, fresh, may_begin
-        self._player = Player(table, self._sample)
+    def __init__(self, source: PlayingSource, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> None:
+        self.source, self._fresh, self._may_begin = source, fresh, may_begin
+        self._player = Player(source.table(), self._sample)
         self._session = ExitStack()
         self._turns = self._opened()
         self._waiting: deque[_Unit] = deque()
@@ -62,12 +80,11 @@ class EpisodeFlow:
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
         """Take over unit `number`."""
-        rows = [(request, request.first + i) for request in requests for i in range(request.completions)]
-        self._waiting.append(_Unit(number, rows))
+        self._waiting.append(_Unit(number, rows_of(requests)))
 
     def advance(self, seconds: float) -> list[tuple[int, ScoredSamples]]:
         """Let all episodes act that can, waiting at most `seconds` for one; returns the units that are done."""
-        with self.collector.watch("rollout"):
+        with self.source.watch("rollout"):
             if self._fresh(self._player.busy):
                 self._session.close()
                 self._turns = self._opened()
@@ -83,8 +100,7 @@ class EpisodeFlow:
         return done
 
     def _begin(self, unit: _Unit) -> None:
-        agents = self.collector.task.agents
-        starts = self.collector.starts(unit.rows)
+        starts, agents = self.source.starts(unit.rows), self.source.turn_settings().agents
         unit.episodes = [Episode(self._begun + i, start, agents) for i, start in enumerate(starts)]
         self._begun += len(starts)
         self._unit_of.update((episode.number, unit) for episode in unit.episodes)
@@ -93,9 +109,7 @@ class EpisodeFlow:
     def _handed_over(self, unit: _Unit) -> ScoredSamples:
         for number, episode in enumerate(unit.episodes):
             episode.number = number
-        policy = self.collector.policy
-        episodes = laid_out(list(policy.eos_ids[:1]), score_type(policy), unit.episodes, exact=unit.exact)
-        return self.collector.played(unit.rows, episodes, self.collector.foreign(unit.rows), count_failures=False)
+        return self.source.scored_episodes(unit.rows, unit.episodes, exact=unit.exact)
 
     def _sample(self, episodes: Sequence[Episode], budget: int) -> Rollout:
         sampled = self._turns(episodes, budget)
@@ -105,4 +119,4 @@ class EpisodeFlow:
         return sampled
 
     def _opened(self) -> TurnSampling:
-        return TurnSampling(self.collector.sampler, self.collector.turn_settings(), self._session)
+        return TurnSampling(self.source.sampler, self.source.turn_settings(), self._session)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
+from grouprl.rollout.episode_scheduler import Decode, Settling, given_turns
 from grouprl.rollout.episode_table import EpisodeTable
-from grouprl.rollout.player import Decode, Settling, given_turns
 
 PATIENCE = 0.05
 """Seconds that a round waits at least before others are drafted; as long as two rounds take, where that is longer."""

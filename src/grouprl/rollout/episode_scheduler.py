@@ -1,7 +1,7 @@
 """Episodes that advance on their own: whoever has an observation acts in the next batch, and nobody waits for others.
 
 Which episodes are decoded together depends on who was quick, and with it the last bits of log-probs. Where a run has
-to be repeated to the bit, `grouprl.rollout.lockstep` plays instead.
+to be repeated to the bit, `grouprl.rollout.deterministic_episodes` plays instead.
 """
 
 from __future__ import annotations

@@ -1,0 +1,41 @@
+"""Rows that are episodes of numbers: observations are vectors, actions are numbers or vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouprl.core.errors import InputError
+from grouprl.protocols import EntropyScaling
+from grouprl.rollout.array_episodes import play_arrays
+from grouprl.rollout.episodes import Episodes, Start
+from grouprl.rollout.played_rows import PlayedRows
+from grouprl.tasks.task import Task
+
+
+class VectorEpisodes(PlayedRows):
+    """Lets a policy over vectors act in environments that have `grouprl.protocols.Spaces`."""
+
+    text = False
+
+    def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
+        if scaling is not None:
+            raise InputError(
+                "the temperature of an action over vectors is to follow its entropy",
+                "only tokens are sampled so",
+                "Leave out the sampling rule",
+            )
+        assert self.task.spaces is not None
+        return play_arrays(
+            self.sampler,
+            self.task.environment,
+            starts,
+            spaces=self.task.spaces,
+            max_turns=self.task.max_turns,
+            greedy=greedy,
+            stage=self.stage,
+        )
+
+
+def numbers_of_episode(task: Task) -> int:
+    """Return how many numbers the observations of a longest episode are; 0 where they are no vectors."""
+    return 0 if task.spaces is None else task.max_turns * task.spaces.observation.size
