@@ -106,7 +106,7 @@ class SampledCounts:
 
 
 def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
-    """[B] why rows are not kept after scoring and augment parts; `asynchronous`: they were sampled ahead of training."""
+    """[B] why rows are not kept after scoring and augment parts; `asynchronous`: they were sampled ahead."""
     status_b = samples.scores.status_b
     failed_b, gone_b = np.isin(status_b, FAILED), ~samples.valid_b
     fate_b = np.where(gone_b, "late" if asynchronous else "augment", "").astype("<U14")
