@@ -54,7 +54,7 @@ KINDS: dict[str, str] = {
     "curriculum": "which prompts are sampled next",
     "allocation": "how many completions each prompt gets",
     "sampling": "how tokens are sampled: temperature and budget, prompt by prompt or token by token",
-    "augment": "scored rows -> scored rows: adds hints, demonstrations, continuations, or puts them in the place of others",
+    "augment": "scored rows -> scored rows: adds or replaces some (hints, demonstrations, continuations)",
     "refill": "which groups to sample anew before an update",
     "buffer": "which stored rows join the new ones",
     "pretrain": "what happens once, between the warm-up and the first step",
