@@ -18,6 +18,7 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.core.leader import current_ranks
+from grouprl.envs.array_spaces import numbers
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -281,7 +282,7 @@ def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -
 
 
 def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
-    """Estimate the memory of a policy over vectors and of its rollout; () for a language model, or where none fits.
+    """Estimate the memory of a policy over arrays and of its rollout; () for a language model, or where none fits.
 
     What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
     """
@@ -295,13 +296,14 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
     tensors = list(policy.parameters())
     count, size = sum(p.numel() for p in tensors), sum(p.numel() * p.element_size() for p in tensors)
     said = f"{count:,} trainable parameters"
-    rows, width = config.batch.prompts * config.batch.group_size, spaces.observation.size
-    steps = f"{rows:,} episodes × {run.task.max_turns} turns × {width} numbers × 4 bytes"
+    rows, actions = config.batch.prompts * config.batch.group_size, run.task.max_turns * spaces.chain
+    width = numbers(spaces.observation)
+    steps = f"{rows:,} episodes × {actions} actions × {width} numbers × 4 bytes"
     costs = [
         Cost("weights", size, said),
         Cost("gradients", size, said),
         Cost("Adam moments", 2 * size, f"2 × {said}"),
-        Cost("rollout cache", rows * run.task.max_turns * width * 4, f"observations of {steps}"),
+        Cost("rollout cache", rows * actions * width * 4, f"observations of {steps}"),
     ]
     return (*costs, Cost("reference copy", size, said)) if run.needs_reference else tuple(costs)
 

@@ -9,7 +9,7 @@ from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.part import Part
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
-from grouprl.protocols import PolicyInputs
+from grouprl.protocols import FinalInputs, Policy, PolicyInputs
 from grouprl.train.session import Session
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
@@ -36,11 +36,26 @@ def with_scores(
     unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
     out = policy.logp(inputs, values=critic, entropy=True) if unknown else policy.logp(inputs, values=critic)
     batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
+    batch = with_final_values(policy, batch, inputs) if critic else batch
     if out.entropy_bt is not None and batch.entropy_bt is not None:  # the sampler does not know it
         batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, out.entropy_bt.cpu(), batch.entropy_bt))
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
     return with_foreign(batch, rows, out.logp_bt.cpu()[rows])
+
+
+def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Batch:
+    """Return the batch with the values of the final observations of rows that a limit cut, where inputs know them."""
+    finals = inputs.finals() if isinstance(inputs, FinalInputs) else None
+    if finals is None or batch.truncated_b is None:
+        return batch
+    rows = batch.truncated_b.nonzero()[:, 0]
+    value_b = torch.zeros_like(batch.reward_b)
+    if len(rows):
+        value_bt = policy.logp(finals.rows(rows.tolist()), values=True).value_bt
+        assert value_bt is not None, "a method with a critic needs a policy that gives values"
+        value_b[rows] = value_bt[:, 0].cpu().to(value_b)
+    return batch.replace(final_value_b=value_b)
 
 
 def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:
