@@ -20,9 +20,9 @@ from grouprl.envs.stage import HereStage, Stage
 from grouprl.envs.stage_workers import MOST_WAITING, WorkerStage
 from grouprl.policy import load_policy
 from grouprl.rollout.episode import Episode
+from grouprl.rollout.episode_scheduler import Player
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.episodes import Start, TurnSampling, TurnSettings, play
-from grouprl.rollout.player import Player
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example

@@ -11,22 +11,22 @@ TYPE_CHECKING = False
 """As in `typing`, which takes a while to load: until the command line hears signals, Ctrl-C is a traceback."""
 if TYPE_CHECKING:
     from grouprl import methods as methods
-    from grouprl.algorithms.advantages.advantage import Advantage
+    from grouprl.algorithms.advantage.advantage import Advantage
+    from grouprl.algorithms.aggregate.aggregate import Aggregate
     from grouprl.algorithms.data_part import (
         Allocation,
         Augmentation,
+        Buffer,
         Curriculum,
         DataPart,
         Pretraining,
-        Replay,
         RunContext,
         SamplingRule,
     )
     from grouprl.algorithms.method import Loss, Method
-    from grouprl.algorithms.objectives.objective import Objective
+    from grouprl.algorithms.objective.objective import Objective
     from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
-    from grouprl.algorithms.reductions.aggregate import Aggregate
-    from grouprl.algorithms.regularizers.regularize import Regularizer
+    from grouprl.algorithms.regularize.regularize import Regularizer
     from grouprl.core.batch import Batch
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
@@ -40,6 +40,7 @@ __all__ = [
     "Allocation",
     "Augmentation",
     "Batch",
+    "Buffer",
     "Card",
     "Curriculum",
     "DataPart",
@@ -53,7 +54,6 @@ __all__ = [
     "Part",
     "Pretraining",
     "Regularizer",
-    "Replay",
     "Resolved",
     "RunContext",
     "RunError",
@@ -68,17 +68,17 @@ __all__ = [
     "part",
 ]
 _DATA_PARTS = (
-    *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Replay", "RunContext"),
+    *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Buffer", "RunContext"),
     "SamplingRule",
 )
 _HOMES = {
-    "Advantage": "grouprl.algorithms.advantages.advantage",
+    "Advantage": "grouprl.algorithms.advantage.advantage",
     **dict.fromkeys(_DATA_PARTS, "grouprl.algorithms.data_part"),
     **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
-    "Objective": "grouprl.algorithms.objectives.objective",
+    "Objective": "grouprl.algorithms.objective.objective",
     **dict.fromkeys(("Part", "RunFacts", "TokenLoss", "part"), "grouprl.algorithms.part"),
-    "Aggregate": "grouprl.algorithms.reductions.aggregate",
-    "Regularizer": "grouprl.algorithms.regularizers.regularize",
+    "Aggregate": "grouprl.algorithms.aggregate.aggregate",
+    "Regularizer": "grouprl.algorithms.regularize.regularize",
     "Batch": "grouprl.core.batch",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
     "Metric": "grouprl.core.metric",

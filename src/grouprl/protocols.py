@@ -41,6 +41,9 @@ Action_co = TypeVar("Action_co", covariant=True)
 Rows_co = TypeVar("Rows_co", covariant=True)
 Step_contra = TypeVar("Step_contra", contravariant=True)
 Inputs_contra = TypeVar("Inputs_contra", contravariant=True)
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Rows = TypeVar("Rows")
+Outcomes_co = TypeVar("Outcomes_co", covariant=True)
 Found = TypeVar("Found")
 
 
@@ -273,21 +276,46 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
         """End what it runs; may be called twice."""
 
 
+@runtime_checkable
+class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
+    """Where scored rows come from: completions, episodes over text or vectors, rows that are stored.
+
+    A run resolves once which source its task needs; training, asynchronous sampling and evaluation call it alike, and
+    never ask which one it is. Rows follow from requests, seeds and the weights alone.
+    """
+
+    acts: ClassVar[bool]
+    """Whether environments act."""
+    samples: ClassVar[bool]
+    """Whether anything is sampled, and the reward called."""
+    text: ClassVar[bool]
+    """Whether prompts and completions are made of text."""
+
+    def rows(
+        self,
+        requests: Sequence[Request_contra],
+        /,
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
+    ) -> Rows:
+        """Return the scored rows that `requests` ask for, to train on."""
+
+    def counted(self, samples: Rows, /) -> Rows:
+        """Return rows that were sampled with `count_failures` off, as if it had been on."""
+
+    def outcomes(self, requests: Sequence[Request_contra], /, *, greedy: bool = False) -> Outcomes_co:
+        """Return what the requested completions or episodes came to, each as a whole, for an evaluation."""
+
+    def held_out(self) -> Self:
+        """Return the source of an evaluation: the same policy and environments, with settings of its own."""
+
+    def close(self) -> None:
+        """End the processes in which environments act."""
+
+
 # ---------------------------------------------------------------------------------------------------- policies
-
-
-@dataclass(frozen=True)
-class PolicyOutput:
-    """What a policy says of each action, [B,T], exactly 0 beyond a row's length."""
-
-    logp_bt: Tensor
-    """Log-prob (or log-density) of the action that was taken."""
-    entropy_bt: Tensor | None = None
-    """Entropy in nats of the distribution it was sampled from."""
-    value_bt: Tensor | None = None
-    """Value of the state in which it was taken."""
-    cross_bt: Tensor | None = None
-    """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
 
 
 @runtime_checkable
@@ -333,19 +361,18 @@ class FinalInputs(PolicyInputs, Protocol):
 
 @runtime_checkable
 class Scorer(Protocol[Inputs_contra]):
-    """What can say how probable given actions are: a policy, or the frozen reference of a KL term."""
+    """What can say how probable given actions are: a policy, or a reference that no longer learns."""
 
-    def logp(self, tokens: Inputs_contra, /, *, entropy: bool = False) -> PolicyOutput:
-        """Score rows without a graph, [B,T]."""
+    def logp(self, inputs: Inputs_contra, /) -> Tensor:
+        """Return the log-prob of every action, [B,T], without a graph and exactly 0 beyond a row's length."""
         ...
 
 
 @runtime_checkable
-class Policy(Protocol[Inputs_contra]):
-    """What is trained. It samples nothing: a `Sampler` does.
+class Trainable(Protocol[Inputs_contra]):
+    """What is trained: outputs of rows by name, and parameters that take the gradients of these outputs.
 
-    `value_bt` needs a value head, `cross_bt` a distribution with logits, `PolicyStatistics` is on demand: a policy that
-    has none raises InputError when they are requested.
+    A policy is one whose outputs include log-probs; a reward model, a value learner or a velocity field is one, too.
     """
 
     @property
@@ -355,42 +382,32 @@ class Policy(Protocol[Inputs_contra]):
 
     @property
     def score_dtype(self) -> torch.dtype:
-        """The type of log-probs, entropies and values: float32 or float64."""
+        """The type of all outputs: float32 or float64."""
         ...
 
-    def logp(
-        self,
-        inputs: Inputs_contra,
-        /,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> PolicyOutput:
-        """Score rows, [B,T]; a row's numbers depend on that row alone.
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs (`grouprl.core.outputs`); "cross@" stands for that name with any positive number."""
+        ...
 
-        `grad` keeps the graph; `entropy`, `values` and `cross` (a temperature) request more than log-probs.
+    def evaluate(self, inputs: Inputs_contra, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of rows; a row's numbers depend on that row alone.
+
+        An output has a number for every position, [B,T] and exactly 0 beyond a row's length, or one for every row, [B].
+        `grad` keeps the graph, where an output has one.
+
+        Raises:
+            InputError: a name of which there is no output.
         """
         ...
 
-    def backward(
-        self,
-        inputs: Inputs_contra,
-        grad_logp_bt: Tensor,
-        grad_entropy_bt: Tensor | None = None,
-        grad_value_bt: Tensor | None = None,
-        grad_cross_bt: Tensor | None = None,
-        /,
-        *,
-        cross: float | None = None,
-    ) -> None:
-        """Add the parameter gradients of sum(cotangent * output) to `.grad`, bounding memory by passes.
+    def backward(self, inputs: Inputs_contra, cotangents: Mapping[str, Tensor], /) -> None:
+        """Add the parameter gradients of sum(cotangent * output) over all names to `.grad`, bounding memory by passes.
 
         A row whose cotangents are all exactly zero is never run; cotangents beyond a row's length are ignored.
 
         Raises:
-            InputError: a cotangent that is not [B,T] of `inputs`, or one for what the policy does not have.
+            InputError: a cotangent that does not have the shape of its output, or a name of which there is no output.
         """
         ...
 
@@ -418,16 +435,28 @@ class Policy(Protocol[Inputs_contra]):
         """Copy what `trainable_state` returned into the parameters; InputError where names or shapes differ."""
         ...
 
+    def copied(self, *, trainable: bool = True) -> Trainable[Inputs_contra]:
+        """Return a copy as it is now, that shares no weights."""
+        ...
+
+    def save(self, folder: Path, /) -> None:
+        """Write the final model as files; `folder` is made if it does not exist."""
+        ...
+
+
+@runtime_checkable
+class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_contra]):
+    """What acts and is trained by the log-probs of its actions. It samples nothing: a `Sampler` does.
+
+    `log_prob` and `entropy` are among its outputs, `value` where it has a critic.
+    """
+
     def reference(self) -> Scorer[Inputs_contra]:
         """Return the policy as training began, for KL terms (what the adapters of one with adapters sit on)."""
         ...
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> Policy[Inputs_contra]:
         """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
-        ...
-
-    def save(self, folder: Path, /) -> None:
-        """Write the final model as files; `folder` is made if it does not exist."""
         ...
 
 
@@ -442,15 +471,12 @@ class SpreadPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         inputs: Inputs_contra,
         rows: Sequence[int],
         piece: Callable[[list[int]], object],
+        names: Sequence[str],
         /,
-        *,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
     ) -> list[Mapping[str, float]]:
         """Go through `rows` pass by pass, somewhere: `function` is given a policy, `common` and a pass's `piece`.
 
-        The function, which can be pickled by name, goes forward and backward once, computing what is requested here.
+        The function, which can be pickled by name, goes forward and backward once, through the outputs `names`.
         Returns what it found of each pass.
         """
         ...
@@ -482,11 +508,13 @@ class SpreadOptimizer(Protocol):
 
 
 @runtime_checkable
-class PolicyStatistics(Protocol[Inputs_contra]):
-    """A policy that can say more of the distributions it sampled from than their log-probs."""
+class GroupInfluence(Protocol[Inputs_contra]):
+    """A policy that can say how training on one completion would move the others of its group."""
 
-    def statistics(self, inputs: Inputs_contra, names: Sequence[str], /, **given: Tensor | None) -> dict[str, Tensor]:
-        """Return statistics by name, [B,T]; InputError for a name that it does not know."""
+    def influence(
+        self, inputs: Inputs_contra, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None, /
+    ) -> Tensor:
+        """Return each token's influence on the log-probs of the correct completions of its group, [B,T]."""
         ...
 
 
@@ -646,35 +674,6 @@ class PromptTask(Protocol[Prompted_co]):
         ...
 
 
-@dataclass(frozen=True)
-class StoredRow:
-    """A stored completion, with what is known of it."""
-
-    completion: str
-    reward: float
-    correct: bool = False
-    components: Mapping[str, float] = field(default_factory=dict)
-    ids: tuple[int, ...] | None = None
-    """Token ids as they were sampled; None: the text is encoded and an end token put behind it."""
-    prompt_ids: tuple[int, ...] | None = None
-    """Token ids of the prompt it was sampled for; None: the prompt is encoded."""
-    behavior_logp: tuple[float, ...] | None = None
-    """Log-prob of each of `ids` under what sampled them; None: unknown, the policy scores them itself."""
-    truncated: bool = False
-
-
-@runtime_checkable
-class StoredRows(Protocol):
-    """A task whose completions are stored: pairs with a known winner, demonstrations, rollouts of another run.
-
-    Nothing is sampled for it: the rows of a prompt are its group.
-    """
-
-    def stored_rows(self, example: object, /) -> Sequence[StoredRow]:
-        """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
-        ...
-
-
 @runtime_checkable
 class GroupScored(Protocol):
     """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
@@ -727,16 +726,16 @@ __all__ = [
     "EntropyScaling",
     "Environment",
     "FinalInputs",
+    "GroupInfluence",
     "GroupScored",
     "Image",
     "MultiDiscrete",
     "Policy",
     "PolicyInputs",
-    "PolicyOutput",
-    "PolicyStatistics",
     "PromptSource",
     "PromptTask",
     "Request",
+    "RowSource",
     "SampleSource",
     "Sampler",
     "Samples",
@@ -746,7 +745,6 @@ __all__ = [
     "Spaces",
     "SpreadOptimizer",
     "SpreadPolicy",
-    "StoredRow",
-    "StoredRows",
+    "Trainable",
     "WeightSync",
 ]

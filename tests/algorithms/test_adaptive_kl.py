@@ -10,8 +10,9 @@ import torch
 import grouprl
 from fake_context import FakeContext
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.kl_control import AdaptiveKL, AdaptiveKLInReward, mean_kl, moved
-from grouprl.algorithms.rewards.shaping import KLInReward
+from grouprl.algorithms.regularize.kl_control import AdaptiveKL, mean_kl, moved
+from grouprl.algorithms.reward_transform.adaptive_kl_in_reward import AdaptiveKLInReward
+from grouprl.algorithms.reward_transform.reward_transform import KLInReward
 from grouprl.methods.compose import compose
 from pretraining_runs import cut_at, records, run
 from small import f64, near, small

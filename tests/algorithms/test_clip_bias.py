@@ -8,16 +8,16 @@ import torch
 
 from fake_context import FakeContext
 from grouprl import InputError, method
-from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
-from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
+from grouprl.algorithms.advantage.advantage import Given
+from grouprl.algorithms.advantage.papers.mean_scaled import MeanScaled
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.running_baseline import RunningBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.adaptive_clip import TurnClip
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objective.adaptive_clip import TurnClip
+from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.papers.clip_bias import ClipBias, clipped_terms
-from grouprl.train.update import Learner, update
+from grouprl.algorithms.update.papers.clip_bias import ClipBias, clipped_terms
+from grouprl.training.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy
 
@@ -60,7 +60,7 @@ def learner_of(policy, chosen) -> Learner:
 def far_off(policy, shift: float):
     """A batch whose old log-probs lie `shift` below the policy's on every second token."""
     batch = make_batch(policy)
-    old_bt = policy.logp(batch.inputs).logp_bt
+    old_bt = policy.logp(batch.inputs)
     odd_bt = torch.arange(old_bt.shape[1]) % 2 == 1
     old_bt = torch.where(batch.mask_bt, old_bt - shift * odd_bt, 0)
     return batch.replace(old_bt=old_bt, behavior_bt=old_bt)

@@ -16,16 +16,17 @@ from rich.console import Console
 
 from episode_runs import launch, records, run_config
 from fake_context import FakeContext
-from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote, majority
+from grouprl.algorithms.augment.papers.majority_vote import MajorityVote, majority
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.papers.refills import EpisodeBand
+from grouprl.algorithms.refill.papers.refills import EpisodeBand
+from grouprl.algorithms.update.papers.coach_after_player import CoachAfterPlayer
 from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.methods import method
 from grouprl.records.turns import Record, Turn
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 
 ATTEMPTS = 4

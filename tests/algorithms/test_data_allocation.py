@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_context import CharacterPolicy, FakeContext, seen
-from grouprl.algorithms.exploration.papers.rounds import PromptRewards, UncertaintyRounds, half_width, standing, student
-from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.papers.allocation import (
+from grouprl.algorithms.allocation.papers.allocation import (
     GradientVariance,
     GreedyFilter,
     Knapsack,
@@ -26,7 +24,9 @@ from grouprl.algorithms.prompts.papers.allocation import (
     rounded,
     value,
 )
-from grouprl.algorithms.prompts.papers.budget import EntropyTemperature, LengthBudget
+from grouprl.algorithms.augment.papers.rounds import PromptRewards, UncertaintyRounds, half_width, standing, student
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.sampling.papers.budget import EntropyTemperature, LengthBudget
 from grouprl.core.batch import SOURCES
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from fake_context import END, FakeContext, Numbers
-from grouprl.algorithms.exploration.papers.continuations import Continuations, PlanTree, PrefixRestarts
-from grouprl.algorithms.exploration.papers.segments import BudgetCuts
+from grouprl.algorithms.augment.papers.budget_cuts import BudgetCuts
+from grouprl.algorithms.augment.papers.continuations import Continuations, PlanTree
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.token_weights.papers.prefix_mask import PrefixMask
+from grouprl.algorithms.sampling.papers.prefix_restarts import PrefixRestarts
+from grouprl.algorithms.token_weight.papers.prefix_mask import PrefixMask
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
@@ -259,7 +260,7 @@ def test_single_completions_are_judged_among_the_thoughts():
 
 
 def test_segments_are_credited_by_the_advantage():
-    from grouprl.algorithms.advantages.papers.segments import BudgetSegments
+    from grouprl.algorithms.advantage.papers.budget_segments import BudgetSegments
 
     context, rows = cut()
     adv_bt = BudgetSegments()(context.batch(rows))

@@ -11,13 +11,13 @@ import torch
 
 from fake_context import CharacterPolicy, FakeContext, Numbers, seen
 from grouprl import InputError
-from grouprl.algorithms.exploration.papers.probe import probe_prompts
+from grouprl.algorithms.curriculum.papers.bandit import BanditOverSources, ThompsonSampling, ucb
+from grouprl.algorithms.curriculum.papers.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
+from grouprl.algorithms.curriculum.papers.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
+from grouprl.algorithms.curriculum.papers.probe import probe_prompts
+from grouprl.algorithms.curriculum.papers.reward_selection import RewardSelection, selected
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.papers.bandit import BanditOverSources, ThompsonSampling, ucb
-from grouprl.algorithms.prompts.papers.budget import EntropyTemperature, LengthBudget
-from grouprl.algorithms.prompts.papers.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
-from grouprl.algorithms.prompts.papers.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
-from grouprl.algorithms.prompts.papers.selection import RewardSelection, selected
+from grouprl.algorithms.sampling.papers.budget import EntropyTemperature, LengthBudget
 from grouprl.core.errors import RunError
 from grouprl.records.samples import subset
 
@@ -442,7 +442,7 @@ def test_a_selection_among_prompts_that_nobody_can_score_ends_in_words(monkeypat
         sampled = probe_prompts(context, indices, completions)
         return subset(sampled, np.zeros(len(sampled), dtype=bool))
 
-    monkeypatch.setattr("grouprl.algorithms.prompts.papers.selection.probe_prompts", none_scored)
+    monkeypatch.setattr("grouprl.algorithms.curriculum.papers.reward_selection.probe_prompts", none_scored)
     with pytest.raises(RunError, match="not one completion to the 8 prompts could be scored"):
         RewardSelection(keep=3).choose(4, FakeContext())
 

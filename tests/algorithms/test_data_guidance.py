@@ -18,17 +18,18 @@ from rich.console import Console
 import grouprl
 from fake_context import END, FakeContext, Numbers
 from grouprl import InputError, RunError
-from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
-from grouprl.algorithms.exploration.papers.demonstration_rows import Demonstrations, DemonstrationSwitch
-from grouprl.algorithms.exploration.papers.exemplars import SolvedExemplars, overlap
-from grouprl.algorithms.exploration.papers.hints import GroupHints, RowHint
-from grouprl.algorithms.exploration.resampling import again, further_numbers, prefixes, sampled_rows, splice, through
+from grouprl.algorithms.augment.demonstrations import DemonstrationRow
+from grouprl.algorithms.augment.papers.demonstration_switch import DemonstrationSwitch
+from grouprl.algorithms.augment.papers.exemplars import SolvedExemplars, overlap
+from grouprl.algorithms.augment.papers.hints import GroupHints, RowHint
+from grouprl.algorithms.augment.resampling import again, further_numbers, prefixes, sampled_rows, splice, through
+from grouprl.algorithms.buffer.papers.demonstrations import Demonstrations
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import launch as run
 from single_runs import records, run_config

@@ -14,19 +14,19 @@ import torch
 import grouprl
 from fake_context import FakeContext, Numbers
 from grouprl import InputError
-from grouprl.algorithms.advantages.papers.variants import SharedVariants
-from grouprl.algorithms.exploration.papers.extra import TemperedExtras, VerificationRows
+from grouprl.algorithms.advantage.papers.shared_variants import SharedVariants
+from grouprl.algorithms.allocation.papers.budget_prompts import BudgetPrompts, in_tokens
+from grouprl.algorithms.allocation.variants import Variants, shares
+from grouprl.algorithms.augment.papers.cross_pairs import CrossPairs
+from grouprl.algorithms.augment.papers.extra import TemperedExtras, VerificationRows
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.prompts.papers.budget_prompts import BudgetPrompts, in_tokens
-from grouprl.algorithms.prompts.papers.cross_pairs import CrossPairs
-from grouprl.algorithms.prompts.variants import Variants, shares
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.rewards import score
 from grouprl.rollout.verification import verdict_scores, weighted_vote
 from grouprl.tasks import Example, load_task
-from grouprl.train.session import resume
+from grouprl.training.opening import resume
 from single_runs import launch as run
 from single_runs import records
 from small import gradient

@@ -10,7 +10,7 @@ import torch
 
 import toy_envs
 from episode_runs import launch, records
-from grouprl.algorithms.token_weights.papers.duration import DurationWeight
+from grouprl.algorithms.token_weight.papers.duration import DurationWeight
 from grouprl.envs import Step
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play

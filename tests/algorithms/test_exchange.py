@@ -20,15 +20,8 @@ import yaml
 
 from episode_runs import launch, records, run_config
 from fake_context import FakeContext
-from grouprl.algorithms.exploration.papers.exchange import (
-    Exchange,
-    SendCalled,
-    TakeCalled,
-    awaited,
-    read,
-    with_outcome,
-    write,
-)
+from grouprl.algorithms.augment.papers.exchange import Exchange, SendCalled, awaited, read, with_outcome, write
+from grouprl.algorithms.buffer.papers.take_called import TakeCalled
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError

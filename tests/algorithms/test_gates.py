@@ -9,10 +9,10 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.advantage import RawReward
-from grouprl.algorithms.gates.gate import Gate, LeftBehind, TopEntropy
-from grouprl.algorithms.objectives.objective import PolicyGradient
+from grouprl.algorithms.advantage.advantage import RawReward
+from grouprl.algorithms.objective.objective import PolicyGradient
 from grouprl.algorithms.part import PARTS, RunFacts, part
+from grouprl.algorithms.token_gate.token_gate import LeftBehind, TokenGate, TopEntropy
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
 from small import f64, near, ragged, small, summed
@@ -144,10 +144,10 @@ def test_off_by_default_and_needing_nothing_then(loss):
     method = grouprl.method(f"{loss}@trl")
     assert method.token_gate == ()
     assert method.couples == "sequence"
-    assert not method.needs_entropy
+    assert "entropy" not in method.outputs
     assert "behavior_bt" not in method.needs()
     ranked = grouprl.method(f"{loss}@trl", top_entropy_quantile=0.2)
-    assert (ranked.couples, ranked.needs_entropy) == ("batch", True)
+    assert (ranked.couples, ranked.outputs) == ("batch", ("log_prob", "entropy"))
     assert grouprl.method(f"{loss}@trl", off_policy_mask_threshold=0.5).couples == "sequence"
 
 
@@ -167,7 +167,7 @@ def own_gate():
     """A part of this file, forgotten again afterwards."""
 
     @part("token_gate", "gate_for_a_test")
-    class OwnGate(Gate):
+    class OwnGate(TokenGate):
         value: str = "row"
         says = "a gate for a test"
 

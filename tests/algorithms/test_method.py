@@ -9,18 +9,18 @@ import torch
 
 import grouprl
 from grouprl import InputError, Method
-from grouprl.algorithms.advantages.advantage import Given, RawReward, Relative
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
-from grouprl.algorithms.filters.papers.drop_truncated import DropTruncated
-from grouprl.algorithms.filters.selection import MixedGroups
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
-from grouprl.algorithms.rewards.shaping import RewardClip, SoftOverlong
-from grouprl.algorithms.token_weights.papers.importance import TruncatedImportance
-from grouprl.algorithms.token_weights.weighting import OffPolicyMask
+from grouprl.algorithms.advantage.advantage import Given, RawReward, Relative
+from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.critic.critic import ValueLoss
+from grouprl.algorithms.filter.filter import MixedGroups
+from grouprl.algorithms.filter.papers.drop_truncated import DropTruncated
+from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
+from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.reward_transform.reward_transform import RewardClip, SoftOverlong
+from grouprl.algorithms.token_weight.papers.importance import TruncatedImportance
+from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from small import f64, gradient, near, ragged, small, summed
 
 BASIC = Method(objective=PolicyGradient(), advantage=Relative(scale="none"), aggregate=TokenMean())
@@ -178,8 +178,8 @@ def test_needs_come_from_the_parts():
     assert set(grouprl.method("rloo", kl_coef=0.1).needs()) == {"old_bt", "ref_bt"}
     assert "greedy_reward_b" in grouprl.method("remax").needs()
     assert grouprl.method("reinforce").needs() == ()
-    assert grouprl.method("ppo", entropy_coef=0.1).needs_entropy
-    assert not grouprl.method("ppo").needs_entropy
+    assert grouprl.method("ppo", entropy_coef=0.1).outputs == ("log_prob", "entropy", "value")
+    assert grouprl.method("ppo").outputs == ("log_prob", "value")
 
 
 @pytest.mark.parametrize(

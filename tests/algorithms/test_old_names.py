@@ -8,9 +8,9 @@ import pytest
 
 import grouprl
 from fake_context import FakeContext
+from grouprl.algorithms.curriculum.papers.bandit import ThompsonSampling
 from grouprl.algorithms.data_part import DataPart
-from grouprl.algorithms.prompts.papers.bandit import ThompsonSampling
-from grouprl.algorithms.rewards.papers.turn_rewards import ProactiveRewards
+from grouprl.algorithms.reward_transform.papers.turn_rewards import ProactiveRewards
 from grouprl.core.renamed import RenamedWarning
 from grouprl.orchestrator.asynchronous.restrictions import _async_safe
 

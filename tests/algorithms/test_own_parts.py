@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 import grouprl
 import grouprl.methods
 from grouprl import InputError, Method, Metric, Part, TokenLoss, part
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.objectives.objective import PolicyGradient
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import TokenSum
+from grouprl.algorithms.objective.objective import PolicyGradient
 from grouprl.algorithms.part import PARTS
-from grouprl.algorithms.reductions.aggregate import TokenSum
-from grouprl.algorithms.stages import BrokenContract, each_of, rows_of
+from grouprl.algorithms.stage_checks import BrokenContract, each_of, rows_of
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.plugins import ENTRY_POINTS, load_announced, load_file, sources_of_files
@@ -35,8 +35,8 @@ from grouprl.methods.compose import compose
 from grouprl.methods.naming import entry_of
 from grouprl.monitor.glossary import GLOSSARY
 from grouprl.orchestrator.synchronous import choose
-from grouprl.train.interrupt import Stopped
-from grouprl.train.loop import train
+from grouprl.training.interrupt import Stopped
+from grouprl.training.loop import train
 from small import small
 
 PARTS_FILE = '''

@@ -1,4 +1,4 @@
-"""Parts that one paper needs stand in the `papers` folder of their kind, apart from those that several share."""
+"""Each part stands in the folder of its kind, in `papers` there while a single paper needs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import inspect
 import types
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -99,3 +99,44 @@ def test_a_shared_part_that_no_method_needs_says_why() -> None:
 
 def test_shared_parts_need_nothing_of_one_paper() -> None:
     assert [(m, o) for m, others in imports().items() if not of_papers(m) for o in others if of_papers(o)] == []
+
+
+SHARED = {
+    "auxiliary_models",
+    "data_part",
+    "method",
+    "outcome",
+    "part",
+    "part_checks",
+    "sources",
+    "stage_checks",
+    "turn_returns",
+    "warmup_examples",
+}
+"""Modules that parts of several kinds need."""
+
+
+def strays(parts: Mapping[str, Mapping[str, type[Part]]]) -> list[str]:
+    """Parts of grouprl's own that stand in the folder of another kind, in words."""
+    return [
+        f"{kind} {cls.__name__} in {cls.__module__}"
+        for kind, named in parts.items()
+        for cls in named.values()
+        if cls.__module__.startswith("grouprl.") and not cls.__module__.startswith(f"grouprl.algorithms.{kind}.")
+    ]
+
+
+def test_a_part_stands_in_the_folder_of_its_kind() -> None:
+    assert sum(len(PARTS[kind]) for kind in KINDS) > 200
+    assert strays(PARTS) == []
+
+
+def test_a_part_in_another_folder_is_told() -> None:
+    clip = PARTS["objective"]["clipped"]
+    assert strays({"filter": {"clipped": clip}}) == ["filter Clipped in grouprl.algorithms.objective.objective"]
+
+
+def test_folders_are_named_as_kinds() -> None:
+    folders = {path.parent.relative_to(ROOT / "algorithms").as_posix() for path in ROOT.glob("algorithms/**/*.py")}
+    assert {folder.removesuffix("/papers") for folder in folders} - {"."} == set(KINDS)
+    assert {path.stem for path in (ROOT / "algorithms").glob("*.py")} - {"__init__"} == SHARED

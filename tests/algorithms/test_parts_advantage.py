@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.advantage import Given, Ones, RawReward, Relative
-from grouprl.algorithms.advantages.normalize import ValidFraction, Whiten
-from grouprl.algorithms.advantages.papers.baselines import GreedyBaseline, LengthWeighted
+from grouprl.algorithms.advantage.advantage import Given, Ones, RawReward, Relative
+from grouprl.algorithms.advantage.papers.baselines import GreedyBaseline, LengthWeighted
+from grouprl.algorithms.advantage_transform.advantage_transform import ValidFraction, Whiten
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.core.errors import InputError
 from small import f64, near, small

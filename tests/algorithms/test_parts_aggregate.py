@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from grouprl.algorithms.aggregate.aggregate import ConstantLength, SequenceMean, SequenceSum, TokenMean, TokenSum
+from grouprl.algorithms.aggregate.papers.group_mean import GroupMean
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, SequenceSum, TokenMean, TokenSum
-from grouprl.algorithms.reductions.papers.group_mean import GroupMean
 from grouprl.core.errors import InputError
 from small import near, small
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grouprl.algorithms.rewards.papers.annealed import Annealed
+from grouprl.algorithms.reward_transform.papers.annealed import Annealed
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
 from small import small

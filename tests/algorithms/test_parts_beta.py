@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import grouprl
-from grouprl.algorithms.advantages.papers.beta import BetaNormalized, beta_shape, inverse_density, moments
+from grouprl.algorithms.advantage.papers.beta import BetaNormalized, beta_shape, inverse_density, moments
 from grouprl.algorithms.part import build_part
 from grouprl.core.errors import InputError
 from small import f64, near, small

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.algorithms.advantages.papers.segments import BudgetSegments, earlier
-from grouprl.algorithms.advantages.papers.truncation import FailTruncated
+from grouprl.algorithms.advantage.papers.budget_segments import BudgetSegments, earlier
+from grouprl.algorithms.advantage_transform.papers.budget_gap import BudgetGap
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.papers.budget import BudgetCosine, BudgetGap
+from grouprl.algorithms.reward_transform.papers.budget_cosine import BudgetCosine
+from grouprl.algorithms.reward_transform.papers.fail_truncated import FailTruncated
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from small import f64, near, small

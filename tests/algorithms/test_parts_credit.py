@@ -10,10 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.algorithms.advantages.papers.prefix_tree import OncePerNode, PrefixTree, Probability
-from grouprl.algorithms.advantages.papers.token_credit import KeyTokens, SharedEnds, fisher_strength, information_gain
+from grouprl.algorithms.advantage.papers.prefix_tree import PrefixTree
+from grouprl.algorithms.advantage_transform.papers.token_credit import (
+    KeyTokens,
+    SharedEnds,
+    fisher_strength,
+    information_gain,
+)
+from grouprl.algorithms.objective.papers.probability import Probability
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.papers.likelihood import LikelihoodGuard
+from grouprl.algorithms.regularize.papers.likelihood import LikelihoodGuard
+from grouprl.algorithms.token_weight.papers.once_per_node import OncePerNode
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, ragged, slopes, small
 

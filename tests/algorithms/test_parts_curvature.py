@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from grouprl import InputError, method
-from grouprl.algorithms.updates.papers.curvature import CurvatureMask, adam, plain, reduced, shifts, trained_head
-from grouprl.train.update import Learner, update
+from grouprl.algorithms.update.papers.curvature import CurvatureMask, adam, plain, reduced, shifts, trained_head
+from grouprl.training.update import Learner, update
 from updates import gradient, make_batch, make_policy
 
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.algorithms.advantages.papers.novelty import NoveltyBonus, novelty
-from grouprl.algorithms.advantages.papers.variants import SharedVariants
+from grouprl.algorithms.advantage.papers.anchored_relative import AnchoredRelative
+from grouprl.algorithms.advantage.papers.shared_variants import SharedVariants
+from grouprl.algorithms.advantage_transform.papers.novelty import NoveltyBonus, novelty
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.papers.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
-from grouprl.algorithms.rewards.papers.formats import FormatDiversity, ParallelReward
+from grouprl.algorithms.reward_transform.papers.demonstration import AsymmetricReward, DemonstrationReward
+from grouprl.algorithms.reward_transform.papers.formats import FormatDiversity, ParallelReward
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from small import f64, near, small

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.regularizers.kl import GRADIENT, estimate
-from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
-from grouprl.algorithms.rewards.shaping import KLInReward
+from grouprl.algorithms.regularize.kl import GRADIENT, estimate
+from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.reward_transform.reward_transform import KLInReward
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, small
 

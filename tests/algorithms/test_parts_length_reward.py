@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.outcome import right, right_share
+from grouprl.algorithms.outcome import right, right_share
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.papers.length_reward import (
+from grouprl.algorithms.reward_transform.papers.length_reward import (
     CosineLength,
     LengthWhenSolved,
     MinMaxLength,

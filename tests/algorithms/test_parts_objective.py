@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
-from grouprl.algorithms.objectives.papers.masked_importance import MaskedImportanceObjective
-from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
-from grouprl.algorithms.objectives.stop_gradient import Capped
+from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objective.papers.masked_importance import MaskedImportanceObjective
+from grouprl.algorithms.objective.papers.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objective.stop_gradient import Capped
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, slopes

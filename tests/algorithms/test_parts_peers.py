@@ -9,16 +9,16 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
-from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
-from grouprl.algorithms.filters.papers.mismatch_rejection import MismatchRejection
-from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask, binary_kl
-from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight
+from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.filter.papers.mismatch_rejection import MismatchRejection
+from grouprl.algorithms.objective.papers.divergence_mask import DivergenceMask, binary_kl
+from grouprl.algorithms.objective.papers.gamma_weight import GammaWeight
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.regularizers.kl import estimate
-from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
-from grouprl.algorithms.rewards.shaping import RewardClip
+from grouprl.algorithms.regularize.kl import estimate
+from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.reward_transform.reward_transform import RewardClip
 from grouprl.core.errors import InputError
 from grouprl.policy.statistics import collision
 from small import f64, prepared, slopes, small

@@ -7,14 +7,15 @@ import math
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.papers.reweigh import DifficultyWeight, DropOutliers, LongWrong
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.outer_clip import PreClipped
+from grouprl.algorithms.advantage_transform.papers.reweigh import DifficultyWeight, DropOutliers, LongWrong
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.aggregate.papers.control import ControlToken
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.outer_clip import PreClipped
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.reductions.papers.control import ControlToken
-from grouprl.algorithms.regularizers.papers.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
-from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.regularize.papers.positive import DifficultyKL, PositiveNLL
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.reward_transform.papers.unlikeliness import Unlikeliness, shared_rank
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, slopes, small

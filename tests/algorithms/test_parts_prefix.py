@@ -10,14 +10,16 @@ import torch
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.algorithms.advantages.papers.plan_credit import PlanRelative
-from grouprl.algorithms.advantages.papers.truncation import ZeroTruncated
-from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.filters.difficulty import band_rows
-from grouprl.algorithms.filters.papers.difficulty_band import DifficultyBand
-from grouprl.algorithms.filters.selection import MixedGroups, mixed_rows
+from grouprl.algorithms.advantage.papers.plan_credit import PlanRelative
+from grouprl.algorithms.advantage_transform.papers.zero_truncated import ZeroTruncated
+from grouprl.algorithms.advantage_transform.stored_advantage import StoredAdvantage
+from grouprl.algorithms.filter.difficulty import band_rows
+from grouprl.algorithms.filter.filter import MixedGroups, mixed_rows
+from grouprl.algorithms.filter.papers.difficulty_band import DifficultyBand
+from grouprl.algorithms.filter.replay_apart import ReplayApart
 from grouprl.algorithms.part import RunFacts, build_part
-from grouprl.algorithms.token_weights.papers.prefix_mask import ContinuationReward, PrefixMask
+from grouprl.algorithms.reward_transform.papers.continuation_reward import ContinuationReward
+from grouprl.algorithms.token_weight.papers.prefix_mask import PrefixMask
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from small import f64, gradient, near, small

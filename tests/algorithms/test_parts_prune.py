@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.filters.papers.pruned import ByAdvantage, MaxVariance, keep_count, ordered, shuffled, widest
+from grouprl.algorithms.filter.papers.pruned import MaxVariance, keep_count, ordered, shuffled, widest
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.prune.papers.by_advantage import ByAdvantage
 from grouprl.methods.compose import as_data, compose
 from small import f64, near, prepared, small
 

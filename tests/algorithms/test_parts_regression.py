@@ -10,22 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.algorithms.advantages.advantage import Given, Relative
-from grouprl.algorithms.advantages.normalize import ValidFraction
-from grouprl.algorithms.objectives.discriminative import Labels
-from grouprl.algorithms.objectives.off_policy import RegionGradient
-from grouprl.algorithms.objectives.papers.discriminative import (
-    Classify,
-    ImplicitNegative,
-    KLConstraint,
-    Separate,
-    SuccessWeight,
-)
-from grouprl.algorithms.objectives.papers.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, Shift
-from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
-from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, completion_value
+from grouprl.algorithms.advantage.advantage import Given, Relative
+from grouprl.algorithms.advantage.labels import Labels
+from grouprl.algorithms.advantage.soft_baseline import SoftBaseline
+from grouprl.algorithms.advantage_transform.advantage_transform import ValidFraction
+from grouprl.algorithms.advantage_transform.papers.shift import Shift
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.filter.papers.balance_negatives import BalanceNegatives
+from grouprl.algorithms.objective.off_policy import RegionGradient
+from grouprl.algorithms.objective.papers.discriminative import Classify, ImplicitNegative, Separate
+from grouprl.algorithms.objective.papers.pairwise import PairwiseGradient
+from grouprl.algorithms.objective.regression import GroupRegression, Regression, completion_value
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.regularize.papers.kl_constraint import KLConstraint
+from grouprl.algorithms.regularize.papers.policy_drift import PolicyDrift
+from grouprl.algorithms.token_weight.papers.advantage_tilt import AdvantageTilt
+from grouprl.algorithms.token_weight.papers.success_weight import SuccessWeight
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, slopes, small
 

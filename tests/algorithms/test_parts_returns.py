@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.algorithms.advantages.returns import GAE, ReturnsToGo, token_rewards
-from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.advantage.returns import GAE, ReturnsToGo, token_rewards
+from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

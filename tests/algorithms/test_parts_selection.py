@@ -7,14 +7,14 @@ from math import exp
 import pytest
 import torch
 
-from grouprl.algorithms.filters.papers.drop_truncated import DropTruncated
-from grouprl.algorithms.filters.selection import MixedGroups, RejectMismatch
+from grouprl.algorithms.filter.filter import MixedGroups, RejectMismatch
+from grouprl.algorithms.filter.papers.drop_truncated import DropTruncated
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.rewards.papers.missing_eos import MissingEOS
-from grouprl.algorithms.rewards.shaping import RewardClip, SoftOverlong
-from grouprl.algorithms.token_weights.papers.importance import MaskedImportance, TruncatedImportance
-from grouprl.algorithms.token_weights.weighting import OffPolicyMask, mismatch_ratio
+from grouprl.algorithms.refill.refill import DynamicSampling
+from grouprl.algorithms.reward_transform.papers.missing_eos import MissingEOS
+from grouprl.algorithms.reward_transform.reward_transform import RewardClip, SoftOverlong
+from grouprl.algorithms.token_weight.papers.importance import MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weight.token_weight import OffPolicyMask, mismatch_ratio
 from grouprl.core.errors import InputError
 from small import f64, near, small
 

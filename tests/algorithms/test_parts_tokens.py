@@ -10,11 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grouprl.algorithms.aggregate.weighted_mean import WeightedMean
+from grouprl.algorithms.filter.papers.token_subset import TokenSubset
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.token_weights.papers.entropy_guided import EntropyGuided
-from grouprl.algorithms.token_weights.papers.token_subsets import TokenSubset, VarianceSubset, largest_spread
-from grouprl.algorithms.token_weights.token_selection import TopTokens, WeightedMean, hashed
-from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
+from grouprl.algorithms.token_weight.papers.entropy_guided import EntropyGuided
+from grouprl.algorithms.token_weight.papers.variance_subset import VarianceSubset, largest_spread
+from grouprl.algorithms.token_weight.probability_weight import ProbabilityWeight
+from grouprl.algorithms.token_weight.token_selection import TopTokens, hashed
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, small
 

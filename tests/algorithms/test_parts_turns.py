@@ -7,9 +7,9 @@ import torch
 
 import grouprl
 from grouprl import InputError
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.turn_credit import TurnRelative
-from grouprl.algorithms.advantages.turn_level import has_turn, turn_returns
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.turn_credit import TurnRelative
+from grouprl.algorithms.turn_returns import has_turn, turn_returns
 from small import near, small
 
 

@@ -11,7 +11,7 @@ import torch
 import grouprl
 from fake_context import FakeContext
 from grouprl import InputError
-from grouprl.algorithms.features.papers.span_feedback import SpanFeedback, covered, most_alike, spans
+from grouprl.algorithms.augment.papers.span_feedback import SpanFeedback, covered, most_alike, spans
 from grouprl.algorithms.part import RunFacts
 from single_runs import launch, records
 from small import near, small

@@ -11,10 +11,11 @@ import torch
 
 from fake_context import FakeContext, judged_of
 from grouprl import method
-from grouprl.algorithms.buffers.papers.success_replay import SelfImitation, SuccessReplay
+from grouprl.algorithms.augment.papers.success_replay import SuccessReplay
+from grouprl.algorithms.buffer.papers.self_imitation import SelfImitation
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.papers.turn_bonus import TurnBonus
-from grouprl.algorithms.updates.papers.replay_pass import ReplayPass
+from grouprl.algorithms.reward_transform.papers.turn_bonus import TurnBonus
+from grouprl.algorithms.update.papers.replay_pass import ReplayPass
 from grouprl.core.batch import SOURCES
 from grouprl.records.samples import ScoredSamples, subset
 from single_runs import launch, records

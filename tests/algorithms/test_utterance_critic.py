@@ -20,19 +20,21 @@ from torch import Tensor, nn
 import toy_envs
 from fake_context import CharacterPolicy, FakeContext, judged_of
 from grouprl import method
-from grouprl.algorithms.buffers.papers.utterance_replay import APART, UtteranceReplay
-from grouprl.algorithms.critics.papers.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
-from grouprl.algorithms.critics.papers.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
-from grouprl.algorithms.critics.papers.utterance_critic import UtteranceCritic, follow, prepared, td_losses
-from grouprl.algorithms.exploration.papers.stored_turns import add_turns, read_turns, turns_stored
+from grouprl.algorithms.advantage.papers.utterance_advantage import UtteranceAdvantage
+from grouprl.algorithms.buffer.papers.stored_turns import add_turns, read_turns, turns_stored
+from grouprl.algorithms.buffer.papers.utterance_replay import APART, UtteranceReplay
+from grouprl.algorithms.critic.papers.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
+from grouprl.algorithms.critic.papers.utterance_baseline import TokenBaselineCritic
+from grouprl.algorithms.critic.papers.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.update.papers.late_start import LateStart
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import launch, records, run_config
 from small import near, small

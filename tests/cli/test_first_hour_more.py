@@ -22,7 +22,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.judge import side_by_side
 from grouprl.tasks import jsonl, load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from grouprl.view.sections import without_folders
 from interrupts import interrupted
 
@@ -217,7 +217,10 @@ def test_an_episode_without_a_prompt_is_shown_with_what_it_began_with(work: Path
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (gzip.compress(b'{"prompt": "p"}\n'), "is compressed by gzip. Prompts are lines of text in UTF-8. Unpack it"),
+        (
+            gzip.compress(b'{"prompt": "p"}\n', mtime=0),
+            "is compressed by gzip. Prompts are lines of text in UTF-8. Unpack it",
+        ),
         ('{"prompt": "p"}\n'.encode("utf-16"), "is text in UTF-16. Prompts are lines of text in UTF-8. Save it"),
         (b"PAR1....", "is a Parquet file"),
     ],

@@ -122,7 +122,7 @@ def test_out_of_memory_ends_in_a_sentence(error, monkeypatch):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("grouprl.train.loop.train", fail)
+    monkeypatch.setattr("grouprl.training.loop.train", fail)
     assert out_of_memory(error)
     found = CliRunner().invoke(app, ["train", "addition", "--folder", "/nonexistent/run"])
     assert found.exit_code == RUN_FAILED

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from grouprl.algorithms.filters.papers.excluded import DropAgent, DropSpan
+from grouprl.algorithms.filter.papers.excluded import DropAgent, DropSpan
 from grouprl.algorithms.part import RunFacts
 from grouprl.envs.check import check_environment
 from grouprl.envs.faithful import READER, WRITER, Faithful

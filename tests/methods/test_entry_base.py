@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 
 import grouprl
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card

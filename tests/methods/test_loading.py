@@ -153,7 +153,7 @@ def test_an_unknown_name_is_answered_without_importing_the_catalogue() -> None:
 
 TAKEN = """
 import grouprl
-from grouprl.algorithms.advantages.advantage import Advantage
+from grouprl.algorithms.advantage.advantage import Advantage
 found = []
 def own(base: grouprl.Method) -> grouprl.Method:
     return base

@@ -9,14 +9,12 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.papers.certainty import AddOutcome, CertaintyReward
+from grouprl.algorithms.advantage_transform.papers.add_outcome import AddOutcome
+from grouprl.algorithms.advantage_transform.papers.semantic_scale import SemanticScale
+from grouprl.algorithms.objective.papers.two_level_clip import TwoLevelClip
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.papers.consistency import (
-    PromptAdvantage,
-    SemanticScale,
-    TwoLevelClip,
-    completion_entropy,
-)
+from grouprl.algorithms.reward_transform.papers.certainty import CertaintyReward
+from grouprl.algorithms.reward_transform.papers.prompt_advantage import PromptAdvantage, completion_entropy
 from grouprl.core.renamed import RenamedWarning
 from small import f64, gradient, near, slopes, small
 

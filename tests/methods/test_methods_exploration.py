@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
-from grouprl.algorithms.advantages.papers.distribution import TemperedBlend
-from grouprl.algorithms.advantages.papers.influence import HiddenReward, SparedTokens
-from grouprl.algorithms.advantages.papers.planning import PlanningBoost
+from grouprl.algorithms.advantage_transform.papers.distribution import TemperedBlend
+from grouprl.algorithms.advantage_transform.papers.influence import HiddenReward, SparedTokens
+from grouprl.algorithms.advantage_transform.papers.planning import PlanningBoost
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.core.errors import InputError
 from grouprl.orchestrator import text_features as enrich

@@ -12,18 +12,19 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.advantages.advantage import Given
-from grouprl.algorithms.advantages.papers.token_credit import information_gain
-from grouprl.algorithms.buffers.papers.success_replay import SuccessReplay, middle
+from grouprl.algorithms.advantage.advantage import Given
+from grouprl.algorithms.advantage_transform.papers.token_credit import information_gain
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.success_replay import SuccessReplay
+from grouprl.algorithms.buffer.papers.self_imitation import middle
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.kl_cov import KLCov
-from grouprl.algorithms.objectives.papers.soft import GeometricMean
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.kl_cov import KLCov
+from grouprl.algorithms.objective.papers.soft import GeometricMean
 from grouprl.algorithms.part import Part, part
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.papers.coverage import Coverage
-from grouprl.algorithms.updates.papers.clip_bias import clipped_terms
-from grouprl.algorithms.updates.papers.trust_region import natural_step
+from grouprl.algorithms.regularize.papers.coverage import Coverage
+from grouprl.algorithms.update.papers.clip_bias import clipped_terms
+from grouprl.algorithms.update.papers.trust_region import natural_step
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
 from small import f64, gradient, near, prepared, ragged, slopes, small

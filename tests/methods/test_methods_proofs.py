@@ -145,7 +145,7 @@ def test_gspo_clips_whole_completions():
 
 
 def test_gspo_token_takes_advantages_that_differ_within_a_completion():
-    from grouprl.algorithms.advantages.advantage import Given
+    from grouprl.algorithms.advantage.advantage import Given
 
     batch = small([0.0], [2]).replace(advantage_bt=f64([[1.0, -3.0]]))
     same = [grouprl.method(n).with_parts(advantage=Given()) for n in ("gspo", "gspo_token")]

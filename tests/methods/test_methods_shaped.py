@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import grouprl
-from grouprl.algorithms.advantages.returns import GAE
+from grouprl.algorithms.advantage.returns import GAE
 from grouprl.algorithms.part import RunFacts
 from grouprl.methods import CATALOGUE
 from single_runs import launch, records

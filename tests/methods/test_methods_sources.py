@@ -11,12 +11,15 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.one_token import OneToken
-from grouprl.algorithms.objectives.papers.shifted_clip import ShiftedClip
+from grouprl.algorithms.advantage_transform.advantage_transform import FixedAdvantage
+from grouprl.algorithms.aggregate.by_source import BySource
+from grouprl.algorithms.filter.source_apart import SourceApart
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.one_token import OneToken
+from grouprl.algorithms.objective.papers.shifted_clip import ShiftedClip
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.regularizers.papers.coverage import Coverage
+from grouprl.algorithms.regularize.papers.coverage import Coverage
+from grouprl.algorithms.token_weight.token_weight import WithoutPolicyLoss
 from grouprl.core.batch import SOURCES
 from single_runs import launch, records
 from small import f64, gradient, near, prepared, slopes, small
@@ -105,9 +108,9 @@ def test_a_token_that_is_never_sampled_has_no_gradient_without_beta():
 
 
 def test_cross_entropies_are_asked_for_only_with_beta():
-    assert grouprl.method("otr").cross == 1.0
-    assert grouprl.method("otr", kappa=2.0).cross == 2.0
-    assert grouprl.method("otr", beta=0.0).cross is None
+    assert grouprl.method("otr").outputs == ("log_prob", "cross@1")
+    assert grouprl.method("otr", kappa=2.0).outputs == ("log_prob", "cross@2")
+    assert grouprl.method("otr", beta=0.0).outputs == ("log_prob",)
     assert grouprl.method("otr", kappa=2.0).needs() == ("stats.logp@2",)
     assert OneToken(beta=1.0).idle(RunFacts())
     assert not OneToken(beta=1.0, kappa=2.0).idle(RunFacts())

@@ -12,10 +12,12 @@ import torch
 
 from episode_runs import launch, records, run_config
 from grouprl import Batch, method
-from grouprl.algorithms.advantages.papers.roles import CalledReward, LateAgent, OutcomeAndActions
-from grouprl.algorithms.advantages.roles import RoleRelative
-from grouprl.algorithms.exploration.papers.align import AlignCalls
+from grouprl.algorithms.advantage.papers.outcome_and_actions import OutcomeAndActions
+from grouprl.algorithms.advantage.per_agent import RoleRelative
+from grouprl.algorithms.advantage_transform.papers.late_agent import LateAgent
+from grouprl.algorithms.augment.papers.align import AlignCalls
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.reward_transform.papers.called_reward import CalledReward
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.envs.host import Host
@@ -23,9 +25,9 @@ from grouprl.envs.playing import total_reward
 from grouprl.envs.propose import Propose, proposer_pay, value
 from grouprl.records.examples import Example
 from grouprl.tasks import load_task
-from grouprl.train.session import start
-from grouprl.train.update import update
-from grouprl.train.warmup import demonstration_batch
+from grouprl.training.opening import start
+from grouprl.training.update import update
+from grouprl.training.warmup import demonstration_batch
 from small import near
 
 

@@ -20,7 +20,7 @@ FILE = '''
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
 

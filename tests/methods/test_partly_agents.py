@@ -16,8 +16,8 @@ import torch
 import grouprl
 from facts import centred, slope, standardised, still
 from fake_context import FakeContext
-from grouprl.algorithms.exploration.papers.align import AlignCalls
-from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
+from grouprl.algorithms.augment.papers.align import AlignCalls
+from grouprl.algorithms.augment.papers.running_baseline import RunningBaseline
 from grouprl.rewards.shapley import shapley
 from small import f64, near, ragged, small
 

@@ -15,7 +15,7 @@ import torch
 import grouprl
 from facts import slope, standardised, still
 from fake_context import FakeContext, seen
-from grouprl.algorithms.prompts.papers.bandit import ThompsonSampling
+from grouprl.algorithms.curriculum.papers.bandit import ThompsonSampling
 from grouprl.methods.registry import CATALOGUE
 from small import f64, near, small
 
@@ -230,7 +230,7 @@ def test_xrpo_gives_further_completions_to_what_is_least_certain() -> None:
     """D = h(n) - h(n+1) at the same spread: .7955 - .6207 = .1748 at n = 4, s = ½; without spread the bonus alone."""
     part = grouprl.method("xrpo").augment[0]
     assert (round(half_width(4, 0.5), 4), round(half_width(5, 0.5), 4)) == (0.7956, 0.6208)
-    from grouprl.algorithms.exploration.papers.rounds import PromptRewards, UncertaintyRounds
+    from grouprl.algorithms.augment.papers.rounds import PromptRewards, UncertaintyRounds
 
     assert isinstance(part, UncertaintyRounds)
     for n, spread in ((4, 0.5), (8, 0.5), (4, 0.0)):

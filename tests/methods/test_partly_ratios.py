@@ -271,7 +271,7 @@ def test_turn_ppo_has_one_ratio_per_turn(moved: list[float]) -> None:
 
 def test_st_ppo_measures_what_the_clip_leaves_out() -> None:
     """C = E[1/|y| Σ_{t clipped} w_t A_t ∇log π]: here its cotangent by log-probs, one turn a token."""
-    from grouprl.algorithms.updates.papers.clip_bias import clipped_terms
+    from grouprl.algorithms.update.papers.clip_bias import clipped_terms
 
     adv = [[0.5, -1.0, 2.0], [1.0, 0.0, 0.0]]
     batch = small([0.0, 0.0], [3, 1], turn_bt=[[0.0, 1.0, 2.0], [0.0, -1.0, -1.0]])

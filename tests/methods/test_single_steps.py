@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import grouprl
+from grouprl.algorithms.filter.papers.agents_in_turn import AgentsInTurn
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.components import WeightedComponents
-from grouprl.algorithms.rewards.papers.agents_in_turn import AgentsInTurn
+from grouprl.algorithms.reward_transform.components import WeightedComponents
 from grouprl.core.errors import InputError
 from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals, read_subgoal
 from grouprl.rewards.stepwise import LINES, final_line, in_order, key_step_share, line_step_rewards, step_rewards

@@ -12,8 +12,9 @@ import torch
 import grouprl
 import toy_envs
 from episode_runs import launch, records
+from grouprl.algorithms.advantage_transform.papers.thought_entropy import ThoughtEntropy
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularizers.papers.good_tokens import GoodTokensNLL, ThoughtEntropy
+from grouprl.algorithms.regularize.papers.good_tokens import GoodTokensNLL
 from grouprl.orchestrator.text_features import thoughts
 from small import f64, near, prepared, small
 

@@ -11,19 +11,19 @@ import grouprl
 from batches import random_case
 from fake_context import CharacterPolicy, FakeContext, Numbers
 from grouprl import InputError
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.turn_entropy import EntropyModulated
-from grouprl.algorithms.advantages.papers.turn_shared import SharedPrefix, SharedSteps
-from grouprl.algorithms.advantages.turn_credit import NormalisedTurns, TurnRelative
-from grouprl.algorithms.advantages.turn_level import accumulated, last_tokens, next_turn, same_actions, turns_of
-from grouprl.algorithms.features.papers.belief import AnswerBelief
-from grouprl.algorithms.rewards.papers.turn_rewards import (
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.turn_credit import NormalisedTurns, TurnRelative
+from grouprl.algorithms.advantage_transform.papers.turn_entropy import EntropyModulated
+from grouprl.algorithms.advantage_transform.papers.turn_shared import SharedPrefix, SharedSteps
+from grouprl.algorithms.augment.papers.belief import AnswerBelief
+from grouprl.algorithms.reward_transform.papers.turn_rewards import (
     DenseTurns,
     InformationGain,
     ProgressReward,
     RankDiscount,
     RewardAtTurnEnd,
 )
+from grouprl.algorithms.turn_returns import accumulated, last_tokens, next_turn, same_actions, turns_of
 from small import f64, near, small
 
 HOLES = torch.tensor([[True, False, True, True], [True, True, False, True]])
@@ -97,7 +97,7 @@ class Believer(CharacterPolicy):
         width = tokens.max_response
         both = zip(tokens.prompt_ids, tokens.response_ids, strict=True)
         rows = [[-1.0 / len(seen)] * len(said) + [0.0] * (width - len(said)) for seen, said in both]
-        return type("Scored", (), {"logp_bt": f64(rows)})()
+        return f64(rows)
 
 
 def test_beliefs_are_read_where_turns_begin():

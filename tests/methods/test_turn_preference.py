@@ -9,7 +9,7 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.objectives.papers.turn_preference import DiscountedPreference, SegmentPreference
+from grouprl.algorithms.objective.papers.turn_preference import DiscountedPreference, SegmentPreference
 from small import f64, near, small
 
 

@@ -14,7 +14,7 @@ import pytest
 import toy_envs
 from grouprl.orchestrator.accounting import ELSEWHERE, REASONS, account, in_words, totals
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.sampler import as_rollout
+from grouprl.rollout.text_sampling import TextSampling
 from single_runs import launch, records
 
 ELSEWHERE_METRICS = [f"{what}_{name}" for what in ("rows", "prompts") for name in ELSEWHERE]
@@ -78,15 +78,16 @@ def prompts_dealt(folder: Path) -> int:
 
 @contextmanager
 def counted_requests() -> Iterator[list[Any]]:
-    """What is requested of the sampler of texts inside the block, by the collector alone."""
+    """What is requested of the sampler of texts inside the block, in training alone."""
     seen: list[Any] = []
+    generate = TextSampling.generate
 
-    def counting(requests: Any, samples: Any) -> Any:
-        seen.extend(requests)
-        return as_rollout(requests, samples)
+    def counting(own: TextSampling, rows: Any, **options: Any) -> Any:
+        seen.extend(rows if own.settings.seeds.use == "train" else ())
+        return generate(own, rows, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grouprl.rollout.collector.as_rollout", counting)
+        patch.setattr(TextSampling, "generate", counting)
         yield seen
 
 

@@ -8,14 +8,10 @@ import pytest
 import torch
 
 import toy_envs
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.stale import (
-    InterpolatedClip,
-    ProbabilityMask,
-    SecondMomentMask,
-    interpolation,
-)
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.stale import InterpolatedClip, ProbabilityMask, interpolation
 from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.token_weight.papers.second_moment_mask import SecondMomentMask
 from grouprl.config.run import parse_config
 from grouprl.methods import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_refusals, threads_each

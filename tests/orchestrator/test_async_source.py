@@ -31,7 +31,7 @@ class RunSide(FakeContext):
         run = {"async_steps": bound, "proximal": proximal}
         self.config = parse_config({"batch": {"prompts": PROMPTS, "group_size": GROUP}, "steps": STEPS, "run": run})
         self.method = catalogue("grpo")
-        self.collector = SimpleNamespace(counted=lambda samples: samples)
+        self.row_source = SimpleNamespace(counted=lambda samples: samples)
         self.chosen: list[int] = []
 
     @contextmanager

@@ -11,7 +11,7 @@ import torch
 
 import grouprl
 from batches import Case, random_case
-from grouprl.algorithms.filters.papers.mismatch_rejection import MismatchRejection
+from grouprl.algorithms.filter.papers.mismatch_rejection import MismatchRejection
 
 pytest.importorskip("verl", reason="verl is not installed: `make parity` runs this in an environment of its own")
 

@@ -87,7 +87,7 @@ def test_a_perceptron_conforms_in_every_space(observation: str, action: str) -> 
             [list(x) for x in samples.actions],
             context_b=[r.prompt.context for r in requested],
         )
-        return policy.logp(rows).logp_bt.numpy()
+        return policy.logp(rows).numpy()
 
     check_sampler(local_engine(policy), requests, logp=logp, pieces=False)
 
@@ -179,9 +179,9 @@ def test_samples_and_their_scores_are_of_the_same_masked_distribution(action: An
     rows = ArrayInputs.of(
         [r.prompt.values[None] for r in requests], [list(x) for x in samples.actions], legal_bta=[legal[None]] * 200
     )
-    assert torch.allclose(policy.logp(rows).logp_bt, torch.from_numpy(samples.logp_bt), atol=1e-6)
-    free = policy.logp(replace(rows, legal_bta=None)).logp_bt
-    assert (policy.logp(rows).logp_bt > free).all()  # the legal actions share the probability of the others
+    assert torch.allclose(policy.logp(rows), torch.from_numpy(samples.logp_bt), atol=1e-6)
+    free = policy.logp(replace(rows, legal_bta=None))
+    assert (policy.logp(rows) > free).all()  # the legal actions share the probability of the others
 
 
 def test_what_belongs_to_rows_follows_them() -> None:
@@ -194,10 +194,9 @@ def test_what_belongs_to_rows_follows_them() -> None:
     assert torch.equal(part.final_b["camera"], inputs.final_b["camera"][[2, 1]])  # type: ignore[index]
     both = part.joined([inputs.rows([0]), replace(inputs.rows([1]), legal_bta=None)])
     policy = Mlp(Build(spaces, values=True, dtype=torch.float64), hidden=[8])
-    whole, again = (policy.logp(x, values=True) for x in (inputs, both))
-    for name in ("logp_bt", "value_bt"):
-        there, here = getattr(whole, name), getattr(again, name)
-        assert torch.allclose(here[:3, :3], there[[2, 1, 0], :3], atol=1e-12)
+    whole, again = (policy.evaluate(x, ("log_prob", "value")) for x in (inputs, both))
+    for name, there in whole.items():
+        assert torch.allclose(again[name][:3, :3], there[[2, 1, 0], :3], atol=1e-12)
     assert both.legal_bta[3, 0].all()  # type: ignore[index]  # no mask: everything is legal
     with pytest.raises(InputError, match="seed_b is None in some rows"):
         inputs.joined([replace(inputs, seed_b=None)])
@@ -230,11 +229,11 @@ def test_a_row_is_scored_with_the_noise_that_it_was_sampled_with() -> None:
     actions = [[one[0], two[0]] for one, two in zip(taken[0].actions, taken[1].actions, strict=True)]
     inputs = ArrayInputs.of(list(seen), actions, seed_b=seeds)
     sampled = torch.from_numpy(np.concatenate([x.logp_bt for x in taken], 1))
-    old = policy.logp(inputs).logp_bt
+    old = policy.logp(inputs)
     assert torch.allclose(old, sampled, atol=1e-6)
-    assert torch.equal(policy.logp(inputs).logp_bt, old)  # bit by bit
-    assert torch.equal(policy.reference().logp(inputs).logp_bt, old)
-    assert not torch.allclose(policy.logp(replace(inputs, seed_b=inputs.seed_b + 100)).logp_bt, old, atol=1e-3)
+    assert torch.equal(policy.logp(inputs), old)  # bit by bit
+    assert torch.equal(policy.reference().logp(inputs), old)
+    assert not torch.allclose(policy.logp(replace(inputs, seed_b=inputs.seed_b + 100)), old, atol=1e-3)
     check_policy(policy, inputs)
     with pytest.raises(InputError, match="the rows have no seeds"):
         policy.logp(replace(inputs, seed_b=None))

@@ -33,7 +33,7 @@ from grouprl.rewards.transport import CannotSend, harmless, pack, unpack
 from grouprl.rewards.validation import VerdictReward
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from reward_processes import FILE, children, scores_of
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import grouprl
 from fake_context import CharacterPolicy, FakeContext
 from grouprl import InputError
-from grouprl.algorithms.features.papers.fewest_calls import FewestCalls
-from grouprl.algorithms.features.papers.progress import ProgressModel, completed
+from grouprl.algorithms.augment.papers.fewest_calls import FewestCalls
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
-from grouprl.algorithms.rewards.papers.turn_rewards import ProactiveRewards
+from grouprl.algorithms.pretrain.papers.progress import ProgressModel, completed
+from grouprl.algorithms.reward_transform.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
+from grouprl.algorithms.reward_transform.papers.turn_rewards import ProactiveRewards
 from grouprl.rewards.shapley import importance, information_gain, shapley
 from small import f64, near, small
 

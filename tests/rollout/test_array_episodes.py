@@ -23,7 +23,7 @@ from grouprl.rollout.episode import Start
 from grouprl.rollout.episodes import Episodes
 from grouprl.tasks import Example, load_task
 from grouprl.testing import check_environment, check_inputs, check_policy
-from grouprl.train.logprobs import with_final_values
+from grouprl.training.logprobs import with_final_values
 from tours import CITIES, Pointer, Tour, WholeTour
 
 
@@ -52,10 +52,10 @@ def test_a_tour_is_built_from_a_map_that_is_shown_once() -> None:
         assert sorted(order) == list(range(CITIES))
     assert len({tuple(order) for order in inputs.action_bt.tolist()}) > 1
     before = policy.maps_read
-    out = policy.logp(inputs, entropy=True)
+    logp_bt = policy.logp(inputs)
     assert policy.maps_read - before == 6  # one map for each row, however long the row is
-    assert torch.allclose(out.logp_bt, episodes.rollout.logp_bt, atol=1e-6)
-    assert torch.equal(out.logp_bt[:, -1], torch.zeros(6))  # the last city is the only one
+    assert torch.allclose(logp_bt, episodes.rollout.logp_bt, atol=1e-6)
+    assert torch.equal(logp_bt[:, -1], torch.zeros(6))  # the last city is the only one
     check_inputs(inputs)
     check_policy(policy, inputs, values=True)
     check_environment(Tour, starts(1)[0].example, [2, 0, 1, 5, 4, 3], spaces=Tour.spaces)
@@ -68,10 +68,10 @@ def test_rows_are_scored_alike_however_they_are_cut() -> None:
     inputs = played(whole, Tour).rollout.inputs
     assert isinstance(inputs, ArrayInputs)
     pieces = Pointer(Build(spaces, dtype=torch.float64, positions=CITIES))
-    expected = whole.logp(inputs).logp_bt
-    assert torch.allclose(pieces.logp(inputs).logp_bt, expected, atol=1e-12)
+    expected = whole.logp(inputs)
+    assert torch.allclose(pieces.logp(inputs), expected, atol=1e-12)
     apart = [inputs.rows([row]) for row in (3, 1, 5)]
-    assert torch.allclose(whole.logp(apart[0].joined(apart[1:])).logp_bt, expected[[3, 1, 5]], atol=1e-12)
+    assert torch.allclose(whole.logp(apart[0].joined(apart[1:])), expected[[3, 1, 5]], atol=1e-12)
 
 
 @pytest.mark.parametrize("greedy", [False, True])
@@ -89,8 +89,8 @@ def test_a_chain_in_one_request_is_the_chain_step_by_step(greedy: bool) -> None:
         assert isinstance(wholes, ArrayInputs)
         assert torch.equal(ones.action_bt, wholes.action_bt)
         assert torch.equal(steps.rollout.logp_bt, chain.rollout.logp_bt)
-        again = policy.logp(wholes).logp_bt
-        assert torch.equal(again, policy.logp(ones).logp_bt)
+        again = policy.logp(wholes)
+        assert torch.equal(again, policy.logp(ones))
         assert torch.allclose(again, chain.rollout.logp_bt, atol=1e-5)
 
 

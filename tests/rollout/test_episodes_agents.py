@@ -23,9 +23,9 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
-from grouprl.train.warmup import demonstration_batch
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.training.warmup import demonstration_batch
 
 TEAM = f"{toy_envs.__file__}:TeamTask"
 
@@ -132,11 +132,11 @@ def test_strange_scores_are_named(scores: Any) -> None:
 
 def samples(completions: int = 3, **config: Any) -> ScoredSamples:
     task = toy_envs.TeamTask()
-    collector = Collector(parse_config(run_config(**config)), policy(), task.reward, 2, ErrorPolicy(), task)
+    source = open_rows(parse_config(run_config(**config)), task, policy(), task.reward, 2, ErrorPolicy())
     requests = [
         RolloutRequest(ordinal, ordinal, task.example("train", ordinal), completions, first=0) for ordinal in (4, 7)
     ]
-    return collector.sample(requests)
+    return source.rows(requests)
 
 
 def test_groups_are_of_prompt_and_agent() -> None:
@@ -208,8 +208,8 @@ class FragileTeam(toy_envs.TeamTask):
 def test_an_episode_is_dropped_whole_and_counts_once(mode: Any) -> None:
     task = FragileTeam()
     errors = ErrorPolicy(mode, max_fraction=1.0)
-    collector = Collector(parse_config(run_config()), policy(), task.reward, 2, errors, task)
-    rows = collector.sample([RolloutRequest(i, i, task.example("train", i), 12) for i in range(2)])
+    source = open_rows(parse_config(run_config()), task, policy(), task.reward, 2, errors)
+    rows = source.rows([RolloutRequest(i, i, task.example("train", i), 12) for i in range(2)])
     failed_b = rows.scores.failed_b
     bad = set(rows.extras["keys.episode"][failed_b].tolist())
     assert bad

@@ -14,15 +14,15 @@ import torch
 import toy_envs
 from episode_runs import launch, resumed_is_the_same
 from grouprl import InputError
+from grouprl.algorithms.augment.prefix_turns import led, turns_of
+from grouprl.algorithms.augment.resampling import splice
 from grouprl.algorithms.data_part import Augmentation
-from grouprl.algorithms.exploration.prefix_turns import led, turns_of
-from grouprl.algorithms.exploration.resampling import splice
 from grouprl.algorithms.part import part
 from grouprl.envs import Observation, Step
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset, to_batch
 from grouprl.rollout.episodes import Start, play
-from prefix_runs import collector, policy, sampled
+from prefix_runs import policy, row_source, sampled
 
 
 class Lucky(toy_envs.Asking):
@@ -49,7 +49,7 @@ class LuckyTask(toy_envs.AskTask):
 def test_the_whole_lead_gives_the_episode_again() -> None:
     made, rows = sampled(LuckyTask())
     for row in range(len(rows)):
-        again = made.sample([led(rows, row, 2, train_prefix=True)])
+        again = made.rows([led(rows, row, 2, train_prefix=True)])
         assert again.rollout.response_ids == (rows.rollout.response_ids[row],)
         assert again.scores.reward_b[0] == rows.scores.reward_b[row]
         width = len(again.rollout.response_ids[0])
@@ -62,7 +62,7 @@ def test_what_follows_a_lead_is_sampled_anew_and_alone_trained() -> None:
     made, rows = sampled(LuckyTask())
     request = replace(led(rows, 2, 1), completions=16)
     assert request.first == 6
-    more = made.sample([request])
+    more = made.rows([request])
     first = turns_of(rows, 2)[0][1]
     assert all(ids[: len(first)] == first for ids in more.rollout.response_ids)
     assert len(set(more.rollout.response_ids)) > 1
@@ -77,8 +77,8 @@ def test_what_follows_a_lead_is_sampled_anew_and_alone_trained() -> None:
 
 def test_a_branch_of_a_branch_keeps_the_first_ones_luck() -> None:
     made, rows = sampled(LuckyTask())
-    more = made.sample([led(rows, 4, 1)])
-    last = made.sample([led(more, 0, 1, skip=30)])
+    more = made.rows([led(rows, 4, 1)])
+    last = made.rows([led(more, 0, 1, skip=30)])
     assert last.extras["keys.luck"].tolist() == [4]
     assert last.records[0].turns[0].seen == rows.records[4].turns[0].seen
     assert last.valid_b.all()
@@ -86,7 +86,7 @@ def test_a_branch_of_a_branch_keeps_the_first_ones_luck() -> None:
 
 def test_a_lead_that_reaches_the_end_leaves_nothing_to_train_on() -> None:
     made, rows = sampled(LuckyTask())
-    assert not made.sample([led(rows, 0, 2)]).valid_b.any()
+    assert not made.rows([led(rows, 0, 2)]).valid_b.any()
 
 
 class Restless(Lucky):
@@ -102,7 +102,7 @@ def test_an_environment_that_cannot_be_played_again_is_named() -> None:
     task = LuckyTask()
     task.environment = Restless  # type: ignore[method-assign]
     made, rows = sampled(task, 1)
-    again = made.sample([led(rows, 0, 1)])
+    again = made.rows([led(rows, 0, 1)])
     (problem,) = again.scores.problems
     assert "is not reproducible: after the same 1 actions with the same seed it showed 'ccc'" in problem.what
     assert "where it had shown 'c'" in problem.what
@@ -116,20 +116,20 @@ def test_a_patched_action_is_acted_out() -> None:
     own = policy()
     request = led(rows, 0, 1)
     request = replace(request, prefix_turns=((*own.encode("k"), own.eos_ids[0]),), prefix_observations=())
-    more = made.sample([request])
+    more = made.rows([request])
     assert more.records[0].turns[0].action == "k"
     assert more.records[0].turns[0].seen == task.example("train", 3).columns["letter"]
 
 
 def test_turns_of_several_agents_are_acted_out_in_order() -> None:
     task = toy_envs.TeamTask()
-    made = collector(task)
-    rows = made.sample([RolloutRequest(0, 0, task.example("train", 0), 64)])
+    made = row_source(task)
+    rows = made.rows([RolloutRequest(0, 0, task.example("train", 0), 64)])
     assert rows.context_b.any()
     row = int((rows.context_b >= 1).argmax())
     known = turns_of(rows, row)
     assert [turn.number for turn, _ in known] == list(range(len(known)))
-    again = made.sample([led(rows, row, len(known) - 1)])
+    again = made.rows([led(rows, row, len(known) - 1)])
     assert again.valid_b.sum() == 1
     assert again.records[0].agent == "boss"
     both = subset(rows, np.arange(len(rows)) != row - rows.context_b[row])

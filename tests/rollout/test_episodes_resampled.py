@@ -25,9 +25,9 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.collector import Collector
-from grouprl.train.loop import train
-from grouprl.train.update import Learner
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.training.loop import train
+from grouprl.training.update import Learner
 
 
 @pytest.mark.parametrize("method", ["gigpo", "turn_ppo"])
@@ -57,7 +57,7 @@ def policy() -> CausalPolicy:
 
 def sampled(own: CausalPolicy, requests: list[RolloutRequest], **config: Any) -> ScoredSamples:
     task = toy_envs.TeamTask()
-    return Collector(parse_config(run_config(**config)), own, task.reward, 2, ErrorPolicy(), task).sample(requests)
+    return open_rows(parse_config(run_config(**config)), task, own, task.reward, 2, ErrorPolicy()).rows(requests)
 
 
 def requested(*ordinals: int, completions: int = 6) -> list[RolloutRequest]:
@@ -95,9 +95,9 @@ def gradient(own: CausalPolicy, method: Method, prepared: Batch, cuts: list[torc
     weighted = next(Learner(own, optimizer, method).steps(prepared))
     for rows in cuts:
         part = weighted.rows(rows)
-        logp_bt = own.logp(part.inputs).logp_bt.requires_grad_()
+        logp_bt = own.logp(part.inputs).requires_grad_()
         method.loss(logp_bt, part.trim(logp_bt.shape[1])).value.backward()
-        own.backward(part.inputs, logp_bt.grad)
+        own.backward(part.inputs, {"log_prob": logp_bt.grad})
     return {name: p.grad.clone() for name, p in own.named_parameters() if p.grad is not None}
 
 

@@ -20,11 +20,11 @@ from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
+from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import Episode
+from grouprl.rollout.episode_scheduler import written
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.episodes import Episodes, Start, TurnSampling, TurnSettings, laid_out, play
-from grouprl.rollout.lockstep import LockstepRounds
-from grouprl.rollout.player import written
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.tasks import Example
 
@@ -60,7 +60,7 @@ def identical(one: Episodes, two: Episodes) -> None:
 def test_whatever_the_order_of_the_completions_every_bit_is_the_same(
     policy: CausalPolicy, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("grouprl.rollout.lockstep.PATIENCE", -1.0)
+    monkeypatch.setattr("grouprl.rollout.deterministic_episodes.PATIENCE", -1.0)
     turns = [1 + content_number(f"{seed}/{i}") % 6 for i in range(10)]
     well = play(policy, slow_envs.Slow, starts(turns), **LIMITS)
     late = slow_envs.LateStage(slow_envs.Slow, lambda number, call: content_number(f"{seed}/{number}/{call}") % 9)

@@ -28,7 +28,7 @@ from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous import process
 from grouprl.orchestrator.asynchronous import process_main as child
 from grouprl.orchestrator.asynchronous.process import SamplerProcess
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from kills import FORKS
 
 OF_ASYNC = ("staleness", "spanning", "groups_ahead", "canary", "seconds", "tokens_per_second", "memory_mb")

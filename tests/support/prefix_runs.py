@@ -12,7 +12,8 @@ from grouprl.policy.tiny import build_tiny
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.collector import Collector
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.row_source import ScoringSource
 
 
 def policy() -> CausalPolicy:
@@ -20,10 +21,10 @@ def policy() -> CausalPolicy:
     return CausalPolicy(*build_tiny(toy_envs.AskTask.alphabet, **sizes, seed=1))
 
 
-def collector(task: Any) -> Collector:
-    return Collector(parse_config(run_config()), policy(), task.reward, 2, ErrorPolicy(), task)
+def row_source(task: Any) -> ScoringSource:
+    return open_rows(parse_config(run_config()), task, policy(), task.reward, 2, ErrorPolicy())
 
 
-def sampled(task: Any, completions: int = 6) -> tuple[Collector, ScoredSamples]:
-    made = collector(task)
-    return made, made.sample([RolloutRequest(3, 3, task.example("train", 3), completions)])
+def sampled(task: Any, completions: int = 6) -> tuple[ScoringSource, ScoredSamples]:
+    made = row_source(task)
+    return made, made.rows([RolloutRequest(3, 3, task.example("train", 3), completions)])

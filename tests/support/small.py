@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.aggregate.aggregate import TokenSum
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.reductions.aggregate import TokenSum
 from grouprl.core.batch import Batch
 
 

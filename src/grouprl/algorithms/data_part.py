@@ -12,7 +12,7 @@ from grouprl.algorithms.part import Part, RunFacts
 if TYPE_CHECKING:
     import numpy as np
 
-    from grouprl.algorithms.lessons import Lesson, Shown
+    from grouprl.algorithms.warmup_examples import Lesson, Shown
     from grouprl.core.batch import Batch
     from grouprl.core.json_types import State
     from grouprl.policy.causal_lm import CausalPolicy
@@ -205,7 +205,7 @@ class Augmentation(DataPart):
         raise NotImplementedError
 
 
-class Replay(DataPart):
+class Buffer(DataPart):
     """Which stored rows join the new ones."""
 
     takes: ClassVar[str] = "buffer"

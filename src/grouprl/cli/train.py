@@ -120,7 +120,7 @@ def train_command(
         if code := run_learners(config, LearnerJob(source, run_folder(chosen), given, resume, told)):
             raise typer.Exit(code)
         return
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     silence_loading_bars()
     with leading_ranks(), apart(Telling.quiet):

@@ -12,12 +12,13 @@ from math import isfinite
 from grouprl.core.errors import InputError
 from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
-from grouprl.evaluation.sampling import Completions, Examiner, Meter, Progress, Sample
-from grouprl.protocols import Policy, RunSampler, StoredRows
+from grouprl.evaluation.sampling import Completions, Meter, Progress, Sample, complete
+from grouprl.protocols import Policy, RunSampler
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
-from grouprl.rollout.engines import local_engine
-from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.row_kinds import row_kind
+from grouprl.rollout.row_settings import RowSettings, Seeds
+from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
@@ -127,34 +128,55 @@ def evaluate(
         InputError: a task without held-out prompts, nothing to sample, k beyond `samples`.
         RunError: the reward or the environment fails on too many completions.
     """
-    if isinstance(task, StoredRows):  # nothing is sampled: the likeliest stored completion is taken
+    settings = RowSettings(
+        max_new_tokens,
+        Seeds(seed),
+        temperature,
+        stop=tuple(stop),
+        history=history,
+        correct_at=correct_at,
+        adds_reward=reward is not None,
+    )
+    open_source = row_kind(task)
+    source = open_source(task, policy, reward or task.reward, settings.held_out(), sampler=sampler, stage=stage)
+    return evaluate_rows(
+        source,
+        prompts=prompts,
+        samples=samples,
+        k=k,
+        greedy=greedy,
+        batch_rows=batch_rows,
+        shown=shown,
+        progress=progress,
+    )
+
+
+def evaluate_rows(
+    source: ScoringSource,
+    *,
+    prompts: int,
+    samples: int = 1,
+    k: Sequence[int] = (1,),
+    greedy: bool = True,
+    batch_rows: int = 512,
+    shown: int = 16,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Evaluate what a source of held-out rows gives; the rest is as of `evaluate`."""
+    task = source.task
+    if not source.samples:  # nothing is drawn by chance: each prompt has one outcome
         samples, greedy = 0, True
     _check_request(prompts, samples, k, greedy)
     requested = _requested(task, prompts)
     count, few = len(requested), len(requested) < prompts
-    examiner = Examiner(
-        policy,
-        task,
-        reward or task.reward,
-        correct_at,
-        max_new_tokens,
-        temperature,
-        batch_rows,
-        history,
-        stage,
-        reward,
-        (*task.stop, *stop),
-        sampler or local_engine(policy),
-    )
     meter = Meter(progress, count * (samples + greedy))
-    greedy_completions = examiner.complete(requested, 1, [[0]] * count, True, meter) if greedy else None
-    seeds = [[sample_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
-    sampled = examiner.complete(requested, samples, seeds, False, meter) if samples else None
+    greedy_completions = complete(source, requested, 1, batch_rows, meter, greedy=True) if greedy else None
+    sampled = complete(source, requested, samples, batch_rows, meter) if samples else None
     found = [completions for completions in (sampled, greedy_completions) if completions is not None]
     return Evaluation(
         prompts=count,
         samples_per_prompt=samples,
-        temperature=temperature,
+        temperature=source.settings.temperature,
         greedy=greedy_completions.pass_at(1) if greedy_completions else None,
         pass_at={each: sampled.pass_at(each) for each in sorted(set(k))} if sampled else {},
         reward=found[0].reward(),

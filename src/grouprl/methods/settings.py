@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
-from grouprl.algorithms.regularizers.regularize import KLLoss
-from grouprl.algorithms.rewards.shaping import KLInReward
+from grouprl.algorithms.regularize.kl import Estimator, ValueEstimator
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.reward_transform.reward_transform import KLInReward
 from grouprl.methods.card import Paper
 
 ClipLow = Annotated[float, Field(ge=0, le=1)]

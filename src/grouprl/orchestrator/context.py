@@ -15,21 +15,21 @@ import torch
 from grouprl.algorithms.data_part import Together, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
-from grouprl.algorithms.stages import METRICS, call
+from grouprl.algorithms.stage_checks import METRICS, call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
-from grouprl.protocols import SampleSource, StoredRows
+from grouprl.protocols import SampleSource
 from grouprl.records.examples import Prompt
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
-from grouprl.rollout.collector import Collector, with_prompts
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.set_aside import OFFERS
+from grouprl.rollout.quarantine import OFFERS
+from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ class SessionContext:
         task: Task,
         policy: Policy,
         source: PromptStream,
-        collector: Collector,
+        row_source: ScoringSource,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
     ) -> None:
         self.config, self.method, self.task = config, method, task
         self.policy = cast("CausalPolicy", policy)  # parts that need more of it than a `Policy` has say so
-        self.source, self.collector, self._clock = source, collector, clock
+        self.source, self.row_source, self._clock = source, row_source, clock
         self.renew_reference = renew_reference
         self.say: Callable[[str], None] = lambda sentence: None
         """Shows a sentence to the user."""
@@ -117,7 +117,7 @@ class SessionContext:
     @property
     def max_new_tokens(self) -> int:
         """Token budget of a completion."""
-        return self.collector.max_new_tokens
+        return self.row_source.settings.max_new_tokens
 
     @property
     def temperature(self) -> float:
@@ -190,36 +190,36 @@ class SessionContext:
         """Sample and score the completions that `requests` ask for, by the method's sampling rule."""
         rule = self.method.sampling
         scaling = None if rule is None or greedy else call(rule, rule.scaling, self)
-        samples = self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
-        if not isinstance(self.task, StoredRows):
+        samples = self.row_source.rows(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        if self.row_source.samples:
             self._counts.add(samples)
         return samples
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
-        rollout = self.collector.act(beginnings, seeds)
+        rollout = self.row_source.texts().act(beginnings, seeds)
         self._counts.add_unnamed(map(len, rollout.response_ids))
         return rollout
 
     @contextmanager
     def acting(self, policy: object) -> Iterator[None]:
         """Let another policy do the sampling."""
-        with self.collector.acting(policy):
+        with self.row_source.acting(policy):
             yield
 
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion for each of `requests` without its environment."""
-        samples = self.collector.sample_texts(requests)
+        samples = self.row_source.texts().sample_texts(requests)
         self._counts.add(samples)
         return samples
 
     def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Return one row per request with `texts` as completions."""
-        return self.collector.rows_of_texts(requests, texts)
+        return self.row_source.rows_of_texts(requests, texts)
 
     def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         """Return the rows with other prompts in place of their own."""
-        return with_prompts(self.policy, samples, prompts)
+        return self.row_source.texts().with_prompts(samples, prompts)
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the past of their prompts and the run's clock."""
@@ -232,11 +232,11 @@ class SessionContext:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a plain text."""
-        return tuple(self.policy.encode(text))
+        return self.row_source.texts().encode(text)
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of token ids."""
-        return list(self.policy.decode_all(rows))
+        return self.row_source.texts().decode(rows)
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None) -> None:
         """Let every data part see a finished step."""

@@ -16,6 +16,7 @@ from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
+from grouprl.rollout.row_kinds import RowKind, row_kind
 from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Task, load_task
 
@@ -81,6 +82,15 @@ class ResolvedRun:
         model = self.config.model
         dtype = resolve_dtype(model.dtype, resolve_device(model.device), model.precision)
         return exact_in(dtype, model.precision)
+
+    @cached_property
+    def row_kind(self) -> RowKind:
+        """The class of the source that the run's rows come from.
+
+        Raises:
+            InputError: what the task calls an environment is none.
+        """
+        return row_kind(self.task)
 
     @cached_property
     def reward(self) -> Callable[..., object]:

@@ -10,7 +10,6 @@ from typing import get_args
 
 from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
-from grouprl.protocols import StoredRows
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import Reward as RewardFunction
@@ -21,6 +20,7 @@ from grouprl.rewards.judge_text import RUBRIC
 from grouprl.rewards.validation import VerdictReward, plain_rewards
 from grouprl.rewards.verdict_store import VerdictStore
 from grouprl.rewards.workers import RewardWorkers, in_workers
+from grouprl.rollout.row_kinds import row_kind
 from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
 
@@ -67,7 +67,7 @@ def chosen_reward(settings: Reward, task: Task) -> RewardFunction:
     if settings.judge is not None:
         return judge_of(settings.judge)
     reward = load_reward(settings.function) if settings.function else task.reward
-    if isinstance(task, StoredRows):  # their rewards are stored with them: nothing calls a function
+    if not row_kind(task).samples:  # rewards are stored with the rows: nothing calls a function
         return reward
     if isinstance(task, RowTask):
         task.check_columns(reward)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouprl.algorithms.stages import call, of_type, one_of, rows_of
+from grouprl.algorithms.stage_checks import call, of_type, one_of, rows_of
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.orchestrator.accounting import Fates, StepRollout, dropped
 from grouprl.orchestrator.context import SessionContext

@@ -11,14 +11,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from grouprl.algorithms.stages import all_of, one_of
+from grouprl.algorithms.stage_checks import all_of, one_of
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import NO_ROWS, Round, dropped
 from grouprl.orchestrator.context import SessionContext
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.rollout.collector import reward_of_groups
+from grouprl.rollout.scored_rows import reward_of_groups
 
 
 class Synchronous:

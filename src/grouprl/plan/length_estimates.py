@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.papers.second_model import SecondModel
+from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
 from grouprl.core.leader import current_ranks, ranks_here
 from grouprl.envs.stage_workers import open_stage

@@ -18,7 +18,6 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.core.leader import current_ranks
-from grouprl.envs.array_spaces import numbers
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -32,6 +31,7 @@ from grouprl.policy.model_checks import check_config, check_files, check_state, 
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.policy.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
+from grouprl.rollout.vector_episodes import numbers_of_episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -286,8 +286,8 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
 
     What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
     """
-    config, spaces = run.config, run.task.spaces
-    if policy_kind(config.model.name) is None or spaces is None:
+    config, numbers = run.config, numbers_of_episode(run.task)
+    if policy_kind(config.model.name) is None or not numbers:
         return ()
     try:
         policy = build_kind(run)
@@ -296,14 +296,12 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
     tensors = list(policy.parameters())
     count, size = sum(p.numel() for p in tensors), sum(p.numel() * p.element_size() for p in tensors)
     said = f"{count:,} trainable parameters"
-    rows, actions = config.batch.prompts * config.batch.group_size, run.task.max_turns * spaces.chain
-    width = numbers(spaces.observation)
-    steps = f"{rows:,} episodes × {actions} actions × {width} numbers × 4 bytes"
+    rows = config.batch.prompts * config.batch.group_size
     costs = [
         Cost("weights", size, said),
         Cost("gradients", size, said),
         Cost("Adam moments", 2 * size, f"2 × {said}"),
-        Cost("rollout cache", rows * actions * width * 4, f"observations of {steps}"),
+        Cost("rollout cache", rows * numbers * 4, f"observations of {rows:,} episodes × {numbers} numbers × 4 bytes"),
     ]
     return (*costs, Cost("reference copy", size, said)) if run.needs_reference else tuple(costs)
 

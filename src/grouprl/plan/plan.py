@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.stages import BrokenContract
+from grouprl.algorithms.stage_checks import BrokenContract
 from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
@@ -52,14 +52,12 @@ from grouprl.plan.passes import (
 from grouprl.plan.placing import placing_plan, ranks_meant
 from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
-from grouprl.plan.trial import try_reward
+from grouprl.plan.trial import RewardTrial, try_reward
 from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.policy.tokenizer_checks import unused_ids
 from grouprl.rollout.engines import LOCAL, ChosenEngine
-from grouprl.rollout.episode_rows import environments
-from grouprl.rollout.stored import stored_refusals
 from grouprl.tasks import Task
 
 COLDEST, HOTTEST = 0.01, 100.0
@@ -162,7 +160,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model)
-    (faults, doubts), trial = _own_parts(method), try_reward(config.reward, reward, task)
+    (faults, doubts), trial = _own_parts(method), _trial(run)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -183,7 +181,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         refusals=(
             *kind_refusals(run),
             *(rank_refusals(run, ranks) if (ranks := ranks_meant(run)) > 1 else ()),
-            *stored_refusals(config, task, requested),
+            *run.row_kind.refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *(*gold_refusals(reward, task), *trial.refusals),
             *judge_refusals(config, method),
@@ -205,9 +203,14 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *(*lengths.notes, *needed.notes),
             *doubts,
         ),
-        actions=task.spaces is not None,
+        actions=not run.row_kind.text,
         graded=trial.graded,
     )
+
+
+def _trial(run: ResolvedRun) -> RewardTrial:
+    """Return what the trial of the run's reward found; nothing where rewards are stored."""
+    return try_reward(run.config.reward, run.reward, run.task) if run.row_kind.samples else RewardTrial()
 
 
 def _own_parts(method: Method) -> tuple[list[str], list[str]]:
@@ -249,7 +252,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         forms=len(task.forms),
         alphabet=task.alphabet or "",
         kinds=_kinds(task, count),
-        environment=environments(task) is not None,
+        environment=run.row_kind.acts,
         turns=task.max_turns,
         agents=len(task.agents),
     )

@@ -11,7 +11,6 @@ from grouprl.config.sections import Reward as Settings
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.reward import close_reward
-from grouprl.protocols import StoredRows
 from grouprl.records.examples import Example
 from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.contract import reward_name
@@ -39,9 +38,9 @@ class RewardTrial:
 def try_reward(settings: Settings, reward: Callable[..., object], task: Task) -> RewardTrial:
     """Score completions of a few real prompts, in a worker of the run's limits, until one of them has a number.
 
-    Rewards of this package, judges and stored rewards are not tried, nor is any with `reward.self_test` off.
+    Rewards of this package and judges are not tried, nor is any with `reward.self_test` off.
     """
-    wanted = settings.self_test and settings.judge is None and not isinstance(task, StoredRows)
+    wanted = settings.self_test and settings.judge is None
     if not wanted or not any(_is_own(plain) for plain in plain_rewards(reward)):
         return RewardTrial()
     examples = list(_examples(task))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.policy.array_distributions import drawn, masked
 from grouprl.policy.arrays import ArrayInputs, Seen
 from grouprl.policy.kinds import Build
@@ -88,18 +89,20 @@ class ArrayPolicy(ModulePolicy):
         """Whether the policy can act several times without the environment."""
         return type(self).advance is not ArrayPolicy.advance and type(self).ended is not ArrayPolicy.ended
 
-    def score(self, inputs: ArrayInputs, *, entropy: bool, values: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:
         """Score the actions of `inputs` under the distributions of their observations."""
         present_bt = inputs.present_bt().to(self.device)
         seen = inputs.seen(self.device, self.dtype)
-        action_n = inputs.action_bt.to(self.device)[present_bt]
-        found = masked(self.distribution(seen, self.temperature), seen.legal_na)
-        logp_n = found.log_prob(action_n.to(self.dtype) if action_n.is_floating_point() else action_n)
-        entropy_n = found.entropy() if entropy else None
-        value_n = self.value(seen) if values and self.critic is not None else None
-        each = [None if x is None else _spread(x, present_bt) for x in (logp_n, entropy_n, value_n)]
-        assert each[0] is not None
-        return each[0], each[1], each[2]
+        found: dict[str, Tensor] = {}
+        if LOG_PROB in names or ENTROPY in names:
+            action_n = inputs.action_bt.to(self.device)[present_bt]
+            distribution = masked(self.distribution(seen, self.temperature), seen.legal_na)
+            taken_n = action_n.to(self.dtype) if action_n.is_floating_point() else action_n
+            found = {LOG_PROB: distribution.log_prob(taken_n)}
+            found |= {ENTROPY: distribution.entropy()} if ENTROPY in names else {}
+        if VALUE in names and self.critic is not None:
+            found[VALUE] = self.value(seen)
+        return {name: _spread(x, present_bt) for name, x in found.items()}
 
     @torch.no_grad()
     def act(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from grouprl.algorithms.token_weights.entropy_score import score
+from grouprl.algorithms.sampling.entropy_score import score
 from grouprl.core.errors import InputError
 from grouprl.core.spans import spanned
 from grouprl.policy.causal_lm import CausalPolicy

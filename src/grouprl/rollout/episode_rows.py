@@ -19,7 +19,7 @@ from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
 from grouprl.rollout.episode_table import UNSHOWN
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
-from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.template_check import check_template
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
@@ -55,7 +55,7 @@ def demonstrates(task: Task) -> bool:
     return isinstance(example, Demonstrator)
 
 
-def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: float) -> Start:
+def start_of(request: RolloutRequest, number: int, settings: RowSettings) -> Start:
     """Return the episode that is completion `number` of `request`, with seeds of its own: the prompt determines how it
     begins.
 
@@ -70,10 +70,10 @@ def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: f
     luck = number if request.luck is None else request.luck
     return Start(
         example=request.example,
-        seed=sample_seed("environment", run_seed, request.ordinal, luck),
-        action_seed=sample_seed("train", run_seed, request.ordinal, number),
+        seed=settings.seeds.of_environment(request.ordinal, luck),
+        action_seed=settings.seeds.of_actions(request.ordinal, number),
         budget=request.max_new_tokens,
-        temperature=request.temperature or temperature,
+        temperature=request.temperature or settings.temperature,
         prefix=request.prefix_turns,
         prefix_observations=request.prefix_observations,
         train_prefix=request.train_prefix,

@@ -22,10 +22,10 @@ from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
+from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
+from grouprl.rollout.episode_scheduler import Player, Settling, written
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
-from grouprl.rollout.lockstep import LockstepRounds
-from grouprl.rollout.player import Player, Settling, written
 from grouprl.rollout.sampler import CACHE_GB, LocalSampler, as_rollout
 from grouprl.rollout.turn_text import History
 

@@ -10,7 +10,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
 from grouprl.records.examples import Example
 from grouprl.records.requests import RolloutRequest
-from grouprl.rollout.set_aside import SetAside
+from grouprl.rollout.quarantine import SetAside
 from grouprl.tasks.task import Task
 
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.protocols import StoredRow
 from grouprl.records.examples import Example
+from grouprl.records.offline import StoredRow
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import without_folder

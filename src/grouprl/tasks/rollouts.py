@@ -10,8 +10,8 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import content_number, digest
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.protocols import StoredRow
 from grouprl.records.examples import Example, Split
+from grouprl.records.offline import StoredRow
 from grouprl.rewards import Reward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task

@@ -15,17 +15,8 @@ from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import bounded, fitted, observed, spelt
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import ArrayObservation, Observation, Step
-from grouprl.protocols import (
-    Box,
-    DictSpace,
-    Environment,
-    PromptSource,
-    PromptTask,
-    Space,
-    Spaces,
-    StoredRow,
-    StoredRows,
-)
+from grouprl.protocols import Box, DictSpace, Environment, PromptSource, PromptTask, Space, Spaces
+from grouprl.records.offline import StoredRow, StoredRows
 from grouprl.testing.rules import hold, refuses
 
 if TYPE_CHECKING:

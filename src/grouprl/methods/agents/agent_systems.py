@@ -6,17 +6,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.mean_scaled import MeanScaled
-from grouprl.algorithms.advantages.pretrained import KnownBaseline
-from grouprl.algorithms.features.papers.running_baseline import RunningBaseline
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.known_baseline import KnownBaseline
+from grouprl.algorithms.advantage.papers.mean_scaled import MeanScaled
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.running_baseline import RunningBaseline
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.regularizers.regularize import EntropyBonus
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.refill.refill import DynamicSampling
+from grouprl.algorithms.regularize.kl import Estimator
+from grouprl.algorithms.regularize.regularize import EntropyBonus
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.turn_shared import SharedPrefix
-from grouprl.algorithms.exploration.papers.branching import EntropyBranching
+from grouprl.algorithms.advantage_transform.papers.turn_shared import SharedPrefix
+from grouprl.algorithms.augment.papers.branching import EntropyBranching
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.papers.horizon import Horizon
+from grouprl.algorithms.sampling.papers.horizon import Horizon
 from grouprl.core.numbers import Count
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

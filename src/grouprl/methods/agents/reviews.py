@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
-from grouprl.algorithms.exploration.papers.reflect_retry import ReflectRetry
-from grouprl.algorithms.exploration.papers.regenerate import CutAndRegenerate
-from grouprl.algorithms.exploration.papers.retrospect import Actor, Retrospect
-from grouprl.algorithms.exploration.review_forms import AUTO
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage_transform.papers.reviewed import AdvantageOfReviewed, AmplifyPositive
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.reflect_retry import ReflectRetry
+from grouprl.algorithms.augment.papers.regenerate import CutAndRegenerate
+from grouprl.algorithms.augment.papers.retrospect import Actor, Retrospect
+from grouprl.algorithms.augment.review_forms import AUTO
+from grouprl.algorithms.filter.source_apart import SourceApart
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.off_policy import RegionGradient
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.reductions.by_source import SourceApart
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.regularizers.papers.observation_likelihood import ObservationLikelihood
+from grouprl.algorithms.objective.off_policy import RegionGradient
+from grouprl.algorithms.regularize.kl import Estimator
+from grouprl.algorithms.regularize.papers.observation_likelihood import ObservationLikelihood
+from grouprl.algorithms.reward_transform.papers.outcome_gated_process import OutcomeGatedProcess
 from grouprl.core.numbers import Count, NonNegative, Positive, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -66,7 +67,7 @@ Tokens = Count | None
             "could hand each out three times, but puts none back unless reuse_cooldown_time is set, which no "
             "configuration of theirs for R³L does.",
             "batch.group_size counts the first attempts, so half of the authors' budget of n.",
-            "The wording of the prompts is ours (grouprl.algorithms.exploration.review_forms); `form` takes one "
+            "The wording of the prompts is ours (grouprl.algorithms.augment.review_forms); `form` takes one "
             "of your own.",
             "The second attempt's log-probs are those without the advice; the loss has no ratio, so that they only "
             "show in metrics and in a KL to the old policy.",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.papers.roles import AgentEntropy, LateAgent
-from grouprl.algorithms.advantages.roles import RoleRelative
-from grouprl.algorithms.exploration.papers.coaching import CoachAfterPlayer, MajorityVote
+from grouprl.algorithms.advantage.per_agent import RoleRelative
+from grouprl.algorithms.advantage_transform.papers.late_agent import LateAgent
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.majority_vote import MajorityVote
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.papers.refills import EpisodeBand
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.refill.papers.refills import EpisodeBand
+from grouprl.algorithms.regularize.kl import Estimator
+from grouprl.algorithms.regularize.papers.agent_entropy import AgentEntropy
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.update.papers.coach_after_player import CoachAfterPlayer
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper

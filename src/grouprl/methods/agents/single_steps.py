@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.roles import RoleRelative
+from grouprl.algorithms.advantage.per_agent import RoleRelative
+from grouprl.algorithms.filter.papers.agents_in_turn import AgentsInTurn
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.components import WeightedComponents
-from grouprl.algorithms.rewards.papers.agents_in_turn import AgentsInTurn
+from grouprl.algorithms.reward_transform.components import WeightedComponents
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction

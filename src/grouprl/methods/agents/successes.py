@@ -6,13 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.buffers.papers.success_replay import SelfImitation, SuccessReplay
+from grouprl.algorithms.advantage_transform.stored_advantage import StoredAdvantage
+from grouprl.algorithms.aggregate.aggregate import ConstantLength
+from grouprl.algorithms.augment.papers.success_replay import SuccessReplay
+from grouprl.algorithms.buffer.papers.self_imitation import SelfImitation
+from grouprl.algorithms.filter.replay_apart import ReplayApart
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.covariance import ClipCov
-from grouprl.algorithms.reductions.aggregate import ConstantLength
-from grouprl.algorithms.rewards.papers.turn_bonus import TurnBonus
-from grouprl.algorithms.updates.papers.replay_pass import ReplayPass
+from grouprl.algorithms.objective.covariance import ClipCov
+from grouprl.algorithms.reward_transform.papers.turn_bonus import TurnBonus
+from grouprl.algorithms.update.papers.replay_pass import ReplayPass
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.papers.roles import CalledReward, OutcomeAndActions
-from grouprl.algorithms.advantages.roles import RoleRelative
-from grouprl.algorithms.exploration.papers.align import AlignCalls
+from grouprl.algorithms.advantage.papers.outcome_and_actions import OutcomeAndActions
+from grouprl.algorithms.advantage.per_agent import RoleRelative
+from grouprl.algorithms.augment.papers.align import AlignCalls
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.reward_transform.papers.called_reward import CalledReward
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.exploration.papers.failed_steps import FailedSteps
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage_transform.papers.thought_entropy import ThoughtEntropy
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.failed_steps import FailedSteps
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.papers.good_tokens import GoodTokensNLL, ThoughtEntropy
+from grouprl.algorithms.regularize.papers.good_tokens import GoodTokensNLL
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.papers.turn_and_outcome import TurnAndOutcome
-from grouprl.algorithms.advantages.turn_credit import TurnRelative
+from grouprl.algorithms.advantage.papers.turn_and_outcome import TurnAndOutcome
+from grouprl.algorithms.advantage.turn_credit import TurnRelative
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

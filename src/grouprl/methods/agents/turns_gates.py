@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.features.papers.fewest_calls import FewestCalls
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.augment.papers.fewest_calls import FewestCalls
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
+from grouprl.algorithms.reward_transform.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.adaptive_clip import TurnClip
-from grouprl.algorithms.updates.papers.clip_bias import ClipBias
+from grouprl.algorithms.objective.adaptive_clip import TurnClip
+from grouprl.algorithms.update.papers.clip_bias import ClipBias
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
-from grouprl.algorithms.features.papers.durations import ActionDurations
-from grouprl.algorithms.features.papers.progress import ProgressModel
+from grouprl.algorithms.advantage.turn_credit import NormalisedTurns
+from grouprl.algorithms.augment.papers.durations import ActionDurations
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.rewards.papers.turn_rewards import DenseTurns, ProactiveRewards, ProgressReward, RewardAtTurnEnd
-from grouprl.algorithms.token_weights.papers.duration import DurationWeight
+from grouprl.algorithms.pretrain.papers.progress import ProgressModel
+from grouprl.algorithms.regularize.kl import ValueEstimator
+from grouprl.algorithms.reward_transform.papers.turn_rewards import (
+    DenseTurns,
+    ProactiveRewards,
+    ProgressReward,
+    RewardAtTurnEnd,
+)
+from grouprl.algorithms.token_weight.papers.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.core.renamed import old_values

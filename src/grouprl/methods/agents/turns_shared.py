@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.turn_entropy import EntropyModulated
-from grouprl.algorithms.advantages.papers.turn_shared import SharedSteps
-from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
-from grouprl.algorithms.features.papers.belief import AnswerBelief
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.turn_credit import NormalisedTurns
+from grouprl.algorithms.advantage_transform.papers.turn_entropy import EntropyModulated
+from grouprl.algorithms.advantage_transform.papers.turn_shared import SharedSteps
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.belief import AnswerBelief
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.rewards.papers.turn_rewards import InformationGain
+from grouprl.algorithms.reward_transform.papers.turn_rewards import InformationGain
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.turn_credit import TurnRelative
+from grouprl.algorithms.advantage.turn_credit import TurnRelative
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.adaptive_clip import TurnClip
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.rewards.papers.turn_rewards import RankDiscount
+from grouprl.algorithms.objective.adaptive_clip import TurnClip
+from grouprl.algorithms.reward_transform.papers.turn_rewards import RankDiscount
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.regularizers.regularize import EntropyBonus
-from grouprl.algorithms.rewards.papers.missing_eos import MissingEOS
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.regularize.kl import ValueEstimator
+from grouprl.algorithms.regularize.regularize import EntropyBonus
+from grouprl.algorithms.reward_transform.papers.missing_eos import MissingEOS
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry

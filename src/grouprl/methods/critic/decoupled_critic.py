@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.papers.positive import PositiveNLL
+from grouprl.algorithms.pretrain.value_pretraining import ValuePretraining
+from grouprl.algorithms.regularize.papers.positive import PositiveNLL
 from grouprl.core.numbers import NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

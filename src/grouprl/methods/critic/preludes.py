@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.papers.pretrained import ExpertReward, GuidedGAE
+from grouprl.algorithms.advantage.papers.guided_gae import GuidedGAE
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.pretraining.papers.second_model import GlobalValue, PairSource, PreferenceModel
-from grouprl.algorithms.rewards.shaping import RewardClip
+from grouprl.algorithms.pretrain.papers.second_model import GlobalValue, PairSource, PreferenceModel
+from grouprl.algorithms.reward_transform.papers.expert_reward import ExpertReward
+from grouprl.algorithms.reward_transform.reward_transform import RewardClip
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,11 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.buffers.papers.utterance_replay import UtteranceReplay
-from grouprl.algorithms.critics.papers.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
+from grouprl.algorithms.advantage.papers.utterance_advantage import UtteranceAdvantage
+from grouprl.algorithms.aggregate.aggregate import SequenceSum
+from grouprl.algorithms.buffer.papers.utterance_replay import UtteranceReplay
+from grouprl.algorithms.critic.papers.utterance_baseline import TokenBaselineCritic
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceSum
+from grouprl.algorithms.objective.objective import PolicyGradient
+from grouprl.algorithms.update.papers.late_start import LateStart
 from grouprl.core.numbers import Count, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.regularize.regularize import KLLoss
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.golden import gradient, one_right

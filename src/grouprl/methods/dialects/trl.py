@@ -12,17 +12,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.filters.selection import MaskTruncated
-from grouprl.algorithms.gates.gate import LeftBehind, TopEntropy
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import ConstantLength, SequenceMean, TokenMean
+from grouprl.algorithms.filter.filter import MaskTruncated
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.stop_gradient import Capped
-from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.regularize import KLLoss
-from grouprl.algorithms.regularizers.top_entropy import TopEntropyBonus
-from grouprl.algorithms.rewards.shaping import KLInReward, RewardClip
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.stop_gradient import Capped
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.regularize.top_entropy import TopEntropyBonus
+from grouprl.algorithms.reward_transform.reward_transform import KLInReward, RewardClip
+from grouprl.algorithms.token_gate.token_gate import LeftBehind, TopEntropy
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Reduction

@@ -6,12 +6,12 @@ entries.
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, SequenceSum, TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
-from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
-from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, TokenMean
+from grouprl.algorithms.objective.papers.gamma_weight import GammaWeight, Power
+from grouprl.algorithms.objective.papers.soft import GeometricMean, SoftGate
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects import trl

@@ -12,13 +12,8 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.filters.selection import MixedGroups
-from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.stop_gradient import Capped
-from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.reductions.aggregate import (
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import (
     Aggregate,
     ConstantLength,
     SequenceMean,
@@ -26,10 +21,15 @@ from grouprl.algorithms.reductions.aggregate import (
     TokenMean,
     TokenSum,
 )
-from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
-from grouprl.algorithms.regularizers.kl_control import AdaptiveKLInReward
-from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss, OwnAggregate
-from grouprl.algorithms.rewards.shaping import KLInReward, SoftOverlong
+from grouprl.algorithms.filter.filter import MixedGroups
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.stop_gradient import Capped
+from grouprl.algorithms.refill.refill import DynamicSampling
+from grouprl.algorithms.regularize.kl import Estimator, ValueEstimator
+from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss, OwnAggregate
+from grouprl.algorithms.reward_transform.adaptive_kl_in_reward import AdaptiveKLInReward
+from grouprl.algorithms.reward_transform.reward_transform import KLInReward, SoftOverlong
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.golden import gradient, one_right

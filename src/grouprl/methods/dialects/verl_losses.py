@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.papers.baselines import GreedyBaseline, LengthWeighted
-from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
-from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.advantage.papers.baselines import GreedyBaseline, LengthWeighted
+from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.divergence_mask import DivergenceMask
-from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
-from grouprl.algorithms.reductions.aggregate import SequenceMean
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.divergence_mask import DivergenceMask
+from grouprl.algorithms.objective.papers.soft import GeometricMean, SoftGate
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Reduction

@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.certainty import AddOutcome, CertaintyReward
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage_transform.papers.add_outcome import AddOutcome
+from grouprl.algorithms.advantage_transform.papers.semantic_scale import SemanticScale
+from grouprl.algorithms.aggregate.aggregate import ConstantLength
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import ConstantLength
-from grouprl.algorithms.rewards.papers.consistency import PromptAdvantage, SemanticScale, TwoLevelClip
+from grouprl.algorithms.objective.papers.two_level_clip import TwoLevelClip
+from grouprl.algorithms.reward_transform.papers.certainty import CertaintyReward
+from grouprl.algorithms.reward_transform.papers.prompt_advantage import PromptAdvantage
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

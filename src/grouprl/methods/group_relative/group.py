@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.filters.papers.drop_truncated import DropTruncated
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import ConstantLength, SequenceMean, TokenMean
+from grouprl.algorithms.filter.filter import MixedGroups
+from grouprl.algorithms.filter.papers.drop_truncated import DropTruncated
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.rewards.shaping import SoftOverlong
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.refill.refill import DynamicSampling
+from grouprl.algorithms.regularize.kl import Estimator
+from grouprl.algorithms.reward_transform.reward_transform import SoftOverlong
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.papers.best_of_group import BestOverSecond
-from grouprl.algorithms.advantages.papers.decoupled_components import DecoupledComponents
-from grouprl.algorithms.advantages.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
+from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper

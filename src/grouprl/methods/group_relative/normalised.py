@@ -7,15 +7,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.papers.beta import BetaNormalized, Shape
-from grouprl.algorithms.advantages.papers.reweigh import DropOutliers, LongWrong
-from grouprl.algorithms.advantages.returns import ReturnsToGo
+from grouprl.algorithms.advantage.papers.beta import BetaNormalized, Shape
+from grouprl.algorithms.advantage.returns import ReturnsToGo
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.advantage_transform.papers.reweigh import DropOutliers, LongWrong
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, SequenceSum
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.outer_clip import PreClipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum
-from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
-from grouprl.algorithms.regularizers.papers.positive import DifficultyKL
+from grouprl.algorithms.objective.papers.outer_clip import PreClipped
+from grouprl.algorithms.regularize.kl import Estimator, ValueEstimator
+from grouprl.algorithms.regularize.papers.positive import DifficultyKL
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.papers.positive import Unlikeliness
+from grouprl.algorithms.reward_transform.papers.unlikeliness import Unlikeliness
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.variants import SharedVariants
+from grouprl.algorithms.advantage.papers.shared_variants import SharedVariants
+from grouprl.algorithms.allocation.variants import Variants
+from grouprl.algorithms.augment.papers.cross_pairs import CrossPairs
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.papers.cross_pairs import CrossPairs
-from grouprl.algorithms.prompts.variants import Variants
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.soft_baseline import SoftBaseline
+from grouprl.algorithms.advantage_transform.papers.shift import Shift
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.filter.papers.balance_negatives import BalanceNegatives
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.off_policy import Region, RegionGradient
-from grouprl.algorithms.objectives.papers.off_policy import AdvantageTilt, BalanceNegatives, Shift
-from grouprl.algorithms.objectives.regression import SoftBaseline
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.objective.off_policy import Region, RegionGradient
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.token_weight.papers.advantage_tilt import AdvantageTilt
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -3,11 +3,11 @@ clip."""
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.regression import Anchor, GroupRegression, Regression
-from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.algorithms.objective.regression import Anchor, GroupRegression, Regression
+from grouprl.algorithms.regularize.kl import ValueEstimator
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

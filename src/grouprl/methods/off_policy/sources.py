@@ -7,20 +7,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.buffers.papers.replay import PolicyReplay
-from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
-from grouprl.algorithms.exploration.papers.demonstration_rows import DemonstrationSwitch
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage_transform.advantage_transform import FixedAdvantage
+from grouprl.algorithms.aggregate.by_source import BySource
+from grouprl.algorithms.augment.demonstrations import DemonstrationRow
+from grouprl.algorithms.augment.papers.demonstration_switch import DemonstrationSwitch
+from grouprl.algorithms.buffer.papers.reference_rows import ReferenceRows
+from grouprl.algorithms.buffer.papers.replay import PolicyReplay
+from grouprl.algorithms.curriculum.initial_rate import InitialRate
+from grouprl.algorithms.filter.source_apart import SourceApart
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.shifted_clip import ShiftedClip
-from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate
-from grouprl.algorithms.pretraining.papers.reference_rows import ReferenceRows
-from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.reductions.papers.hybrid import HybridGradient
-from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.regularizers.papers.coverage import Coverage, Divergence
-from grouprl.algorithms.regularizers.papers.schedule import ConvexKL
-from grouprl.algorithms.regularizers.regularize import EntropyBonus
+from grouprl.algorithms.objective.papers.hybrid import HybridGradient
+from grouprl.algorithms.objective.papers.shifted_clip import ShiftedClip
+from grouprl.algorithms.pretrain.initial_completions import InitialCompletions
+from grouprl.algorithms.regularize.kl import ValueEstimator
+from grouprl.algorithms.regularize.papers.coverage import Coverage, Divergence
+from grouprl.algorithms.regularize.papers.schedule import ConvexKL
+from grouprl.algorithms.regularize.regularize import EntropyBonus
+from grouprl.algorithms.token_weight.token_weight import WithoutPolicyLoss
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.regularize import KLLoss
-from grouprl.algorithms.token_weights.papers.importance import MaskedImportance, TruncatedImportance
-from grouprl.algorithms.updates.trust_region import Importance
+from grouprl.algorithms.objective.importance import Importance
+from grouprl.algorithms.objective.papers.stale import Beyond, InterpolatedClip, ProbabilityMask
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.token_weight.papers.importance import MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weight.papers.second_moment_mask import SecondMomentMask
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

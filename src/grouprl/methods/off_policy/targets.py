@@ -6,14 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.pretrained import KnownBaseline
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.known_baseline import KnownBaseline
+from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.advantage.soft_baseline import SoftBaseline
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.critic.critic import ValueLoss
+from grouprl.algorithms.curriculum.initial_rate import InitialRate
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.regression import Anchor, GroupRegression, Regression, SoftBaseline
-from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.objective.regression import Anchor, GroupRegression, Regression
+from grouprl.algorithms.pretrain.initial_completions import InitialCompletions
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.decoupled_critic import pretrained

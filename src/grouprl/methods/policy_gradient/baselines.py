@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.normalize import ValidFraction
-from grouprl.algorithms.advantages.papers.baselines import GreedyBaseline, LengthWeighted
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.papers.baselines import GreedyBaseline, LengthWeighted
+from grouprl.algorithms.advantage_transform.advantage_transform import ValidFraction
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.algorithms.objective.objective import PolicyGradient
+from grouprl.algorithms.regularize.kl import ValueEstimator
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction

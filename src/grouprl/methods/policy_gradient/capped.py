@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import SequenceSum, TokenMean
+from grouprl.algorithms.aggregate.papers.group_mean import GroupMean
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.masked_importance import MaskedImportanceObjective
-from grouprl.algorithms.objectives.stop_gradient import Capped
-from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
-from grouprl.algorithms.reductions.papers.group_mean import GroupMean
+from grouprl.algorithms.objective.papers.masked_importance import MaskedImportanceObjective
+from grouprl.algorithms.objective.stop_gradient import Capped
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Ones
-from grouprl.algorithms.exploration.papers.demonstration_rows import Demonstrations
+from grouprl.algorithms.advantage.advantage import Ones
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.buffer.papers.demonstrations import Demonstrations
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.one_token import OneToken
-from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.objective.papers.one_token import OneToken
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
@@ -44,7 +44,7 @@ from grouprl.methods.registry import entry
             Golden(
                 rewards=[0],
                 lengths=[1],
-                fields={"stats.cross": [[-1.5]]},
+                fields={"stats.cross@1": [[-1.5]]},
                 advantage=[1.0],
                 loss=0.25466738,
                 grad=[[-0.40466739]],

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Advantage, RawReward, Relative
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import ReturnsToGo
+from grouprl.algorithms.advantage.advantage import Advantage, RawReward, Relative
+from grouprl.algorithms.advantage.returns import ReturnsToGo
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
-from grouprl.algorithms.rewards.shaping import RewardClip
+from grouprl.algorithms.objective.objective import PolicyGradient
+from grouprl.algorithms.regularize.kl import Estimator, ValueEstimator
+from grouprl.algorithms.reward_transform.reward_transform import RewardClip
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Ones, RawReward
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage.advantage import Ones, RawReward
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.objective.objective import PolicyGradient
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIPS, KL, KL_NEED, DualClip

@@ -6,18 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage.labels import Labels
+from grouprl.algorithms.aggregate.aggregate import ConstantLength, SequenceMean
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.discriminative import Labels
-from grouprl.algorithms.objectives.papers.discriminative import (
-    Classify,
-    ImplicitNegative,
-    KLConstraint,
-    Separate,
-    SuccessWeight,
-)
-from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean
+from grouprl.algorithms.objective.papers.discriminative import Classify, ImplicitNegative, Separate
+from grouprl.algorithms.refill.refill import DynamicSampling
+from grouprl.algorithms.regularize.papers.kl_constraint import KLConstraint
+from grouprl.algorithms.token_weight.papers.success_weight import SuccessWeight
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.advantage import RawReward
+from grouprl.algorithms.advantage.advantage import RawReward
+from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.pairwise import PairwiseGradient
-from grouprl.algorithms.reductions.aggregate import SequenceMean
+from grouprl.algorithms.objective.papers.pairwise import PairwiseGradient
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIPS, KL_NEED

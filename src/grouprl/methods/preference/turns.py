@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.turn_preference import DiscountedPreference, SegmentPreference
-from grouprl.algorithms.reductions.aggregate import SequenceMean
+from grouprl.algorithms.objective.papers.turn_preference import DiscountedPreference, SegmentPreference
 from grouprl.core.numbers import Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.advantages.advantage import RawReward
+from grouprl.algorithms.advantage.advantage import RawReward
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.allocation.papers.allocation import GradientVariance, Knapsack
+from grouprl.algorithms.curriculum.papers.bandit import BanditOverSources, ThompsonSampling
+from grouprl.algorithms.curriculum.papers.difficulty import VarianceSampling
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.papers.allocation import GradientVariance, Knapsack
-from grouprl.algorithms.prompts.papers.bandit import BanditOverSources, ThompsonSampling
-from grouprl.algorithms.prompts.papers.difficulty import VarianceSampling
-from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

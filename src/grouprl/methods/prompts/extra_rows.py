@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.exploration.papers.extra import TemperedExtras, VerificationRows
+from grouprl.algorithms.advantage_transform.advantage_transform import FixedAdvantage
+from grouprl.algorithms.aggregate.by_source import BySource
+from grouprl.algorithms.augment.papers.extra import TemperedExtras, VerificationRows
+from grouprl.algorithms.filter.source_apart import SourceApart
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.regularizers.papers.verdict import SourceLikelihood
+from grouprl.algorithms.regularize.papers.verdict import SourceLikelihood
+from grouprl.algorithms.token_weight.token_weight import WithoutPolicyLoss
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

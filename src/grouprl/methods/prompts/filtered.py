@@ -6,17 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.truncation import ZeroTruncated
-from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
-from grouprl.algorithms.buffers.papers.replay import RolloutReplay, SampleBuffer
-from grouprl.algorithms.filters.papers.difficulty_band import DifficultyBand
+from grouprl.algorithms.advantage_transform.papers.zero_truncated import ZeroTruncated
+from grouprl.algorithms.advantage_transform.stored_advantage import StoredAdvantage
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.allocation.papers.allocation import GreedyFilter
+from grouprl.algorithms.buffer.papers.replay import RolloutReplay, SampleBuffer
+from grouprl.algorithms.curriculum.papers.curriculum import HistoryResampling
+from grouprl.algorithms.curriculum.papers.difficulty import DifficultyTargeted
+from grouprl.algorithms.filter.papers.difficulty_band import DifficultyBand
+from grouprl.algorithms.filter.replay_apart import ReplayApart
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.prompts.papers.allocation import GreedyFilter
-from grouprl.algorithms.prompts.papers.curriculum import HistoryResampling
-from grouprl.algorithms.prompts.papers.difficulty import DifficultyTargeted
-from grouprl.algorithms.prompts.papers.refills import RefillDifficultyBand as RefillBand
-from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.refill.papers.refills import RefillDifficultyBand as RefillBand
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

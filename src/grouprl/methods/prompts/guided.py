@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.novelty import NoveltyBonus
-from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
-from grouprl.algorithms.exploration.papers.exemplars import SolvedExemplars
-from grouprl.algorithms.exploration.papers.hints import GroupHints, RowHint
-from grouprl.algorithms.exploration.papers.rounds import UncertaintyRounds
+from grouprl.algorithms.advantage.papers.anchored_relative import AnchoredRelative
+from grouprl.algorithms.advantage_transform.papers.novelty import NoveltyBonus
+from grouprl.algorithms.augment.demonstrations import DemonstrationRow
+from grouprl.algorithms.augment.papers.exemplars import SolvedExemplars
+from grouprl.algorithms.augment.papers.hints import GroupHints, RowHint
+from grouprl.algorithms.augment.papers.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.papers.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
+from grouprl.algorithms.reward_transform.papers.demonstration import AsymmetricReward, DemonstrationReward
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction

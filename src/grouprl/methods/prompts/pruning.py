@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grouprl.algorithms.filters.papers.pruned import ByAdvantage, MaxVariance
+from grouprl.algorithms.filter.papers.pruned import MaxVariance
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.prune.papers.by_advantage import ByAdvantage
 from grouprl.core.numbers import NonNegative, ShareBelowOne
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

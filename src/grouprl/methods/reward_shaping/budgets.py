@@ -6,15 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.segments import Baseline, BudgetSegments, Prior
-from grouprl.algorithms.advantages.papers.truncation import FailTruncated
-from grouprl.algorithms.exploration.papers.segments import BudgetCuts
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.papers.budget_segments import Baseline, BudgetSegments, Prior
+from grouprl.algorithms.advantage_transform.papers.budget_gap import BudgetGap
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.allocation.papers.budget_prompts import BudgetPrompts, Budgets
+from grouprl.algorithms.augment.papers.budget_cuts import BudgetCuts
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.prompts.papers.budget import LengthBudget
-from grouprl.algorithms.prompts.papers.budget_prompts import BudgetPrompts, Budgets
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.rewards.papers.budget import BudgetCosine, BudgetGap, Longest
+from grouprl.algorithms.reward_transform.papers.budget_cosine import BudgetCosine, Longest
+from grouprl.algorithms.reward_transform.papers.fail_truncated import FailTruncated
+from grouprl.algorithms.sampling.papers.budget import LengthBudget
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

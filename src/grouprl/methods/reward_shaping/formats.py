@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.rewards.papers.formats import FormatDiversity, ParallelReward, Stage
+from grouprl.algorithms.reward_transform.papers.formats import FormatDiversity, ParallelReward, Stage
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.reweigh import DifficultyWeight
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.advantage_transform.papers.reweigh import DifficultyWeight
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.regularize import EntropyBonus
-from grouprl.algorithms.rewards.papers.length_reward import (
+from grouprl.algorithms.regularize.regularize import EntropyBonus
+from grouprl.algorithms.reward_transform.papers.length_reward import (
     CosineLength,
     LengthWhenSolved,
     MinMaxLength,

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.distribution import TemperedBlend
-from grouprl.algorithms.advantages.papers.influence import HiddenReward, SparedTokens
-from grouprl.algorithms.advantages.papers.planning import PHRASES, PlanningBoost
+from grouprl.algorithms.advantage_transform.papers.distribution import TemperedBlend
+from grouprl.algorithms.advantage_transform.papers.influence import HiddenReward, SparedTokens
+from grouprl.algorithms.advantage_transform.papers.planning import PHRASES, PlanningBoost
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

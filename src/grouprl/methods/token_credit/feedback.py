@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.features.papers.span_feedback import SpanFeedback
+from grouprl.algorithms.augment.papers.span_feedback import SpanFeedback
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.rewards.papers.span_rewards import SpanRewards
+from grouprl.algorithms.regularize.kl import ValueEstimator
+from grouprl.algorithms.reward_transform.papers.span_rewards import SpanRewards
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry

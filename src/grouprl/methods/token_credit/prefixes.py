@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.plan_credit import PlanRelative
-from grouprl.algorithms.exploration.papers.continuations import Continuations, PlanTree
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.papers.plan_credit import PlanRelative
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.augment.papers.continuations import Continuations, PlanTree
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.papers.prefix_mask import ContinuationReward, PrefixMask
+from grouprl.algorithms.reward_transform.papers.continuation_reward import ContinuationReward
+from grouprl.algorithms.token_weight.papers.prefix_mask import PrefixMask
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.aggregate.papers.control import ControlToken
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.papers.control import ControlToken
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.aggregate.weighted_mean import WeightedMean
+from grouprl.algorithms.filter.papers.token_subset import TokenSubset
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.token_weights.papers.token_subsets import TokenSubset, VarianceSubset
-from grouprl.algorithms.token_weights.token_selection import TopTokens, WeightedMean
+from grouprl.algorithms.token_weight.papers.variance_subset import VarianceSubset
+from grouprl.algorithms.token_weight.token_selection import TopTokens
 from grouprl.core.numbers import PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

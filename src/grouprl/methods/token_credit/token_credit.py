@@ -6,12 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.papers.prefix_tree import OncePerNode, PrefixTree, Probability
-from grouprl.algorithms.advantages.papers.token_credit import KeyTokens, SharedEnds
+from grouprl.algorithms.advantage.papers.prefix_tree import PrefixTree
+from grouprl.algorithms.advantage_transform.papers.token_credit import KeyTokens, SharedEnds
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.aggregate.weighted_mean import WeightedMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.token_selection import WeightedMean
+from grouprl.algorithms.objective.objective import PolicyGradient
+from grouprl.algorithms.objective.papers.probability import Probability
+from grouprl.algorithms.token_weight.papers.once_per_node import OncePerNode
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

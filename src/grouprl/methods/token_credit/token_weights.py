@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.papers.entropy_guided import EntropyGuided
-from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
+from grouprl.algorithms.token_weight.papers.entropy_guided import EntropyGuided
+from grouprl.algorithms.token_weight.probability_weight import ProbabilityWeight
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,14 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.papers.history import OnlyTokenMean, SmoothStandardized
-from grouprl.algorithms.advantages.papers.token_credit import TokenRelative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.papers.history import SmoothStandardized
+from grouprl.algorithms.advantage.papers.token_relative import TokenRelative
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.aggregate.papers.only_token_mean import OnlyTokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.adaptive_clip import Dual
-from grouprl.algorithms.objectives.papers.adaptive_clip import BalancedClip, DynamicClip, EntropyClip
-from grouprl.algorithms.prompts.papers.budget import EntropyTemperature
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.objective.adaptive_clip import Dual
+from grouprl.algorithms.objective.papers.adaptive_clip import BalancedClip, DynamicClip, EntropyClip
+from grouprl.algorithms.sampling.papers.budget import EntropyTemperature
 from grouprl.core.levels import Alone
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

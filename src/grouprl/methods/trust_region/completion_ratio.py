@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from grouprl.algorithms.aggregate.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.gamma_weight import GammaWeight, Power
-from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.gamma_weight import GammaWeight, Power
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.covariance import ClipCov
-from grouprl.algorithms.objectives.objective import Objective
-from grouprl.algorithms.objectives.papers.kl_cov import KLCov
-from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.objective.covariance import ClipCov
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.papers.kl_cov import KLCov
+from grouprl.algorithms.refill.refill import DynamicSampling
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from grouprl.algorithms.aggregate.aggregate import ConstantLength
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.divergence_mask import Divergence, DivergenceMask
-from grouprl.algorithms.objectives.ratio import Against
-from grouprl.algorithms.reductions.aggregate import ConstantLength
+from grouprl.algorithms.objective.papers.divergence_mask import Divergence, DivergenceMask
+from grouprl.algorithms.objective.ratio import Against
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction

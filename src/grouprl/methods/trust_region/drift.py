@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
-from grouprl.algorithms.advantages.normalize import ValidFraction, Whiten
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.advantage_transform.advantage_transform import ValidFraction, Whiten
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.off_policy import RegionGradient
-from grouprl.algorithms.objectives.papers.off_policy import PolicyDrift
-from grouprl.algorithms.objectives.stop_gradient import Capped
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.objective.off_policy import RegionGradient
+from grouprl.algorithms.objective.stop_gradient import Capped
+from grouprl.algorithms.regularize.papers.policy_drift import PolicyDrift
+from grouprl.algorithms.regularize.regularize import KLLoss
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.papers.dropout import DropoutClip
+from grouprl.algorithms.objective.papers.dropout import DropoutClip
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, PPO_PAPER

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import ValueEstimator
-from grouprl.algorithms.regularizers.papers.schedule import Curve, ScheduledKL
+from grouprl.algorithms.regularize.kl import ValueEstimator
+from grouprl.algorithms.regularize.papers.schedule import Curve, ScheduledKL
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

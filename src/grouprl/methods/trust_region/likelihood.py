@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.regularizers.papers.likelihood import Gate, LikelihoodGuard
+from grouprl.algorithms.regularize.kl import Estimator
+from grouprl.algorithms.regularize.papers.likelihood import Gate, LikelihoodGuard
 from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

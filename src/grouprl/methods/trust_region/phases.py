@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
-from grouprl.algorithms.updates.learn import TwoPhase
+from grouprl.algorithms.token_weight.probability_weight import ProbabilityWeight
+from grouprl.algorithms.update.update import TwoPhase
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.registry import entry

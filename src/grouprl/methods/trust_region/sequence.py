@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.papers.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.soft import GeometricMean, SoftGate
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry

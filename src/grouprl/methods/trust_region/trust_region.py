@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.advantage.returns import GAE
+from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.updates.papers.trust_region import TrustRegion
-from grouprl.algorithms.updates.trust_region import Importance
+from grouprl.algorithms.objective.importance import Importance
+from grouprl.algorithms.update.papers.trust_region import TrustRegion
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.critic import GAE_PAPER

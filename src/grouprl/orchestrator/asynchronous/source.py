@@ -82,7 +82,7 @@ class AsyncSource:
         self._sync = SharedMemorySync(self.policy, remembered=self.bound + 2)
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
         self._publish(self._sync)
-        reward = self.context.collector.reward
+        reward = self.context.row_source.reward
         store = reward.store if isinstance(reward, TrajectoryJudge) else None
         model = model_of_whole_copy(self.config.model, self.policy)
         config = self.config.model_copy(update={"model": model})
@@ -90,7 +90,7 @@ class AsyncSource:
             "config": config.model_dump(mode="json"),
             "threads": torch.get_num_threads(),
             "verdicts": None if store is None else store.folder,
-            "servers": getattr(self.context.collector.sampler, "attachment", None),
+            "servers": getattr(self.context.row_source.sampler, "attachment", None),
         }
         self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
         if self._lost:
@@ -234,7 +234,7 @@ class AsyncSource:
 
     def _checked(self, sampled: ScoredSamples) -> ScoredSamples:
         """Leave out failed and late groups, and mark the rows whose old log-probs are to be computed anew."""
-        sampled = self.context.collector.counted(sampled)
+        sampled = self.context.row_source.counted(sampled)
         if sampled.greedy_reward_b is not None:
             sampled = replace(sampled, valid_b=sampled.valid_b & np.isfinite(sampled.greedy_reward_b))
         # A group is compared within itself, so one late row makes its whole group late.

@@ -27,9 +27,8 @@ from grouprl.protocols import RunSampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import LOCAL
-from grouprl.rollout.flow import EpisodeFlow
+from grouprl.rollout.row_kinds import open_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +53,7 @@ def serve(wire: Connection, hello: State) -> None:
         for number, sampled, idle in sampler.units(inbox):
             if sampler.placement is not None:
                 outbox.put(("placed", sampler.placement.metrics()))
-            seconds = {**sampler.collector.watch.read(), "sampler_idle": idle}
+            seconds = {**sampler.row_source.watch.read(), "sampler_idle": idle}
             outbox.put(("sampled", (number, sampled, seconds)))
     except InputError as error:
         outbox.put(("refused", (error.what, error.rule, error.remedy)))
@@ -93,10 +92,13 @@ class WorkerSampler:
             else run.engine.attach(policy, servers)
         )
         budget, stage = run.max_new_tokens, None if self.placement is None else self.placement.stage
-        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), run.task, sampler, stage)
+        task, kind = run.task, run.row_kind
+        self.row_source = open_rows(
+            config, task, policy, reward, budget, ErrorPolicy(), kind=kind, sampler=sampler, stage=stage
+        )
         self._partial = config.run.partial
-        flows = self.collector.make is not None and run.task.spaces is None and not self.greedy_baseline and local
-        self._flow = EpisodeFlow(self.collector, self._renewed, self._may_begin) if flows else None
+        overlapping = local and not self.greedy_baseline
+        self._flow = self.row_source.in_flight(self._renewed, self._may_begin) if overlapping else None
 
     def units(self, inbox: queue.Queue[Unit]) -> Iterator[tuple[int, ScoredSamples, float]]:
         """Yield the samples of units with the seconds in which there was nothing to do: in the order in which they
@@ -130,9 +132,9 @@ class WorkerSampler:
         """Sample and score the completions of `requests` with the newest weights; tokens carry the version that sampled
         them."""
         self.follower.refresh()
-        sampled = self._with_versions(self.collector.sample(requests, count_failures=False))
+        sampled = self._with_versions(self.row_source.rows(requests, count_failures=False))
         if self.greedy_baseline:
-            sampled = self.collector.with_greedy(requests, sampled)
+            sampled = self.row_source.with_greedy(requests, sampled)
         return sampled
 
     def _with_versions(self, sampled: ScoredSamples) -> ScoredSamples:

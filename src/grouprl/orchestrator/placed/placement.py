@@ -18,11 +18,10 @@ from grouprl.orchestrator.placed.reward import PlacedReward, reward_hello
 from grouprl.orchestrator.placed.sampler import PlacedSampler, SamplerSettings
 from grouprl.orchestrator.placed.stage import PlacedStage, stage_hello
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.protocols import Engine, Policy, StoredRows
+from grouprl.protocols import Engine, Policy
 from grouprl.rewards.contract import Reward
 from grouprl.rewards.judge import TrajectoryJudge
 from grouprl.rollout.engines import LOCAL
-from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.request_shards import Prompt, SharesHere
 
@@ -112,18 +111,17 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
     A reward is not placed where nothing calls it (stored rewards, environments that score), nor is a judge, which only
     waits for its endpoint, nor are environments whose episodes are compared within their group.
     """
-    config, task = run.config, run.task
+    config, rows = run.config, run.row_kind
     cluster = config.cluster
     if cluster.ray == "off":
         return {}
-    acted = environments(task) is not None
-    scored = config.reward.replaced if acted else not isinstance(task, StoredRows)
+    scored = config.reward.replaced if rows.acts else rows.samples
     counts: dict[Kind, int] = {}
-    if config.sampling.engine == LOCAL and not isinstance(task, StoredRows):
+    if config.sampling.engine == LOCAL and rows.samples:
         counts["sampler"] = cluster.samplers
     if scored and not isinstance(run.reward, TrajectoryJudge):
         counts["reward"] = cluster.rewards
-    if acted and not getattr(task, "scores_groups", False):
+    if rows.acts and not getattr(run.task, "scores_groups", False):
         counts["environment"] = cluster.environments
     return {kind: count for kind, count in counts.items() if count}
 

@@ -1,0 +1,1 @@
+"""Parts of kind `advantage` that a single paper needs."""

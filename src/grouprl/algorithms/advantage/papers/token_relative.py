@@ -1,0 +1,48 @@
+"""Rewards relative to the mean and spread over the tokens of a group (HAPO)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+
+@part("advantage")
+class TokenRelative(Advantage):
+    """Reward relative to the mean and spread over the group's *tokens*: long completions count more (HAPO's TLGA).
+
+    Every token carries its completion's reward, so Σ_tokens A = 0 in each group. A group in which some |A| reaches
+    `limit` gets GRPO's advantage instead (arXiv:2509.16591).
+    """
+
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+    limit: Annotated[float, Field(gt=0)] | None = 5.0
+    equation = "A = (R - Σ|y|R/Σ|y|) / (std_tokens R + {eps:g})"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """(R - mean)/(std_pop + eps), each completion counted |y| times."""
+        reward_b, stats_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
+        length_b = stats_b * batch.active_bt.sum(1)
+        adv_b = levels.relative(reward_b, batch.group_b, scale="population_std", eps=self.eps, weight_n=length_b)
+        if self.limit is not None:
+            largest_b = levels.extreme(adv_b.abs(), batch.group_b, length_b, largest=True)
+            grpo_b = levels.relative(reward_b, batch.group_b, eps=self.eps, weight_n=stats_b)
+            adv_b = torch.where(largest_b >= self.limit, grpo_b, adv_b)
+        return batch.broadcast(adv_b)
+
+    @override
+    def words(self) -> str:
+        limit = "" if self.limit is None else f"; groups with an |A| of {self.limit:g} or more as in GRPO"
+        return f"reward minus the mean over the group's tokens, divided by their standard deviation{limit}"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        return Relative().refuse(run)

@@ -1,0 +1,128 @@
+"""Credit along a sequence: returns to go and generalised advantage estimation.
+
+Both run backwards over the action tokens only: positions outside the mask (tool output, padding) are skipped, so that
+credit flows across turns. The sequence's reward sits on its last action token. Nothing follows it (value 0), unless a
+limit cut the sequence and `final_value_b` says what the state was worth that it was cut in (Pardo et al. 2018,
+arXiv:1712.00378).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.advantage.advantage import Advantage
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import Share
+
+
+def token_rewards(batch: Batch) -> Tensor:
+    """[B,T] reward of each token: token rewards, and the sequence's reward on its last action token."""
+    last_bt = batch.last_token_bt().to(batch.dtype) * batch.reward_b[:, None]
+    return last_bt if batch.token_reward_bt is None else last_bt + batch.token_reward_bt
+
+
+def discounted(term_bt: Tensor, mask_bt: Tensor, factor_b: Tensor) -> Tensor:
+    """[B,T] backward sums x_t = term_t + factor·x_next over the positions of the mask; zero outside."""
+    out_bt = torch.zeros_like(term_bt)
+    carry_b = torch.zeros_like(term_bt[:, 0])
+    for t in reversed(range(term_bt.shape[1])):
+        carry_b = torch.where(mask_bt[:, t], term_bt[:, t] + factor_b * carry_b, carry_b)
+        out_bt[:, t] = carry_b
+    return torch.where(mask_bt, out_bt, 0)
+
+
+def bootstrap(batch: Batch) -> Tensor:
+    """[B] value of what follows the last action token: that of the final observation where a limit cut the row, else 0.
+
+    Without `final_value_b` it is 0 for all rows.
+    """
+    if batch.final_value_b is None:
+        return torch.zeros_like(batch.reward_b)
+    return torch.where(batch.need("truncated_b", "bootstrapping by final_value_b"), batch.final_value_b, 0)
+
+
+def next_value(value_bt: Tensor, mask_bt: Tensor, last_b: Tensor) -> Tensor:
+    """[B,T] value at the next position of the mask, `last_b` after the last."""
+    out_bt = torch.zeros_like(value_bt)
+    carry_b = last_b.to(value_bt.dtype)
+    for t in reversed(range(value_bt.shape[1])):
+        out_bt[:, t] = carry_b
+        carry_b = torch.where(mask_bt[:, t], value_bt[:, t], carry_b)
+    return out_bt
+
+
+def gae(batch: Batch, gamma: float, lam_b: Tensor) -> Tensor:
+    """[B,T] generalised advantages: δ_t = r_t + γV_next - V_t, A_t = δ_t + γλ·A_next (Schulman et al. 2015).
+
+    `lam_b` is [B]: one λ per sequence. V_next of the last action token is `bootstrap`.
+    """
+    value_bt = torch.where(batch.mask_bt, batch.need("value_bt", "gae"), 0)
+    delta_bt = token_rewards(batch) + gamma * next_value(value_bt, batch.mask_bt, bootstrap(batch)) - value_bt
+    return discounted(delta_bt, batch.mask_bt, gamma * lam_b)
+
+
+@part("advantage")
+class ReturnsToGo(Advantage):
+    """A_t = Σ_{k≥t} γ^{k-t} r_k: each token gets the rewards from itself on (REINFORCE++, arXiv:2501.03262)."""
+
+    gamma: Share = 1.0
+    says = "rewards from each token to the end of its sequence, discount {gamma:g}"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return A_t."""
+        return discounted(token_rewards(batch), batch.mask_bt, torch.full_like(batch.reward_b, self.gamma))
+
+    @override
+    def formula(self) -> str:
+        return "A_t = Σ_{k≥t} r_k" if self.gamma == 1 else f"A_t = Σ_{{k≥t}} {self.gamma:g}^(k-t) r_k"
+
+
+@part("advantage", name="gae")
+class GAE(Advantage):
+    """Generalised advantage estimation (Schulman et al. 2015, arXiv:1506.02438) over action tokens.
+
+    `length_alpha` makes λ grow with the length l of each completion, λ = 1 - 1/max(α·l, 1) (VAPO, arXiv:2504.05118;
+    there α = 0.05), and replaces `lam`.
+    """
+
+    gamma: Share = 1.0
+    lam: Share = 0.95
+    length_alpha: Annotated[float, Field(gt=0)] | None = None
+    equation = "A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t"
+    reads = ("value_bt",)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return A_t."""
+        return gae(batch, self.gamma, self.lambdas(batch))
+
+    def lambdas(self, batch: Batch) -> Tensor:
+        """[B] λ of each sequence."""
+        if self.length_alpha is None:
+            return torch.full_like(batch.reward_b, self.lam)
+        return 1 - 1 / (self.length_alpha * batch.length_b.to(batch.dtype)).clamp(min=1)
+
+    @override
+    def words(self) -> str:
+        lam = f"lambda {self.lam:g}" if self.length_alpha is None else f"lambda 1 - 1/({self.length_alpha:g}·length)"
+        return f"generalised advantage estimation with the critic's values, {lam}, discount {self.gamma:g}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A replaced lambda, or one that is 0 for every completion."""
+        if self.length_alpha is None:
+            return []
+        found = []
+        if self.lam != type(self).lam:
+            found = [f"gae.lam = {self.lam:g} has no effect: length_alpha replaces it"]
+        if 0 < run.max_length <= 1 / self.length_alpha:
+            found.append(
+                f"gae.length_alpha = {self.length_alpha:g} makes lambda 0 for every completion: they have at most "
+                f"{run.max_length} tokens, and lambda 1 - 1/({self.length_alpha:g}·length) begins above "
+                f"{1 / self.length_alpha:g}. Set it higher, or to none"
+            )
+        return found

@@ -1,0 +1,1 @@
+"""Parts of kind `advantage_transform`: they change advantages."""

@@ -1,0 +1,1 @@
+"""Parts of kind `advantage_transform` that a single paper needs."""

@@ -1,0 +1,48 @@
+"""An advantage for the gap between a token budget's mean reward and its ideal one (HBPO)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.reward_transform.papers.budget_cosine import Longest, _longest, _needs, budgets, ideal
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+
+
+@part("advantage_transform")
+class BudgetGap(AdvantageTransform):
+    """Add what a budget's completions miss of its ideal score: w·(mean of R over the rows of that budget - f(b))
+    (HBPO).
+
+    f(b) = β cos(π b/(2 Lmax)), the reward of a correct completion within the budget, so the term is at most 0 under
+    `budget_cosine`. It is the same for all rows of a prompt with the same budget; rows without one get nothing.
+    """
+
+    weight: NonNegative = 1.0
+    beta: Annotated[float, Field(gt=0)] = 4.0
+    length: Longest = None
+    says = "add {weight:g} times how far the completions of a budget stay behind that budget's ideal score"
+    equation = "A ← A + {weight:g}·(mean_{{g,b}} R - {beta:g}·cos(π·b/(2 Lmax)))"
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A + w·(mean_{g,b} R - f(b))."""
+        longest, budget_b = _longest(self.length, batch, self.name), budgets(batch, self.name)
+        id_b = levels.cross(batch.group_b, batch.need("keys.budget", self.name))
+        counted_b = batch.stats_b.to(batch.dtype)
+        gap_b = levels.mean(batch.total_reward_b, id_b, counted_b) - ideal(budget_b, self.beta, longest)
+        return adv_bt + self.weight * (gap_b * counted_b * (budget_b > 0))[:, None]
+
+    @override
+    def needs(self) -> tuple[str, ...]:
+        return _needs(self.length)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No weight."""
+        return ["budget_gap has no effect: its weight is 0"] if self.weight == 0 else []

@@ -1,0 +1,26 @@
+"""A constant added to every advantage, so that good and bad rows count differently (AsymRE)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+from grouprl.algorithms.part import part
+from grouprl.core.batch import Batch
+
+
+@part("advantage_transform")
+class Shift(AdvantageTransform):
+    """Add a constant to every advantage: the baseline is lowered by it (AsymRE, arXiv:2506.20520, δ = -amount).
+
+    Above 0 also completions as good as the average are imitated, and good ones push more than bad ones pull.
+    """
+
+    amount: float = 0.1
+    says = "every advantage raised by {amount:g} (the baseline lies that much lower)"
+    equation = "A ← A + {amount:g}"
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A + amount on rows that count in statistics."""
+        return torch.where(batch.active_bt & batch.stats_b[:, None], adv_bt + self.amount, adv_bt)

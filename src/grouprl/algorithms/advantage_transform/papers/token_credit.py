@@ -1,0 +1,206 @@
+"""Credit for single tokens, from comparing the completions of a group token by token."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+
+
+@part("advantage_transform")
+class SharedEnds(AdvantageTransform):
+    """Spare the tokens that good and bad completions share at their beginning and end (GTPO, arXiv:2508.03772).
+
+    A token is in conflict where the same token stands at the same position of a good and a bad completion of its group,
+    counted from the left for an unbroken common prefix and from the right for a suffix. Conflicts multiply A by
+    `positive` (good completions) or `negative` (bad ones), once for each end. With `spread` a completion's advantage is
+    divided by its number of conflict tokens. First, A loses `entropy_coef` times the completion's mean entropy, and an
+    completion of more than `entropy_limit` nats per token gets none at all.
+    """
+
+    positive: NonNegative = 2.0
+    negative: NonNegative = 0.0
+    spread: bool = True
+    entropy_coef: NonNegative = 0.1
+    entropy_limit: Annotated[float, Field(gt=0)] | None = 0.7
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """[H ≤ limit]·(A - coef·H)·δ_prefix·δ_suffix / max(1, #conflicts)."""
+        active_bt, sign_bt = batch.active_bt, torch.where(batch.active_bt, adv_bt, 0).sign()
+        prefix_bt, suffix_bt = (self._conflicts(batch, sign_bt, reverse) for reverse in (False, True))
+        factor_bt = torch.ones_like(adv_bt)
+        for conflict_bt in (prefix_bt, suffix_bt):
+            both_bt = torch.where(sign_bt > 0, self.positive, self.negative).to(adv_bt.dtype)
+            factor_bt = torch.where(conflict_bt, factor_bt * both_bt, factor_bt)
+        if self.spread:
+            factor_bt = factor_bt / (prefix_bt | suffix_bt).sum(1, keepdim=True).clamp(min=1)
+        return torch.where(active_bt, self._calmed(adv_bt, batch) * factor_bt, 0)
+
+    def _conflicts(self, batch: Batch, sign_bt: Tensor, reverse: bool) -> Tensor:
+        """[B,T] bool: tokens of the common prefix (or suffix) of good and bad completions."""
+        active_bt = batch.active_bt
+        place_bt = (active_bt.flip(1).cumsum(1).flip(1) if reverse else active_bt.cumsum(1)) - 1
+        token_n = batch.need("token_bt", self.name)[active_bt]
+        spot_bt = levels.compact(batch.group_b)[0][:, None] * active_bt.shape[1] + place_bt
+        kinds = int(token_n.max()) + 1 if len(token_n) else 1
+        id_n, sign_n = spot_bt[active_bt] * kinds + token_n, sign_bt[active_bt]
+        met_n = (levels.total((sign_n > 0).to(sign_n.dtype), id_n) > 0) & (sign_n != 0)
+        met_n &= levels.total((sign_n < 0).to(sign_n.dtype), id_n) > 0
+        met_bt = ~active_bt
+        met_bt[active_bt] = met_n
+        run_bt = (met_bt.flip(1) if reverse else met_bt).to(torch.int8).cumprod(1).bool()
+        return (run_bt.flip(1) if reverse else run_bt) & active_bt
+
+    def _calmed(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        if self.entropy_coef == 0 and self.entropy_limit is None:
+            return adv_bt
+        active_bt = batch.active_bt
+        entropy_bt = torch.where(active_bt, batch.need("entropy_bt", self.name), 0)
+        mean_b = entropy_bt.sum(1, keepdim=True) / active_bt.sum(1, keepdim=True).clamp(min=1)
+        calm_bt = adv_bt - self.entropy_coef * mean_b
+        return calm_bt if self.entropy_limit is None else torch.where(mean_b <= self.entropy_limit, calm_bt, 0)
+
+    @override
+    def needs(self) -> tuple[str, ...]:
+        with_entropy = self.entropy_coef > 0 or self.entropy_limit is not None
+        return ("token_bt", "entropy_bt") if with_entropy else ("token_bt",)
+
+    @override
+    def words(self) -> str:
+        limit = (
+            ""
+            if self.entropy_limit is None
+            else f"; completions above {self.entropy_limit:g} nats a token are left out"
+        )
+        return (
+            f"tokens that good and bad completions share at either end count {self.positive:g} times in good "
+            "completions and "
+            f"{self.negative:g} times in bad ones; advantages lose {self.entropy_coef:g} times the mean entropy{limit}"
+        )
+
+    @override
+    def formula(self) -> str:
+        limit = "" if self.entropy_limit is None else f"[H_i ≤ {self.entropy_limit:g}]·"
+        share = " / max(1, #conflicts)" if self.spread else ""
+        return f"A ← {limit}(A - {self.entropy_coef:g}·H_i)·δ_prefix·δ_suffix{share}"
+
+
+@part("advantage_transform")
+class KeyTokens(AdvantageTransform):
+    """Add to each token's advantage how its presence goes with correct completions of the group (KTAE,
+    arXiv:2505.16826).
+
+    Per group and token id a 2x2 table (right or wrong completions, with the token or without) gives strength
+    f = exp(-2P), P Fisher's exact p-value (0 at P = 1), and the information gain IG; direction x compares
+    frequencies. A ← A + 2·top·(σ((α·f + β·IG)·x/(α+β)) - ½). Nothing is added in groups that are all right or all
+    wrong, nor to the last token of a completion that ended by itself.
+    """
+
+    top: NonNegative = 1.0
+    alpha: Annotated[float, Field(gt=0)] = 1.0
+    beta: Annotated[float, Field(gt=0)] = 1.0
+    saturation: Annotated[float, Field(gt=0)] = 2.0
+    length_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    says = (
+        "add up to ±{top:g} to the advantage of tokens that occur in the group's correct completions rather than "
+        "in its wrong ones"
+    )
+    reads = ("token_bt", "correct_b", "truncated_b")
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A + w(token)."""
+        active_bt = batch.active_bt & batch.stats_b[:, None]
+        token_bt = batch.need("token_bt", self.name)
+        ended_bt = batch.last_token_bt() & ~batch.need("truncated_b", self.name)[:, None]
+        right_b = batch.need("correct_b", self.name)
+        out_bt = adv_bt.clone()
+        for group in torch.unique(batch.group_b[active_bt.any(1)]).tolist():
+            row_r = ((batch.group_b == group) & active_bt.any(1)).nonzero()[:, 0]
+            if right_b[row_r].all() or not right_b[row_r].any():
+                continue
+            mask_rt = active_bt[row_r]
+            weight_rt = torch.zeros_like(adv_bt[row_r])
+            weight_rt[mask_rt] = self._weights(token_bt[row_r], mask_rt, right_b[row_r]).to(adv_bt.dtype)
+            out_bt[row_r] += torch.where(ended_bt[row_r], 0, weight_rt)
+        return out_bt
+
+    def _weights(self, token_rt: Tensor, mask_rt: Tensor, right_r: Tensor) -> Tensor:
+        """[N] weight of each masked token of one group's rows."""
+        kind_n, kinds = levels.compact(token_rt[mask_rt])
+        row_n = torch.arange(len(mask_rt), device=mask_rt.device)[:, None].expand_as(mask_rt)[mask_rt]
+        count_rv = torch.zeros(len(mask_rt), kinds, dtype=torch.float64, device=mask_rt.device)
+        count_rv.index_put_((row_n, kind_n), torch.ones_like(kind_n, dtype=torch.float64), accumulate=True)
+        sides = [count_rv[right_r], count_rv[~right_r]]
+        a_v, b_v = ((side > 0).sum(0).double() for side in sides)
+        right, wrong = (float(len(side)) for side in sides)
+        strength_v = self.alpha * fisher_strength(a_v, b_v, right, wrong)
+        strength_v = strength_v + self.beta * information_gain(a_v, b_v, right, wrong)
+        size = [float(side.sum()) for side in sides]
+        rate_v = [self._frequency(side.sum(0) / n, n, sum(size) / 2) for side, n in zip(sides, size, strict=True)]
+        lean_v = rate_v[0] / (rate_v[1] + 1e-5) - rate_v[1] / (rate_v[0] + 1e-5)
+        arc_v = (a_v / right).sqrt().asin() - (b_v / wrong).sqrt().asin()
+        key_v = strength_v * (arc_v + lean_v) / (self.alpha + self.beta)
+        return (2 * self.top * (key_v.sigmoid() - 0.5))[kind_n]
+
+    def _frequency(self, share_v: Tensor, size: float, average: float) -> Tensor:
+        """BM25's saturated frequency of each token among `size` tokens of its side."""
+        norm = self.saturation * (1 - self.length_share + self.length_share * size / average)
+        return share_v * (self.saturation + 1) / (share_v + norm)
+
+    @override
+    def formula(self) -> str:
+        return (
+            f"A_t ← A_t + {2 * self.top:g}·(σ(({self.alpha:g}·e^(-2P) + {self.beta:g}·IG)·x/"
+            f"{self.alpha + self.beta:g}) - ½)"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing is added."""
+        return ["key_tokens has no effect: top is 0"] if self.top == 0 else []
+
+
+def fisher_strength(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:
+    """[V] exp(-2P), P the two-sided p-value of Fisher's exact test; 0 where P = 1.
+
+    `a_v` of `right` and `b_v` of `wrong` completions have the token.
+    """
+    marked_v = a_v + b_v
+    k_k = torch.arange(int(right) + 1, dtype=torch.float64, device=a_v.device)
+
+    def log_choose(n: Tensor | float, k: Tensor) -> Tensor:
+        n = torch.as_tensor(n, dtype=torch.float64, device=k.device)
+        return (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).clamp(min=1).lgamma()
+
+    other_vk = marked_v[:, None] - k_k
+    possible_vk = (other_vk >= 0) & (other_vk <= wrong)
+    log_vk = log_choose(right, k_k) + log_choose(wrong, other_vk.clamp(0, wrong))
+    prob_vk = torch.where(possible_vk, (log_vk - log_choose(right + wrong, marked_v)[:, None]).exp(), 0)
+    observed_v = prob_vk.gather(1, a_v.long()[:, None])
+    p_v = torch.where(prob_vk <= observed_v * (1 + 1e-7), prob_vk, 0).sum(1).clamp(max=1)
+    return torch.where(p_v > 1 - 1e-9, 0, (-2 * p_v).exp())
+
+
+def information_gain(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:
+    """[V] bits that knowing whether a completion has the token tells of its being right: H(right) - H(right | token).
+
+    The conditional entropy is the mean over completions with the token and those without, so that the gain is never
+    negative. `a_v` of `right` and `b_v` of `wrong` completions have the token.
+    """
+    size, with_v = right + wrong, a_v + b_v
+    without_v = size - with_v
+    present_v = with_v / size * _bits(a_v / with_v.clamp(min=1))
+    absent_v = without_v / size * _bits((right - a_v) / without_v.clamp(min=1))
+    return (_bits(torch.full_like(a_v, right / size)) - present_v - absent_v).clamp(min=0)
+
+
+def _bits(p_v: Tensor) -> Tensor:
+    return -(torch.xlogy(p_v, p_v) + torch.xlogy(1 - p_v, 1 - p_v)) / torch.log(p_v.new_tensor(2.0))

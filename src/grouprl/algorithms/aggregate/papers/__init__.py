@@ -1,0 +1,1 @@
+"""Parts of kind `aggregate` that a single paper needs."""

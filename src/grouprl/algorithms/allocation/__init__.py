@@ -1,0 +1,1 @@
+"""Parts of kind `allocation`: they choose how many completions each prompt gets."""

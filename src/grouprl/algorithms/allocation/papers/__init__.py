@@ -1,0 +1,1 @@
+"""Parts of kind `allocation` that a single paper needs."""

@@ -1,0 +1,1 @@
+"""Parts of kind `augment`: they add or replace rows once completions are scored."""

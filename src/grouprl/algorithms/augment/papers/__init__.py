@@ -1,0 +1,1 @@
+"""Parts of kind `augment` that a single paper needs."""

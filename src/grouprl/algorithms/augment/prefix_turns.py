@@ -1,0 +1,53 @@
+"""Going on from the middle of an episode: to branch it, cut it and write it anew, try again, patch an action."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grouprl.algorithms.augment.resampling import again
+from grouprl.core.errors import InputError
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.turns import Turn
+
+
+def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ...]]]:
+    """Return every turn of the episode that `row` belongs to, whoever acted, with its token ids, in order.
+
+    Raises InputError where rows of the episode are missing, or `row` is no episode.
+    """
+    if samples.records is None or samples.records[row] is None:
+        raise InputError(f"row {row} is no episode", "only what was acted out turn by turn can be acted out again")
+    rows = np.flatnonzero(samples.extras["keys.episode"] == samples.extras["keys.episode"][row])
+    found: dict[int, tuple[Turn, tuple[int, ...]]] = {}
+    for each in rows.tolist():
+        record, ids = samples.records[each], np.array(samples.rollout.response_ids[each])
+        turn_t = samples.extras["turn_bt"][each, : len(ids)]
+        for place, turn in enumerate(() if record is None else record.turns):
+            found[turn.number] = (turn, tuple(ids[turn_t == place].tolist()))
+    if sorted(found) != list(range(len(found))):
+        absent = next(number for number in range(len(found) + 1) if number not in found)
+        raise InputError(
+            f"turn {absent} of the episode of row {row} is missing",
+            "an episode is acted out again from its beginning",
+            "Keep all rows of an episode together until then",
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def led(samples: ScoredSamples, row: int, turns: int, *, skip: int = 0, **changes: object) -> RolloutRequest:
+    """Return a request for one more episode that begins with the first `turns` turns of that of `row`, luck and all.
+
+    It is numbered as `again` does it; `changes` are fields of the request. What the turns showed is checked when they
+    are acted out again. To patch an action, put other ids at the end of `prefix_turns` and leave the last text of
+    `prefix_observations` away.
+    """
+    known = turns_of(samples, row)
+    if not 0 <= turns <= len(known):
+        raise InputError(f"{turns} turns of an episode of {len(known)} are to be acted out again")
+    requested: dict[str, object] = {
+        "prefix_turns": tuple(ids for _, ids in known[:turns]),
+        "prefix_observations": tuple(turn.seen for turn, _ in known[:turns]),
+        "luck": int(samples.extras["keys.luck"][row]),
+    }
+    return again(samples, row, skip, **(requested | changes))

@@ -1,0 +1,1 @@
+"""Parts of kind `buffer`: they choose which stored rows join the new ones."""

@@ -1,0 +1,1 @@
+"""Parts of kind `buffer` that a single paper needs."""

@@ -1,0 +1,294 @@
+"""Which stored rows join the new ones: whole groups of earlier steps, completions of earlier policies, single
+completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.augment.resampling import groups, sampled_rows
+from grouprl.algorithms.data_part import Buffer, RunContext
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
+from grouprl.core.numbers import Count, Share
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.serialize import pack, unpack
+
+
+def own_rows(samples: ScoredSamples, prepared: Batch) -> tuple[ScoredSamples, np.ndarray]:
+    """Return the rows sampled for this step under the policy's own log-probs, and which of `samples` they are."""
+    where = np.flatnonzero(sampled_rows(samples))
+    rows = subset(samples, where)
+    if not rows.foreign_b.any():
+        return rows, where
+    width, old_bt = prepared.size[1], prepared.need("old_bt", "a replay store")[torch.from_numpy(where)]
+    foreign_b, logp_bt = torch.from_numpy(rows.foreign_b), rows.rollout.logp_bt[:, :width].clone()
+    logp_bt[foreign_b] = old_bt[foreign_b].to(logp_bt)
+    rollout = replace(rows.rollout, logp_bt=logp_bt, entropy_bt=rows.rollout.entropy_bt[:, :width])
+    return replace(rows, rollout=rollout, foreign_b=np.zeros(len(rows), dtype=bool)), where
+
+
+def joined(
+    samples: ScoredSamples | None, stored: Sequence[ScoredSamples], steps: Sequence[int], context: RunContext
+) -> ScoredSamples:
+    """Put stored rows behind the new ones and log their share and their age, `steps` the step each block is from."""
+    old = [block.with_source("replay") for block in stored]
+    rows = sum(len(block) for block in old)
+    whole = rows + (0 if samples is None else len(samples))
+    context.note("replayed_fraction", rows / max(1, whole))
+    if rows:
+        ages = [(context.step - step) * len(block) for step, block in zip(steps, old, strict=True)]
+        context.note("replay_age", sum(ages) / rows)
+    return join([*([] if samples is None else [samples]), *old])
+
+
+class GroupReplay(Buffer):
+    """Base: some of a step's prompts are not sampled but taken, completions and all, from earlier steps."""
+
+    def stored(self, context: RunContext) -> int:
+        """How many prompts of this step are stored ones."""
+        raise NotImplementedError
+
+    def sample(self, count: int, context: RunContext) -> list[State]:
+        """Choose `count` groups: {'step': number of their step, 'rows': packed rows}."""
+        raise NotImplementedError
+
+    def fresh(self, context: RunContext) -> int:
+        """How many new prompts this step samples."""
+        return context.prompts - self.stored(context)
+
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
+        """Return the new rows and the stored groups."""
+        chosen = self.sample(self.stored(context), context)
+        if samples is None and not chosen:
+            return None
+        return joined(samples, [self.reread(e, context) for e in chosen], [int(e["step"]) for e in chosen], context)
+
+    def reread(self, entry: State, context: RunContext) -> ScoredSamples:
+        """Return the rows of a stored group."""
+        return unpack(entry["rows"], context.task)
+
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
+        """Store the groups that were sampled for this step."""
+        if prepared is None:
+            return
+        rows, _ = own_rows(samples, prepared)
+        found = [subset(rows, index) for index in groups(rows, np.ones(len(rows), dtype=bool))]
+        self.remember([{"step": context.step, "rows": pack(g)} for g in found if self.worth(g)], context)
+
+    def worth(self, group: ScoredSamples) -> bool:
+        """Whether a group is stored at all."""
+        return True
+
+    def remember(self, entries: list[State], context: RunContext) -> None:
+        """Store the groups of a finished step."""
+        raise NotImplementedError
+
+
+@part("buffer")
+class RolloutReplay(GroupReplay):
+    """A share of each step's groups comes from a first-in-first-out buffer (rollout replay, arXiv:2506.05316).
+
+    `fresh_share` of the prompts are sampled anew, the others' groups are chosen uniformly among the latest group of
+    each of the last `capacity` prompts. Their log-probs are those of the policy that sampled them, and so the
+    denominators of the ratios. `mixed_only`: groups whose completions are all right or all wrong are not stored.
+    `first_epoch`: a finite set of prompts is sampled once before anything is replayed. Until the buffer has enough
+    groups, new prompts take their place.
+    """
+
+    fresh_share: Share = 0.5
+    capacity: Count = 512
+    mixed_only: bool = True
+    first_epoch: bool = True
+
+    def stored(self, context: RunContext) -> int:
+        """(1 - fresh_share) of the prompts, once the buffer has them."""
+        if self.first_epoch and context.examples is not None and context.step * context.prompts < context.examples:
+            return 0
+        return min(int((1 - self.fresh_share) * context.prompts), len(self._entries(context)))
+
+    def sample(self, count: int, context: RunContext) -> list[State]:
+        """Choose uniformly, each group once."""
+        entries = self._entries(context)
+        return (
+            [entries[i] for i in sorted(context.rng(self).choice(len(entries), count, replace=False))] if count else []
+        )
+
+    def worth(self, group: ScoredSamples) -> bool:
+        """Groups with right and wrong completions."""
+        return not self.mixed_only or len(set(group.scores.correct_b.tolist())) == 2
+
+    def remember(self, entries: list[State], context: RunContext) -> None:
+        """The latest group of each prompt, the latest `capacity` of them."""
+        latest = {_index(entry): entry for entry in entries}
+        before = [entry for entry in self._entries(context) if _index(entry) not in latest]
+        context.state_of(self)["entries"] = [*before, *latest.values()][-self.capacity :]
+
+    def _entries(self, context: RunContext) -> list[dict[str, object]]:
+        return context.state_of(self).get("entries", [])
+
+    @override
+    def words(self) -> str:
+        what = "that had right and wrong completions" if self.mixed_only else "sampled"
+        return (
+            f"{self.fresh_share:.0%} of each step's prompts are sampled anew; the other groups come from the last "
+            f"{self.capacity} prompts {what}, weighted by the log-probs they were sampled with"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing is replayed."""
+        if int((1 - self.fresh_share) * run.prompts) == 0:
+            return [
+                f"rollout_replay has no effect: {self.fresh_share:g} of {run.prompts} prompts leaves none to replay"
+            ]
+        if self.first_epoch and run.examples is not None and run.steps * run.prompts <= run.examples:
+            return [f"rollout_replay has no effect: the run ends within its first pass of {run.examples} prompts"]
+        return []
+
+
+def _index(entry: State) -> int:
+    return int(entry["rows"]["index_b"][0])
+
+
+@part("buffer")
+class PolicyReplay(GroupReplay):
+    """Each group of a step comes with probability p from one of the last N policies (Mix-PPG of ReMix).
+
+    The stored log-probs are `behavior_bt`; `old_bt` is the current policy's, computed anew. From step `reincarnation`
+    on (None: never) nothing is replayed any more, and at that step the reference becomes the current policy.
+    """
+
+    probability: Share = 0.4
+    policies: Count = 2
+    reincarnation: Count | None = 50
+
+    def stored(self, context: RunContext) -> int:
+        """Binomial(prompts, p), once there is something to replay."""
+        if self.reincarnation is not None and context.step >= self.reincarnation:
+            return 0
+        wanted = int(context.rng(self).binomial(context.prompts, self.probability))
+        return min(wanted, sum(map(len, self._policies(context))))
+
+    def fresh(self, context: RunContext) -> int:
+        """How many new prompts this step samples; renews the reference when its step has come."""
+        if context.step == self.reincarnation:
+            context.renew_reference()
+            context.state_of(self)["policies"] = []
+        return super().fresh(context)
+
+    def sample(self, count: int, context: RunContext) -> list[State]:
+        """Choose a policy uniformly, then one of its groups that was not chosen yet."""
+        rng, left = context.rng(self), [list(entries) for entries in self._policies(context)]
+        rng.binomial(context.prompts, self.probability)  # the sample of `stored`
+        chosen = []
+        for _ in range(count):
+            left = [entries for entries in left if entries]
+            entries = left[rng.integers(len(left))]
+            chosen.append(entries.pop(rng.integers(len(entries))))
+        return chosen
+
+    def reread(self, entry: State, context: RunContext) -> ScoredSamples:
+        """The rows with log-probs that the trainer computes anew beside the stored ones."""
+        rows = super().reread(entry, context)
+        return replace(rows, foreign_b=np.ones(len(rows), dtype=bool))
+
+    def remember(self, entries: list[State], context: RunContext) -> None:
+        """The groups of the last `policies` steps."""
+        if self.reincarnation is None or context.step < self.reincarnation:
+            context.state_of(self)["policies"] = [*self._policies(context), entries][-self.policies :]
+
+    def _policies(self, context: RunContext) -> list[list[dict[str, object]]]:
+        return context.state_of(self).get("policies", [])
+
+    @override
+    def words(self) -> str:
+        until = (
+            ""
+            if self.reincarnation is None
+            else f"; at step {self.reincarnation} this ends and the reference becomes the policy"
+        )
+        return (
+            f"each group is replayed with probability {self.probability:g} from one of the last {self.policies} "
+            f"policies{until}"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing is replayed, or the reincarnation never comes."""
+        found = ["policy_replay replays nothing: its probability is 0"] if self.probability == 0 else []
+        if self.reincarnation is not None and self.reincarnation >= run.steps:
+            found.append(
+                f"policy_replay.reincarnation = {self.reincarnation} never comes: the run has {run.steps} steps"
+            )
+        return found
+
+
+@part("buffer")
+class SampleBuffer(Buffer):
+    """Single completions with an advantage are stored with it and sampled again in proportion to |A| (Skywork R1V2's
+    SSB).
+
+    `share` replayed completions for each new one join the step, chosen without repetition among the last `capacity`
+    stored; each has the advantage it got in its own group as `past.advantage` (see `stored_advantage`) and should not
+    count in group statistics (see `replay_apart`).
+    """
+
+    share: Annotated[float, Field(ge=0)] = 0.25
+    capacity: Count = 1024
+    says = (
+        "{share:g} stored completions join for each new one, sampled in proportion to |advantage| from the last "
+        "{capacity} that had one"
+    )
+    fills = ("past.advantage",)
+
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
+        """Return the new rows and the replayed ones."""
+        if samples is None:
+            return None
+        new = samples.with_extras(past__advantage=np.zeros(len(samples)))
+        store = context.state_of(self)
+        count = min(round(self.share * len(new)), len(store["steps"]) if store else 0)
+        if not count:
+            return joined(new, [], [], context)
+        weight_n = store["size"].numpy()
+        rows = np.sort(context.rng(self).choice(len(weight_n), count, replace=False, p=weight_n / weight_n.sum()))
+        old = subset(unpack(store["rows"], context.task), rows)
+        return joined(new, [subset(old, np.array([i])) for i in range(count)], store["steps"][rows].tolist(), context)
+
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
+        """Store the new completions whose advantage is not zero."""
+        if prepared is None:
+            return
+        rows, where = own_rows(samples, prepared)
+        adv_b = completion_advantage(prepared)[torch.from_numpy(where)].double()
+        alive_b = (adv_b != 0).numpy()
+        if not alive_b.any():
+            return
+        adv_n, store = adv_b.numpy()[alive_b], context.state_of(self)
+        new = subset(rows, alive_b).with_extras(past__advantage=adv_n)
+        whole = join([unpack(store["rows"], context.task), new]) if store else new
+        steps = torch.full((len(new),), context.step)
+        keep = np.arange(len(whole))[-self.capacity :]
+        store["steps"] = torch.cat([store["steps"], steps] if store else [steps])[keep]
+        store["rows"] = pack(subset(whole, keep))
+        store["size"] = torch.from_numpy(np.abs(whole.extras["past.advantage"][keep]))
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing is replayed."""
+        if round(self.share * run.prompts * run.group_size) == 0:
+            return [f"sample_buffer has no effect: {self.share:g} of the new completions is less than one"]
+        return []
+
+
+def completion_advantage(prepared: Batch) -> Tensor:
+    """[B] mean advantage over each row's active tokens; 0 where a row has none."""
+    active_bt = prepared.active_bt
+    adv_bt = torch.where(active_bt, prepared.need("advantage_bt", "a replay store"), 0)
+    return adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)

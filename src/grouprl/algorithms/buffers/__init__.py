@@ -1,1 +1,0 @@
-"""Buffers: which stored rows join the new ones."""

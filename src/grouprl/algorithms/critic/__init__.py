@@ -1,0 +1,1 @@
+"""Parts of kind `critic`: they train a value head."""

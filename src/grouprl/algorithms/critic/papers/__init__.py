@@ -1,0 +1,1 @@
+"""Parts of kind `critic` that a single paper needs."""

@@ -1,1 +1,0 @@
-"""Critics: what values are fitted to."""

@@ -1,0 +1,1 @@
+"""Parts of kind `curriculum`: they choose the prompts of a step."""

@@ -1,0 +1,1 @@
+"""Parts of kind `curriculum` that a single paper needs."""

@@ -1,1 +1,0 @@
-"""Augmentation: hints, branches, continuations, reviews and other samples beside the groups."""

@@ -1,1 +1,0 @@
-"""Features: what only computes fields of the batch."""

@@ -1,0 +1,1 @@
+"""Parts of kind `filter` that a single paper needs."""

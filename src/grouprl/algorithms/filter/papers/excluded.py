@@ -1,0 +1,60 @@
+"""What is sampled and not learned from: rows of one agent, and spans of a completion between two signs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.advantage.per_agent import one_agent
+from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+
+
+@part("filter")
+class DropAgent(Filter):
+    """Leave the rows of agent number `agent` out of the loss and of statistics: it is asked, and not trained.
+
+    CANOE's second generation, which judges the first one, is such a row.
+    """
+
+    agent: Annotated[int, Field(ge=0)] = 1
+    says = "leave what agent {agent} writes out of the loss"
+    reads = ("agent_b",)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop the agent's rows."""
+        return drop(batch, batch.need("agent_b", self.name) == self.agent, from_statistics=True)
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """The agent must not be the only one."""
+        alone = f"drop_agent leaves out agent {self.agent}, the only one: nothing would be learned. Remove it"
+        return [alone] if run.agents == 1 and self.agent == 0 else []
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """There is nobody of that number."""
+        return one_agent(self.name, run) if self.agent > 0 else []
+
+
+@part("filter")
+class DropSpan(Filter):
+    """Leave the tokens between two signs out of the loss, the signs included (`marks.span`): SSRL's information mask.
+
+    What a completion tells itself in place of a tool is then not imitated, only what is made of it. A span that is
+    never closed counts as any other text. `begin` and `end` are what a run looks for in the completions.
+    """
+
+    begin: Annotated[str, Field(min_length=1)] = "<information>"
+    end: Annotated[str, Field(min_length=1)] = "</information>"
+    says = "leave what stands from '{begin}' to '{end}' out of the loss, also from the denominators"
+    reads = ("marks.span",)
+
+    @property
+    def signs(self) -> tuple[str, str]:
+        """What a span begins and ends with."""
+        return self.begin, self.end
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop the tokens of spans."""
+        return batch.replace(loss_mask_bt=batch.active_bt & ~batch.need("marks.span", self.name))

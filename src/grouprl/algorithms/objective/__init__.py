@@ -1,0 +1,1 @@
+"""Parts of kind `objective`: they give each token its loss."""

@@ -1,0 +1,94 @@
+"""Entropy control by covariance: tokens that are likely *and* good collapse the entropy, so they are held back.
+
+c_t = (A_t - mean A)(log π_t - mean log π), means over the tokens of the optimiser step, detached (arXiv:2505.22617).
+The whole step must be seen together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.token_weight.token_selection import hashed
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.numbers import PositiveShare
+
+
+def covariance(logp_bt: Tensor, batch: Batch) -> Tensor:
+    """[B,T] (A_t - mean A)(log π_t - mean log π) over active tokens, zero elsewhere."""
+    active_bt = batch.active_bt
+    adv_bt, logp_bt = batch.need("advantage_bt", "covariance"), logp_bt.detach()
+    around_bt = [x - x[active_bt].mean() for x in (adv_bt, logp_bt)]
+    return torch.where(active_bt, around_bt[0] * around_bt[1], 0)
+
+
+def first(score_bt: Tensor, candidate_bt: Tensor, count: int) -> Tensor:
+    """[B,T] bool: the `count` candidates (or all, if fewer) with the smallest score."""
+    score_n = torch.where(candidate_bt, score_bt.to(torch.float64), torch.inf).reshape(-1)
+    chosen_n = torch.zeros_like(score_n, dtype=torch.bool)
+    chosen_n[score_n.argsort()[: min(count, int(candidate_bt.sum()))]] = True
+    return chosen_n.reshape(score_bt.shape)
+
+
+@part("objective")
+class ClipCov(Objective):
+    """PPO's clip, and no loss for a few random tokens whose covariance lies in (lower, upper) (Clip-Cov).
+
+    max(1, int(share · tokens)) of them are sampled among tokens that the clip leaves alone; chance is a hash of the
+    current log-probs.
+    """
+
+    clip_low: LowBound = 1.0
+    clip_high: Bound = 1.0
+    share: PositiveShare = 2e-4
+    lower: float = 1.0
+    upper: float = 5.0
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
+    couples: ClassVar[str] = "batch"
+    reads = ("old_bt",)
+
+    def __post_init__(self) -> None:
+        """Refuse an empty interval."""
+        if self.lower >= self.upper:
+            raise InputError(f"clip_cov: lower {self.lower:g} ≥ upper {self.upper:g}", "the interval must not be empty")
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-min(ρA, clip(ρ)A), zero for the sampled tokens."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        ratio_bt = log_ratio(logp_bt, batch).exp()
+        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
+        metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
+        cov_bt = covariance(logp_bt, batch)
+        free_bt = batch.active_bt & (metrics["clip_fraction"] == 0)
+        candidate_bt = free_bt & (cov_bt > self.lower) & (cov_bt < self.upper)
+        sampled_bt = first(hashed(logp_bt, batch.mask_bt), candidate_bt, tokens_in(self.share, batch))
+        metrics["covariance_fraction"] = sampled_bt.to(adv_bt.dtype)
+        return TokenLoss(torch.where(sampled_bt, 0, loss_bt), metrics)
+
+    @override
+    def words(self) -> str:
+        return (
+            f"PPO clip with [{1 - self.clip_low:g}, {1 + self.clip_high:g}], and no gradient for a "
+            f"random {self.share:g} of the "
+            f"tokens, sampled where log-prob and advantage vary together (covariance {self.lower:g} to {self.upper:g})"
+        )
+
+    @override
+    def formula(self) -> str:
+        return (
+            f"-[t not sampled]·min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A),  "
+            f"sampled where {self.lower:g} < (A - mean A)(log π - mean log π) < {self.upper:g}"
+        )
+
+
+def tokens_in(share: float, batch: Batch) -> int:
+    """Return how many of the active tokens a share of them is, one at least."""
+    return max(1, int(share * int(batch.active_bt.sum())))

@@ -1,0 +1,105 @@
+"""Trust regions that are kept: the natural gradient step by conjugate gradients, and the surrogate it climbs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
+from grouprl.algorithms.part import TokenLoss, part
+from grouprl.core.batch import Batch
+from grouprl.core.outputs import LOG_PROB
+from grouprl.protocols import Policy
+
+TRIES = 6
+"""How often the reach of a finite difference is mended."""
+
+
+@part("objective")
+class Importance(Objective):
+    """-ρ·A without any bound: the surrogate of conservative policy iteration (TRPO, arXiv:1502.05477, eq. 14)."""
+
+    against: Against = "old"
+    reads = ("{against}_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """loss_t = -ρ_t A_t."""
+        ratio_bt = log_ratio(logp_bt, batch, "token", self.against).exp()
+        return TokenLoss(-batch.need("advantage_bt", self.name) * ratio_bt, {})
+
+    @override
+    def words(self) -> str:
+        other = "the old policy" if self.against == "old" else "the policy that sampled it"
+        return f"push each token by its ratio to {other} times its advantage, without a clip"
+
+    @override
+    def formula(self) -> str:
+        return f"-ρ·A,  {symbol('token', self.against)}"
+
+
+class Fisher:
+    """Products of the sampled Fisher matrix, plus damping, with vectors over the parameters `own`.
+
+    F v = backward(1/N · J v): J v, the slope of every token's log-prob along v, is a central difference whose reach
+    is chosen by how far log-probs move: far enough for rounding, near enough for their curvature.
+    """
+
+    def __init__(self, policy: Policy, own: Sequence[Tensor], step: Batch, damping: float) -> None:
+        self.policy, self.own, self.tokens, self.damping = policy, own, step.inputs, damping
+        self.even_bt = step.active_bt.to(step.dtype) / step.active_bt.sum().clamp(min=1)
+        self.start_p = flat(own)
+        self.wanted = 4 * math.sqrt(torch.finfo(self.start_p.dtype).eps)
+        self.reach = self.wanted
+
+    def __call__(self, v_p: Tensor) -> Tensor:
+        """(F + damping) v."""
+        slope_bt = self.slope(v_p)
+        clear(self.policy)
+        self.policy.backward(self.tokens, {LOG_PROB: self.even_bt.to(slope_bt) * slope_bt})
+        return gradient(self.own) + self.damping * v_p
+
+    def slope(self, v_p: Tensor) -> Tensor:
+        """[B,T] derivative of each token's log-prob along v."""
+        size = float(v_p.norm())
+        for _ in range(TRIES):
+            reach = self.reach
+            change_bt = (self._logp(v_p, reach / size) - self._logp(v_p, -reach / size)) / 2
+            moved = math.sqrt(float((self.even_bt.to(change_bt) * change_bt.square()).sum()))
+            self.reach = reach * min(1e2, max(1e-4, self.wanted / max(moved, 1e-300)))
+            if self.wanted / 4 <= moved <= self.wanted * 4:
+                break
+        write(self.own, self.start_p)
+        return change_bt * (size / reach)
+
+    def _logp(self, v_p: Tensor, by: float) -> Tensor:
+        write(self.own, self.start_p + by * v_p)
+        return self.policy.logp(self.tokens)
+
+
+def clear(policy: Policy) -> None:
+    """Forget all gradients."""
+    for _, parameter in policy.named_parameters():
+        parameter.grad = None
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """[P] copy of all entries."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def gradient(parameters: Sequence[Tensor]) -> Tensor:
+    """[P] the gradients; 0 for a parameter that has none."""
+    return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+
+
+@torch.no_grad()
+def write(parameters: Sequence[Tensor], value_p: Tensor) -> None:
+    """Copy the entries of `value_p` into the parameters, in place."""
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, piece in zip(parameters, value_p.split(sizes), strict=True):
+        parameter.copy_(piece.view_as(parameter))

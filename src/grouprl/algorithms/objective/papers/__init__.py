@@ -1,0 +1,1 @@
+"""Parts of kind `objective` that a single paper needs."""

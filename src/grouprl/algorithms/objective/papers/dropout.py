@@ -1,0 +1,89 @@
+"""Sample dropout: the tokens that add most to the variance of the surrogate leave an update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
+from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
+from grouprl.algorithms.objective.ratio import log_ratio, symbol
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.core.batch import Batch
+
+TIE = 1e-6
+"""Scores that differ by less, relative to their size, are equal: rounding does not decide who leaves."""
+
+
+@part("objective")
+class DropoutClip(Objective):
+    """PPO clip on the tokens that are left when those of smallest score are dropped (D-PPO, arXiv:2310.20380).
+
+    With x = ρA, detached, over the optimiser step: `score="correlation"` is x·Σ_j x_j, `score="magnitude"` is |x|.
+    Of the tokens with x > 0 and of those with x < 0 the share `drop` of lowest score leaves, and the loss of the rest
+    is scaled up by how many were dropped. Tokens as good as the first one kept stay too.
+    """
+
+    drop: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    score: Literal["correlation", "magnitude"] = "correlation"
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
+    dual_clip: Dual = None
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
+    couples: ClassVar[str] = "batch"
+    reads = ("old_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """[kept]·N/N_kept·max(-Aρ, -A clip(ρ))."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        ratio_bt = log_ratio(logp_bt, batch).exp()
+        keep_bt = self.keep_mask(ratio_bt.detach() * adv_bt, batch.active_bt)
+        bounds = torch.full_like(adv_bt, 1 - self.clip_low), torch.full_like(adv_bt, 1 + self.clip_high)
+        out = clipped(ratio_bt, adv_bt, *bounds, self.dual_clip)
+        live_bt = batch.active_bt & (adv_bt != 0)
+        scale = live_bt.to(adv_bt.dtype).sum() / (live_bt & keep_bt).sum().clamp(min=1)
+        dropped_bt = (~keep_bt).to(adv_bt.dtype)
+        return TokenLoss(torch.where(keep_bt, out.loss_bt * scale, 0), {**out.metrics, "dropped_fraction": dropped_bt})
+
+    def keep_mask(self, x_bt: Tensor, active_bt: Tensor) -> Tensor:
+        """[B,T] bool: tokens that stay."""
+        score_bt = x_bt.abs() if self.score == "magnitude" else x_bt * self._pull(x_bt[active_bt])
+        keep_bt = torch.ones_like(active_bt)
+        for side_bt in (active_bt & (x_bt > 0), active_bt & (x_bt < 0)):
+            score_n = score_bt[side_bt]
+            dropped = int(self.drop * len(score_n))
+            if dropped:
+                first = score_n.kthvalue(dropped + 1).values
+                keep_bt &= ~side_bt | (score_bt >= first - TIE * first.abs())
+        return keep_bt
+
+    def _pull(self, x_n: Tensor) -> Tensor:
+        """Σ x over Σ |x|: 0 where the signs balance and no token is like the others."""
+        share = x_n.sum() / x_n.abs().sum().clamp(min=1e-30)
+        return torch.where(share.abs() > TIE, share, 0)
+
+    @override
+    def words(self) -> str:
+        by = "least like the others (x·Σx)" if self.score == "correlation" else "of smallest |x|"
+        return (
+            f"PPO clip within [{1 - self.clip_low:g}, {1 + self.clip_high:g}] without the {self.drop:.0%} of "
+            f"tokens {by}, "
+            "x = ρA, of each sign"
+        )
+
+    @override
+    def formula(self) -> str:
+        score = "x·Σ_j x_j" if self.score == "correlation" else "|x|"
+        clip = f"-min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A)"
+        return (
+            f"[score in the upper {1 - self.drop:.0%}]·{clip},  score = {score}, x = sg(ρA),  {symbol('token', 'old')}"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing is dropped."""
+        return ["the sample dropout has no effect: drop is 0"] if self.drop == 0 else []

@@ -1,0 +1,57 @@
+"""A penalty of the tokens of largest covariance (KL-Cov)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.objective.covariance import covariance, first, tokens_in
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.regression import log_distance
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.token_weight.token_selection import hashed
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import PositiveShare
+
+
+@part("objective", name="kl_cov")
+class KLCov(Objective):
+    """Importance-weighted policy gradient without clip; the tokens of largest covariance pay |log ρ| (KL-Cov).
+
+    max(1, int(share · tokens)) tokens pay coef·|log π - log π_old|, whose slope is zero at the first update.
+    """
+
+    share: PositiveShare = 2e-3
+    coef: Annotated[float, Field(ge=0)] = 1.0
+    couples: ClassVar[str] = "batch"
+    says = (
+        "importance-weighted policy gradient without clip; the {share:g} of the tokens whose log-prob and "
+        "advantage vary together most pay {coef:g} times their distance from the old policy"
+    )
+    equation = "-ρ_t·A_t + {coef:g}·[t among the top {share:g} of (A - mean A)(log π - mean log π)]·|log ρ_t|"
+    reads = ("old_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-ρ_t·A_t, plus coef·|log ρ_t| for the chosen tokens."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        log_bt = log_ratio(logp_bt, batch)
+        tie_bt = 1e-12 * hashed(logp_bt, batch.mask_bt)  # among equals chance decides, not place
+        score_bt = tie_bt - covariance(logp_bt, batch).to(torch.float64)
+        chosen_bt = first(score_bt, batch.active_bt, tokens_in(self.share, batch))
+        drift_bt = log_distance(logp_bt, batch, "old").abs()  # not held within ±20: the way back must stay open
+        loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * drift_bt, 0)
+        return TokenLoss(loss_bt, {"covariance_fraction": chosen_bt.to(adv_bt.dtype)})
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: no row for sure, because a token without advantage may be chosen to pay."""
+        return torch.zeros_like(batch.group_b, dtype=torch.bool) if self.coef else super().zero_rows(batch)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """The distance has no slope at zero."""
+        if run.updates_per_rollout == 1 or self.coef == 0:
+            return ["the penalty of kl_cov has no effect: at the first update of a rollout the distance is 0 and flat"]
+        return []

@@ -1,0 +1,21 @@
+"""A policy gradient through probabilities instead of their logarithms (T-SPMO)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.part import TokenLoss, part
+from grouprl.core.batch import Batch
+
+
+@part("objective")
+class Probability(Objective):
+    """The advantage times the probability itself, not its logarithm: -A_t·π(y_t)."""
+
+    says = "push each token's probability (not its log) by its advantage, without ratio or clip"
+    equation = "-A_t · π(y_t)"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-A_t·π(y_t)."""
+        return TokenLoss(-batch.need("advantage_bt", self.name) * logp_bt.exp(), {})

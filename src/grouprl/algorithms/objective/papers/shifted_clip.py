@@ -1,0 +1,52 @@
+"""PPO's clip for completions of earlier policies: the interval moves with the ratio at the start of the update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
+from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
+from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.core.batch import Batch
+
+
+@part("objective")
+class ShiftedClip(Objective):
+    """Clip π/π_behavior around what it was at the start of the update, π_old/π_behavior (ReMix, arXiv:2507.06892).
+
+    For a completion that the policy itself sampled, that is 1 and the clip is PPO's.
+    """
+
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
+    dual_clip: Dual = None
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
+    says = (
+        "PPO clip of the ratio to the policy that sampled the completion, from {clip_low:g} below to "
+        "{clip_high:g} above "
+        "what it was at the start of the update"
+    )
+    equation = (
+        "-min(r·A, clip(r, c-{clip_low:g}, c+{clip_high:g})·A),  r = π/π_behavior(y_t), c = π_old/π_behavior(y_t)"
+    )
+    reads = ("old_bt", "behavior_bt")
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
+        ratio_bt = log_ratio(logp_bt, batch, against="behavior").exp()
+        center_bt = log_ratio(batch.need("old_bt", self.name), batch, against="behavior").exp()
+        bounds = (center_bt - self.clip_low).clamp(min=0), center_bt + self.clip_high
+        return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A policy that has not moved is at the centre."""
+        if run.updates_per_rollout > 1:
+            return []
+        return [
+            "the shifted clip cannot act: with one update per rollout the ratio is its centre. "
+            "Use batch.minibatches or batch.epochs of 2 or more"
+        ]

@@ -1,0 +1,90 @@
+"""Surrogates that bend instead of cutting: a smooth gate on the ratio, a geometric mean of clipped ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import Positive
+
+
+@part("objective")
+class SoftGate(Objective):
+    """SAPO: -(4/τ)·sigmoid(τ(ρ-1))·A, τ by the sign of A (Soft Adaptive Policy Optimization, Qwen 2025).
+
+    The gradient's weight 4q(1-q)·ρ, q = sigmoid(τ(ρ-1)), is 1 at ρ = 1 and fades on both sides instead of being cut.
+    """
+
+    tau_positive: Positive = 1.0
+    tau_negative: Positive = 1.05
+    ratio: RatioLevel = "token"
+    against: Against = "old"
+    says = (
+        "a smooth gate on the ratio instead of a clip: full gradient at 1, fading on both sides (temperature "
+        "{tau_positive:g} where A > 0, {tau_negative:g} elsewhere)"
+    )
+    reads = ("{against}_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-(4/τ)·sigmoid(τ(ρ_t - 1))·A_t."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        tau_bt = torch.where(adv_bt > 0, self.tau_positive, self.tau_negative).to(adv_bt.dtype)
+        ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
+        gate_bt = torch.sigmoid(tau_bt * (ratio_bt - 1))
+        keep_bt = 4 * gate_bt * (1 - gate_bt)
+        return TokenLoss(-4 / tau_bt * gate_bt * adv_bt, {"gate_mean": keep_bt})
+
+    @override
+    def formula(self) -> str:
+        return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {symbol(self.ratio, self.against)}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 passes whole."""
+        return idle_ratio(run, self.against, "the soft gate")
+
+
+@part("objective")
+class GeometricMean(Objective):
+    """GMPO: the geometric mean of clipped token ratios times A (arXiv:2507.20673).
+
+    c_t = log ρ_t, at most `clip_high` where A > 0 and at least -`clip_low` where A < 0 (limits in log space, so
+    0.4 means ρ in [e^-0.4, e^0.4]); g = exp(mean_t c_t); loss -g·A on every token of the sequence.
+    """
+
+    clip_low: Bound = 0.4
+    clip_high: Bound = 0.4
+    against: Against = "old"
+    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
+    says = (
+        "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
+        "advantage's direction at e^{clip_high:g} and e^-{clip_low:g}"
+    )
+    equation = "-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {clip_high:g}) if A>0, max(log ρ, -{clip_low:g}) if A<0"
+    reads = ("{against}_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-exp(mean_t c_t)·A."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        active_bt = batch.active_bt
+        log_bt = torch.where(active_bt, logp_bt - batch.need(f"{self.against}_bt", self.name), 0)
+        above_bt, below_bt = (adv_bt > 0) & (log_bt > self.clip_high), (adv_bt < 0) & (log_bt < -self.clip_low)
+        clipped_bt = torch.where(above_bt, self.clip_high, torch.where(below_bt, -self.clip_low, log_bt))
+        mean_b = torch.where(active_bt & (adv_bt != 0), clipped_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
+        metrics = {
+            "clip_fraction": (above_bt | below_bt).to(adv_bt.dtype),
+            "clip_fraction_high": above_bt.to(adv_bt.dtype),
+            "clip_fraction_low": below_bt.to(adv_bt.dtype),
+        }
+        return TokenLoss(-mean_b.clamp(max=LOG_LIMIT).exp()[:, None] * adv_bt, metrics)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 cannot be clipped."""
+        return idle_ratio(run, self.against, f"the clip at e^±({self.clip_low:g}, {self.clip_high:g})")

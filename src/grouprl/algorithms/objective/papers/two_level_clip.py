@@ -1,0 +1,75 @@
+"""A clipped objective of two advantages: the group's and the prompt's (COPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.adaptive_clip import Dual
+from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, symbol
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.core.batch import Batch
+from grouprl.core.renamed import note_renamed
+
+
+@part("objective")
+class TwoLevelClip(Objective):
+    """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `prompt_advantage` gives both.
+
+    Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
+    """
+
+    clip_low: LowBound = 0.2
+    clip_high: Bound = 0.2
+    dual_clip: Dual = None
+    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
+    reads = ("old_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
+        ratio_bt = log_ratio(logp_bt, batch).exp()
+        own_bt, prompt_bt = self.advantages(batch)
+        loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
+        return TokenLoss(
+            loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip)
+        )
+
+    def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
+        own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
+        if "question" in batch.rewards and "prompt" not in batch.rewards:
+            note_renamed("rewards.question", "rewards.prompt")
+            return own_bt, batch.rewards["question"][:, None] * batch.active_bt
+        return own_bt, batch.need("rewards.prompt", self.name)[:, None] * batch.active_bt
+
+    def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
+        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
+        if self.dual_clip is not None:
+            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual_clip), loss_bt)
+        return loss_bt
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows with neither advantage."""
+        own_bt, prompt_bt = self.advantages(batch)
+        return ~((own_bt != 0) | (prompt_bt != 0)).any(1)
+
+    @override
+    def words(self) -> str:
+        return (
+            "PPO clip of the completion's advantage in its group, plus that of its prompt's among all prompts: ratio "
+            f"within [{1 - self.clip_low:g}, {1 + self.clip_high:g}]"
+        )
+
+    @override
+    def formula(self) -> str:
+        clip = f"ℓ(A) = -min(ρ·A, clip(ρ, {1 - self.clip_low:g}, {1 + self.clip_high:g})·A)"
+        return f"w·ℓ(A) + (1-w)·ℓ(A_q),  {clip},  {symbol('token', 'old')}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 cannot be clipped."""
+        return idle_ratio(run, "old", "the two-level clip")

@@ -1,1 +1,0 @@
-"""Objectives: the loss of one token, from its log-prob and its advantage."""

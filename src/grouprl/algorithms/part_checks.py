@@ -1,0 +1,104 @@
+"""What a part of the user's says of itself: each member is held against what `grouprl plan` expects of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Protocol
+
+from grouprl.core.errors import InputError, raised, shortened
+
+COUPLES = ("sequence", "group", "batch")
+
+
+class Named(Protocol):
+    """What messages say of a part."""
+
+    kind: str
+    name: str
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+MEMBERS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("words", "formula", "extra_samples", "letters"), ("a text", _text)),
+    **dict.fromkeys(("needs", "supplies"), ('names of batch fields, as in ("old_bt",)', _texts)),
+    "outputs": ('names of outputs of the policy, as in ("entropy",)', _texts),
+    **dict.fromkeys(("idle", "refuse"), ("a list of sentences, [] where there is nothing to say", _texts)),
+    "behind": ("a whole number", _count),
+    "shown": ("a list of prompts", _list),
+}
+"""What each member of a part returns, and whether a value is that."""
+
+
+def place_of(cls: type) -> str:
+    """Return where a class is written, in brackets, as messages show it; '' where that is not known."""
+    try:
+        file, line = inspect.getsourcefile(cls), inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):  # typed in, or made by type(): no file has it
+        return ""
+    return f" ({PurePath(file).name}:{line})" if file else ""
+
+
+def check_members(cls: type, kind: str) -> None:
+    """Refuse what a class of the user's cannot have as a part.
+
+    Raises:
+        InputError: naming the class and the member.
+    """
+    where = f"{cls.__name__}, to be a part of kind {kind}{place_of(cls)}"
+    if "__init__" in vars(cls):
+        rule = "it is made from the annotated fields of the class, which are the settings"
+        raise InputError(f"{where}: has an __init__", rule, "Annotate settings in the class, or write __post_init__")
+    for name in ("reads", "fills"):
+        if isinstance(given := getattr(cls, name, ()), str):
+            raise InputError(f"{where}: {name} = '{given}'", "it is a tuple of names", f'Write {name} = ("{given}",)')
+    for name in ("says", "equation"):
+        if not isinstance(given := getattr(cls, name, ""), str | property):
+            raise InputError(f"{where}: {name} = {shortened(given)}", "it is a text")
+    couples = getattr(cls, "couples", COUPLES[0])
+    if isinstance(couples, str) and couples not in COUPLES:
+        raise InputError(f"{where}: couples = '{couples}'", f"it is one of {', '.join(COUPLES)}")
+
+
+def guard(made: type) -> None:
+    """Let each member of a part's class say in words, with the part's name, what it raises or returns wrongly."""
+    for name, (rule, fits) in MEMBERS.items():
+        if hasattr(made, name):
+            setattr(made, name, _guarded(getattr(made, name), name, rule, fits))
+
+
+def _guarded(member: Callable[..., object], name: str, rule: str, fits: Callable[[object], bool]) -> object:
+    @functools.wraps(member)
+    def within(self: Named, *args: object) -> object:
+        where = f"the {self.kind} part '{self.name}'"
+        try:
+            value = member(self, *args)
+        except InputError:
+            raise
+        except NotImplementedError as error:
+            raise InputError(f"{where}: {error}{place_of(type(self))}", f"{name} returns {rule}") from error
+        except Exception as error:
+            raise InputError(f"{where}: {name} raised {raised(error)}", f"it returns {rule}") from error
+        if not fits(value):
+            said = f"{where}: {name} returned {shortened(value)}{place_of(type(self))}"
+            raise InputError(said, f"it returns {rule}")
+        return value
+
+    return within

@@ -1,0 +1,1 @@
+"""Parts of kind `pretrain`: they act once, before the first step."""

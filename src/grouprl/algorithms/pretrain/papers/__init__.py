@@ -1,0 +1,1 @@
+"""Parts of kind `pretrain` that a single paper needs."""

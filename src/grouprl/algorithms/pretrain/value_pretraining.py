@@ -1,0 +1,96 @@
+"""Value pre-training: the critic learns what the frozen policy earns before the policy moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.advantage.returns import discounted, token_rewards
+from grouprl.algorithms.data_part import Pretraining, RunContext
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.errors import InputError
+from grouprl.core.numbers import Count, Positive, Share
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from grouprl.records.tokens import Tokens
+
+
+@part("pretrain")
+class ValuePretraining(Pretraining):
+    """Fit the value head to whole outcomes (λ = 1) of the frozen policy's completions (VC-PPO arXiv:2503.01491, VAPO).
+
+    The value is linear in the last hidden state and nothing but the head is fitted, so the best head is known in closed
+    form: after each of `steps` rollouts it is the ridge regression of all returns so far on their hidden states.
+    `ridge` is the penalty on its weights (not on the bias) in units of the mean sum of squares of a hidden dimension.
+    Before the fit each rollout is foreseen with the head as it is: `value_loss` and `explained_variance`.
+    """
+
+    one_policy: ClassVar[bool] = True
+
+    steps: Count = 50
+    ridge: Positive = 1e-4
+    gamma: Share = 1.0
+    says = "before the first step, fit the value head alone to the returns of {steps} rollouts of the frozen policy"
+
+    def count(self, context: RunContext) -> int:
+        """One piece for each rollout."""
+        return self.steps
+
+    def piece(self, number: int, context: RunContext) -> dict[str, float]:
+        """Sample a rollout of the run's size, foresee it, fit the head to it and all before."""
+        rows = context.sample(context.take(context.prompts))
+        batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
+        ones_b = torch.full_like(batch.reward_b, self.gamma)
+        return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
+        state_md, head = torch.cat(context.policy.hidden(cast("Tokens", batch.inputs))).double(), _head(context.policy)
+        with torch.no_grad():
+            metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
+        self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
+        if number + 1 == self.steps:
+            context.state_of(self).clear()
+        return metrics
+
+    @torch.no_grad()
+    def fit(self, context: RunContext, state_md: Tensor, return_m: Tensor) -> None:
+        """Add observations (states end with a 1 for the bias) and set the head to the best for all so far."""
+        store, head = context.state_of(self), _head(context.policy)
+        store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
+        store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
+        penalty_d = torch.full_like(return_m[:1].expand(state_md.shape[1]), self.ridge)
+        penalty_d = penalty_d * store["gram"].diagonal()[:-1].mean().clamp(min=1e-12)
+        penalty_d[-1] = 0.0
+        weight_d = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
+        head.weight.copy_(weight_d[None, :-1])
+        head.bias.copy_(weight_d[-1:])
+
+    def extra_samples(self, run: RunFacts) -> str:
+        """Completions besides those of the run."""
+        completions = run.prompts * run.group_size
+        return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
+
+    @override
+    def formula(self) -> str:
+        return (
+            "V = argmin Σ_t (V(s_t) - G_t)² + ridge,  G_t = Σ_{k≥t} r_k" if self.gamma == 1 else "V = argmin (V - G)²"
+        )
+
+
+def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
+    """Half the squared error and the explained variance of values [M] before they are fitted to returns [M]."""
+    error_m, spread = return_m - value_m, float(return_m.var(correction=0))
+    explained = 1 - float(error_m.var(correction=0)) / spread if spread > 0 else 0.0
+    return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
+
+
+def _head(policy: object) -> nn.Linear:
+    head = getattr(policy, "value_head", None)
+    if head is None:
+        raise InputError(
+            "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"
+        )
+    return head

@@ -1,1 +1,0 @@
-"""What happens once, between the warm-up and the first step."""

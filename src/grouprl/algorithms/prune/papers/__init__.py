@@ -1,0 +1,1 @@
+"""Parts of kind `prune` that a single paper needs."""

@@ -1,1 +1,0 @@
-"""Aggregation: the weight of each token loss in the loss of one optimiser step."""

@@ -1,0 +1,1 @@
+"""Parts of kind `refill`: they choose which groups are sampled anew before an update."""

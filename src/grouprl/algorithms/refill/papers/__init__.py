@@ -1,0 +1,1 @@
+"""Parts of kind `refill` that a single paper needs."""

@@ -1,0 +1,1 @@
+"""Parts of kind `regularize`: they add losses to the policy loss."""

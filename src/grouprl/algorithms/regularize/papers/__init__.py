@@ -1,0 +1,1 @@
+"""Parts of kind `regularize` that a single paper needs."""

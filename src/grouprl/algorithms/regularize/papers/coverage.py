@@ -1,0 +1,74 @@
+"""Divergences that keep what the initial policy could do, from its own completions."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.ratio import LOG_LIMIT
+from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.regularize.regularize import Regularizer
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+
+Divergence = Literal["forward_kl", "js", "alpha"]
+_F = {
+    "forward_kl": "u - log u - 1",
+    "js": "u·log u - (u+1)·log((u+1)/2)",
+    "alpha": "(u^(1-a) - (1-a)u - a)/(a(a-1))",
+}
+
+
+@part("regularize")
+class Coverage(Regularizer):
+    """η·f(u), u = π(y_t)/π_0(y_t), on completions that the initial policy π_0 sampled (DPH-RL, arXiv:2509.07430).
+
+    In expectation over π_0 "forward_kl" is KL(π_0 || π), "js" twice the Jensen-Shannon divergence, "alpha" the
+    α-divergence of order `alpha`. f(1) = f'(1) = 0 in all. π_0's log-probs are the stored `behavior_bt`; no reference
+    model is asked. Rows of other sources are left alone. log u is held at 20 or below; far below, where π has lost what
+    π_0 wrote, the pull back stays.
+    """
+
+    coef: NonNegative = 0.01
+    divergence: Divergence = "forward_kl"
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    reads = ("behavior_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """η·f(u_t) on rows from the initial policy."""
+        there_bt = batch.active_bt & batch.from_source("reference")[:, None]
+        gap_bt = logp_bt - batch.need("behavior_bt", self.name)
+        value_bt = self.value(torch.where(there_bt, gap_bt, 0).clamp(max=LOG_LIMIT))
+        return TokenLoss(self.coef * torch.where(there_bt, value_bt, 0), {})
+
+    def value(self, log_bt: Tensor) -> Tensor:
+        """f(u) from log u."""
+        u_bt = log_bt.exp()
+        if self.divergence == "forward_kl":
+            return torch.expm1(log_bt) - log_bt
+        if self.divergence == "js":
+            return u_bt * log_bt - (u_bt + 1) * (torch.log1p(u_bt) - math.log(2))
+        a = self.alpha
+        return (((1 - a) * log_bt).exp() - (1 - a) * u_bt - a) / (a * (a - 1))
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows that the initial policy did not sample, or all without a coefficient."""
+        return super().zero_rows(batch) | ~batch.from_source("reference")
+
+    @override
+    def words(self) -> str:
+        name = {"forward_kl": "forward KL", "js": "Jensen-Shannon", "alpha": f"α-divergence ({self.alpha:g})"}
+        return f"{self.coef:g} times {name[self.divergence]} from the initial policy, on stored completions of its own"
+
+    @override
+    def formula(self) -> str:
+        return f"+ {self.coef:g} · [{_F[self.divergence]}],  u = π(y_t)/π_0(y_t), on completions of π_0"
+
+    def idle(self, run: object) -> list[str]:
+        """No coefficient."""
+        return ["the coverage term has no effect: its coefficient is 0"] if self.coef == 0 else []

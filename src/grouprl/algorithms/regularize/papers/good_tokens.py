@@ -1,0 +1,48 @@
+"""The likelihood of the tokens of good completions alone (FunRL)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.regularize.regularize import Regularizer
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+
+LEAST = 1e-7
+"""An advantage below this is none."""
+
+
+@part("regularize")
+class GoodTokensNLL(Regularizer):
+    """α times the mean negative log-likelihood of the tokens with A > 0 (THOR, arXiv:2509.13761).
+
+    The mean is that of the method's aggregation, over those tokens only; without any the term is 0. It needs all rows
+    of the optimiser step, because they decide how many tokens share the term.
+    """
+
+    couples: ClassVar[str] = "batch"
+    coef: NonNegative = 0.01
+    says = "{coef:g} times the negative log-likelihood of tokens with positive advantage"
+    equation = "- {coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-α·log π(y_t)·[A_t > 0]·Σw/Σ_{A>0} w."""
+        weight_bt, good_bt = batch.need("weight_bt", self.name), self._good(batch).to(logp_bt.dtype)
+        chosen = (weight_bt * good_bt).sum()
+        factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
+        return TokenLoss(-self.coef * factor * good_bt * logp_bt, {})
+
+    def _good(self, batch: Batch) -> Tensor:
+        return batch.active_bt & (batch.need("advantage_bt", self.name) > LEAST)
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows without a token of positive advantage."""
+        return super().zero_rows(batch) | ~self._good(batch).any(1)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["good_tokens_nll has no effect: its coefficient is 0"] if self.coef == 0 else []

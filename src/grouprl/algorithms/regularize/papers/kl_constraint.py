@@ -1,0 +1,53 @@
+"""A constraint on the KL of a whole optimiser step (DisCO)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.objective.ratio import LOG_LIMIT
+from grouprl.algorithms.objective.regression import log_distance
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.regularize.regularize import Regularizer
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+
+
+@part("regularize")
+class KLConstraint(Regularizer):
+    """(c/2)·max(0, K - limit)² with K = KL(π_old || π) over the whole step: no force inside the limit (DisCO).
+
+    K is the step's average of log π_old - log π (k1) or of ρ - 1 - log ρ (k3), weighted as the policy loss. The value
+    reported is max(0, K - limit)·K·c, whose gradient with a detached first factor is that of the squared hinge.
+    """
+
+    coef: NonNegative = 1000.0
+    limit: Annotated[float, Field(ge=0)] = 1e-4
+    estimator: Literal["k1", "k3"] = "k1"
+    couples: ClassVar[str] = "batch"
+    says = "hold the KL from the old policy below {limit:g} by a squared hinge of weight {coef:g}"
+    reads = ("old_bt",)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """sg[c·max(0, K - limit)]·k_t."""
+        log_bt = log_distance(logp_bt, batch, "old")
+        kl_bt = -log_bt if self.estimator == "k1" else log_bt.clamp(max=LOG_LIMIT).expm1() - log_bt
+        weight_bt = batch.need("weight_bt", self.name)
+        mean = (weight_bt * kl_bt).detach().sum() / weight_bt.sum().clamp(min=1e-30)
+        return TokenLoss(self.coef * (mean - self.limit).clamp(min=0) * kl_bt, {})
+
+    @override
+    def formula(self) -> str:
+        k = "log π_old - log π" if self.estimator == "k1" else "ρ - 1 - log ρ"
+        return f"+ {self.coef:g}/2 · max(0, K - {self.limit:g})²,  K = mean({k})"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient or no distance."""
+        if self.coef == 0:
+            return ["the KL constraint has no effect: its coefficient is 0"]
+        if run.updates_per_rollout == 1:
+            return ["the KL constraint has no effect: with one update per rollout the policies are the same"]
+        return []

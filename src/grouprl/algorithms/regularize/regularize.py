@@ -1,0 +1,156 @@
+"""Regularisers: extra token losses beside the policy loss, with its aggregation weights or with their own.
+
+Importance multipliers do not apply to them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.aggregate.aggregate import Aggregate
+from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio
+from grouprl.algorithms.part import Part, RunFacts, TokenLoss, build_part, part
+from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, Estimator, estimate
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
+
+OwnAggregate = (
+    Literal["token_mean", "sequence_mean", "sequence_sum", "token_sum", "constant_length", "group_mean"] | None
+)
+"""How a term's token losses are aggregated; None: as in the policy loss."""
+
+
+class Regularizer(Part):
+    """Base: extra token losses from log-probs, the batch and, if requested, entropies."""
+
+    beyond: ClassVar[bool] = False
+    """Whether the term reads log-probs of tokens that the policy did not write; otherwise these are 0."""
+    coef: float
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """Return token losses [B,T], differentiable in `logp_bt` and `entropy_bt`."""
+        raise NotImplementedError
+
+    def compute_loss_weights(self, batch: Batch) -> Batch:
+        """Return an optimiser step with the weights that `weights` reads, computed from all rows of the step."""
+        own = getattr(self, "aggregate", None)
+        if own is None:
+            return batch
+        built = cast("Aggregate", build_part("aggregate", own, {}))
+        return batch.replace(stats={**batch.stats, f"weight.{own}": built(batch)})
+
+    def weights(self, batch: Batch) -> Tensor:
+        """[B,T] weights of the token losses in their sum."""
+        own = getattr(self, "aggregate", None)
+        weight_bt: Tensor = batch.need("weight_bt" if own is None else f"stats.weight.{own}", self.name)
+        return weight_bt
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows whose gradient is exactly zero whatever the log-probs are."""
+        return torch.full_like(batch.group_b, self.coef == 0, dtype=torch.bool)
+
+
+@part("regularize")
+class KLLoss(Regularizer):
+    """β times an estimate of KL(π || anchor) as a loss term (GRPO, arXiv:2402.03300, eq. 4, has k3).
+
+    `anchor`: the reference model, the policy at the start of the update, or the sampler. `limit` bounds the distance
+    |log π - log π_anchor| and `value_limit` the estimate (beyond them the gradient is zero); None leaves it free.
+    `ratio` is the level of the ratio that weighs `weighted_k3` (the bias correction of DeepSeek-V3.2; at sequence level
+    as in TRL with importance_sampling_level='sequence'). `aggregate` aggregates the term in a way of its own.
+    """
+
+    coef: NonNegative = 0.04
+    estimator: Estimator = "k3"
+    anchor: Literal["ref", "old", "behavior"] = "ref"
+    limit: Annotated[float, Field(gt=0)] | None = 20.0
+    value_limit: Annotated[float, Field(gt=0)] | None = None
+    ratio: RatioLevel = "token"
+    aggregate: OwnAggregate = None
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """β·k(d_t) with d_t = log π(y_t) - log π_anchor(y_t)."""
+        log_bt = torch.where(batch.active_bt, logp_bt - batch.need(f"{self.anchor}_bt", self.name), 0)
+        if self.limit is not None:
+            log_bt = log_bt.clamp(-self.limit, self.limit)
+        if self.estimator == "weighted_k3":
+            value_bt = log_ratio(logp_bt, batch, self.ratio).exp() * estimate(log_bt, "k3")
+        else:
+            value_bt = estimate(log_bt, self.estimator)
+        if self.value_limit is not None:
+            value_bt = value_bt.clamp(-self.value_limit, self.value_limit)
+        return TokenLoss(self.coef * value_bt, {"kl_ref": log_bt} if self.anchor == "ref" else {})
+
+    @override
+    def needs(self) -> tuple[str, ...]:
+        weighted = ("old_bt",) if self.estimator == "weighted_k3" else ()
+        return tuple(dict.fromkeys((f"{self.anchor}_bt", *weighted)))
+
+    @override
+    def words(self) -> str:
+        anchor = {
+            "ref": "the reference model",
+            "old": "the policy at the start of the update",
+            "behavior": "the policy that sampled the token",
+        }[self.anchor]
+        limits = "" if self.value_limit is None else f", each estimate within ±{self.value_limit:g}"
+        own = "" if self.aggregate is None else f", added up by {self.aggregate}"
+        estimator = f"{self.estimator} ({GRADIENT[self.estimator]})"
+        return f"{self.coef:g} times KL to {anchor}, estimator {estimator}{limits}{own}"
+
+    @override
+    def formula(self) -> str:
+        return f"+ {self.coef:g} · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_{self.anchor}(y_t)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient, no gradient on average, or no distance."""
+        if self.coef == 0:
+            return ["the KL term has no effect: its coefficient is 0"]
+        if self.estimator == "k1":
+            return ["the KL term k1 as a loss has no effect on average: its expected gradient is 0. Use k2, k3 or k3+"]
+        if self.anchor == "old" and run.updates_per_rollout == 1:
+            return ["the KL to the old policy has no effect: with one update per rollout the policies are the same"]
+        if self.ratio != "token" and self.estimator != "weighted_k3":
+            return [f"kl_loss.ratio = {self.ratio} has no effect: only the estimator weighted_k3 has a ratio"]
+        return []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse a run without a reference."""
+        if self.anchor == "ref" and self.coef > 0 and not run.has_reference:
+            return ["the KL term needs a reference model. Set model.reference: initial, or the KL coefficient to 0"]
+        return []
+
+
+@part("regularize")
+class EntropyBonus(Regularizer):
+    """Reward the policy's entropy: -c·H_t (Williams and Peng 1991; PPO, arXiv:1707.06347, eq. 9)."""
+
+    coef: NonNegative = 0.01
+    aggregate: OwnAggregate = None
+    asks = ("entropy",)
+    equation = "- {coef:g} · H_t"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-c·H_t."""
+        if entropy_bt is None:
+            raise InputError(
+                "the entropy bonus got no entropies",
+                "it is differentiated through the entropy of every token's distribution",
+                "Pass entropy_bt to method.loss",
+            )
+        return TokenLoss(-self.coef * entropy_bt, {})
+
+    @override
+    def words(self) -> str:
+        own = "" if self.aggregate is None else f", added up by {self.aggregate}"
+        return f"an entropy bonus of {self.coef:g} nats' worth per token{own}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["the entropy bonus has no effect: its coefficient is 0"] if self.coef == 0 else []

@@ -1,1 +1,0 @@
-"""Regularisers: extra token losses beside the policy loss."""

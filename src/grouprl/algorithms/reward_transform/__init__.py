@@ -1,0 +1,1 @@
+"""Parts of kind `reward_transform`: they change rewards."""

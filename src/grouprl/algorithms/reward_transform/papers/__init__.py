@@ -1,0 +1,1 @@
+"""Parts of kind `reward_transform` that a single paper needs."""

@@ -1,0 +1,208 @@
+"""Rewards of turns, before anything is judged: information gained, ranks, progress, and where rewards are paid.
+
+The reward of a sequence holds those of its turns; what changes theirs changes it by as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.outcome import right
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
+from grouprl.algorithms.turn_returns import (
+    has_turn,
+    last_tokens,
+    last_turn,
+    next_turn,
+    on_tokens,
+    turn_means,
+    turn_rewards,
+)
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+
+
+def with_turn_rewards(batch: Batch, reward_bs: Tensor, there_bs: Tensor, reader: str) -> Batch:
+    """Return the batch with other rewards of turns; what a sequence earns besides stays."""
+    before_bs, _ = turn_rewards(batch, there_bs, reader)
+    more_b = (reward_bs - before_bs).sum(1)
+    return batch.replace(turn_reward_bs=reward_bs, reward_b=batch.reward_b + more_b)
+
+
+def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
+    """[B,T] the reward of each turn on its last token."""
+    return on_tokens(reward_bs, batch, reader) * last_tokens(batch, there_bs, reader)
+
+
+@part("reward_transform")
+class InformationGain(RewardTransform):
+    """Pay every turn but the last for how much likelier it made the correct completion (IGPO, arXiv:2510.14967).
+
+    `stats.completion` is the mean log-prob of the correct completion's tokens, were it given at the beginning of the
+    token's turn. r_k grows by w(p_{k+1} - p_k), p = exp of that; by its logarithm's difference with `measure`
+    "log_probability". What the last turn shows nobody reads.
+    """
+
+    weight: NonNegative = 1.0
+    measure: Literal["probability", "log_probability"] = "probability"
+    reads = ("turn_bt", "turn_reward_bs", "stats.answer")
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k + w(p_{k+1} - p_k)."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        belief_bs = turn_means(batch.need("stats.answer", self.name), batch.mask_bt, batch, there_bs, self.name)
+        if self.measure == "probability":
+            belief_bs = belief_bs.exp()
+        after_bs = next_turn(belief_bs, there_bs, torch.nan)
+        gain_bs = torch.where(there_bs & ~after_bs.isnan(), after_bs - belief_bs, 0)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        return with_turn_rewards(batch, reward_bs + self.weight * gain_bs, there_bs, self.name)
+
+    @override
+    def words(self) -> str:
+        what = "probability" if self.measure == "probability" else "log-prob"
+        return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the correct completion"
+
+    @override
+    def formula(self) -> str:
+        p = "p" if self.measure == "probability" else "log p"
+        return f"r_k ← r_k + {self.weight:g}·({p}_{{k+1}} - {p}_k),  p_k = exp(mean_j log π(a_j | before turn k))"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No weight, or one turn."""
+        if self.weight == 0:
+            return ["information_gain has no effect: its weight is 0"]
+        return (
+            [] if run.environment else ["information_gain has no effect: a completion without turns has only its last"]
+        )
+
+
+@part("reward_transform")
+class RankDiscount(RewardTransform):
+    """Discount the hit of turn k as discounted cumulative gain does: r_k/log2(k + 1), k from 1 (arXiv:2510.20150).
+
+    A turn is one item of a ranked list, its reward whether it is a hit.
+    """
+
+    says = "divide the reward of turn k by log2(k + 1), as discounted cumulative gain does with ranks"
+    equation = "r_k ← r_k / log2(k + 1),  k from 1"
+    reads = ("turn_bt", "turn_reward_bs")
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k/log2(k+1)."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        rank_s = torch.arange(reward_bs.shape[1], device=reward_bs.device, dtype=reward_bs.dtype) + 1
+        return with_turn_rewards(batch, reward_bs / torch.log2(rank_s + 1), there_bs, self.name)
+
+
+@part("reward_transform")
+class ProgressReward(RewardTransform):
+    """Replace all rewards by how much each turn contributed, and whether it could be carried out (arXiv:2505.20732).
+
+    r_k = α c_k + β g_k: c is `stats.progress`, a model's estimate whose sum over turns is near the outcome, g whether
+    the action was valid. It is paid on the last token of turn k.
+    """
+
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 0.5
+    says = (
+        "turns earn {alpha:g} times their estimated share of the outcome and {beta:g} for a valid action, and "
+        "nothing else counts"
+    )
+    equation = "r_k ← {alpha:g}·c_k + {beta:g}·[valid],  R ← Σ_k r_k"
+    reads = ("turn_bt", "valid_bs", "stats.progress")
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k = α c_k + β g_k."""
+        valid_bs = batch.need("valid_bs", self.name)
+        there_bs = has_turn(batch, valid_bs.shape[1], self.name)
+        progress_bs = turn_means(batch.need("stats.progress", self.name), batch.mask_bt, batch, there_bs, self.name)
+        reward_bs = torch.where(there_bs, self.alpha * progress_bs + self.beta * valid_bs, 0)
+        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
+        nothing_b = torch.zeros_like(batch.reward_b)
+        return batch.replace(turn_reward_bs=reward_bs, reward_b=nothing_b, token_reward_bt=paid_bt)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing would be paid."""
+        return ["progress_reward leaves no reward: alpha and beta are 0"] if self.alpha == self.beta == 0 else []
+
+
+@part("reward_transform")
+class DenseTurns(RewardTransform):
+    """Scale the rewards of turns so that an episode's sum to at most 1 (the practitioner's guide, arXiv:2510.01132).
+
+    Those of a right episode are divided by the number of its turns that earned something, others by `most`, the
+    number of rewards that an episode can earn.
+    """
+
+    most: Annotated[int, Field(ge=1)] = 1
+    says = "divide the rewards of turns by how many of them there are in a right episode, by {most} in others"
+    equation = "r_k ← r_k / #(r > 0) if right, else r_k / {most}"
+    reads = ("turn_bt", "turn_reward_bs")
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k/#rewarded or r_k/most."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        rewarded_b = (reward_bs > 0).sum(1).clamp(min=1)
+        divisor_b = torch.where(right(batch), rewarded_b, self.most).to(reward_bs.dtype)
+        return with_turn_rewards(batch, reward_bs / divisor_b[:, None], there_bs, self.name)
+
+
+@part("reward_transform")
+class RewardAtTurnEnd(RewardTransform):
+    """Pay the reward of each turn on the turn's last token, not at the end of the sequence.
+
+    Only credit along the tokens (returns to go, a critic) sees a difference.
+    """
+
+    says = "pay the reward of each turn on its last token"
+    equation = "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
+    reads = ("turn_bt", "turn_reward_bs")
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_t += r_k at the last token of turn k."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
+        before_bt = batch.token_reward_bt
+        token_bt = paid_bt if before_bt is None else before_bt + paid_bt
+        return batch.replace(reward_b=batch.reward_b - reward_bs.sum(1), token_reward_bt=token_bt)
+
+
+@part("reward_transform")
+class ProactiveRewards(RewardTransform):
+    """ProMed: a question earns its information and the diagnosis, the last turn the diagnosis (arXiv:2508.13514).
+
+    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the question, the
+    last γ[right]; nothing else counts.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"asked_right": "question_right"}
+
+    information: NonNegative = 2.0
+    question_right: NonNegative = 1.0
+    answered_right: NonNegative = 3.0
+    says = (
+        "a question earns {information:g} times its information and {question_right:g} if the diagnosis is right, the "
+        "last turn {answered_right:g} if it is"
+    )
+    equation = "r_k ← {information:g}·r_k + {question_right:g}·[right],  r_K ← {answered_right:g}·[right],  R ← Σ_k r_k"
+    reads = ("turn_bt", "turn_reward_bs")
+
+    def __call__(self, batch: Batch) -> Batch:
+        """α r_k + β[right], at last γ[right]."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        gain_bs, _ = turn_rewards(batch, there_bs, self.name)
+        right_bs = right(batch)[:, None].to(gain_bs.dtype)
+        question_bs = self.information * gain_bs + self.question_right * right_bs
+        reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, question_bs * there_bs)
+        return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)

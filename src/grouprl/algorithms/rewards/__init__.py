@@ -1,1 +1,0 @@
-"""Reward transforms: what happens to rewards before advantages are computed."""

@@ -1,0 +1,1 @@
+"""Parts of kind `sampling`: they choose how tokens are sampled."""

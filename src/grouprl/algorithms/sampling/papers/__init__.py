@@ -1,0 +1,1 @@
+"""Parts of kind `sampling` that a single paper needs."""

@@ -1,0 +1,71 @@
+"""Completions that begin with part of the right solution, ever less of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from typing_extensions import override
+
+from grouprl.algorithms.augment.guidance import needs_solutions
+from grouprl.algorithms.data_part import RunContext, SamplingRule
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.numbers import PositiveShare
+from grouprl.records.requests import RolloutRequest
+
+
+@part("sampling")
+class PrefixRestarts(SamplingRule):
+    """Completions to a share `chance` of the prompts begin with part of the right solution, ever less of it.
+
+    How much is sampled evenly from 0 up to a share of the solution's tokens that falls from `most` to 0 in equal steps
+    until the share `until` of the run: a curriculum from the end of the solution backwards (after Florensa et al.,
+    arXiv:1707.05300; for language models R3, arXiv:2402.05808). What is given is scored with the completion and never
+    trained on.
+    """
+
+    chance: Annotated[float, Field(ge=0, le=1)] = 0.5
+    most: PositiveShare = 0.9
+    until: PositiveShare = 1.0
+
+    def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests, some with the beginning of their prompt's solution."""
+        rng, share = context.rng(self), self.share(context.step, context.steps)
+        uniforms = {ordinal: rng.random(2) for ordinal in dict.fromkeys(request.ordinal for request in requests)}
+        adjusted = [self._begun(request, share, uniforms[request.ordinal], context) for request in requests]
+        context.note("restarts", sum(bool(request.prefix) for request in adjusted))
+        return adjusted
+
+    def share(self, step: int, steps: int) -> float:
+        """Return the largest share of a solution that is given at a step of the run."""
+        return self.most * max(0.0, 1 - step / (self.until * steps))
+
+    def _begun(
+        self, request: RolloutRequest, share: float, uniforms: np.ndarray, context: RunContext
+    ) -> RolloutRequest:
+        right = context.task.solution(request.example) if uniforms[0] < self.chance else None
+        ids = context.encode(right) if right else ()
+        given = min(int(uniforms[1] * share * (len(ids) + 1)), len(ids), context.max_new_tokens - 1)
+        if given < 1:
+            return request
+        room = min(request.max_new_tokens or context.max_new_tokens, context.max_new_tokens - given)
+        return replace(request, prefix=(*request.prefix, *ids[:given]), max_new_tokens=room)
+
+    @override
+    def words(self) -> str:
+        until = "the end" if self.until == 1 else f"{self.until:.0%}"
+        return (
+            f"{self.chance:.0%} of the prompts are completed from a beginning of the solution: up to {self.most:.0%} "
+            f"of it at first, nothing at {until} of the run"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nobody restarts."""
+        return ["prefix_restarts has no effect: its chance is 0"] if self.chance == 0 else []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Prefixes are those of solutions."""
+        return needs_solutions(self.name, run)

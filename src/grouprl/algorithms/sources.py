@@ -1,0 +1,18 @@
+"""Sources of rows in a step, as settings name them and as sentences call them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Source = Literal["guided", "demonstration", "replay", "reference", "verification", "extra", "review"]
+
+
+PLURAL: dict[str, str] = {
+    "guided": "guided completions",
+    "demonstration": "demonstrations",
+    "replay": "replayed completions",
+    "reference": "completions of the initial policy",
+    "verification": "verifications",
+    "extra": "extra completions",
+    "review": "reviews",
+}

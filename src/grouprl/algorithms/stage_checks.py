@@ -1,0 +1,300 @@
+"""The rule of each stage of a method, held against what its parts return: the part at fault is named.
+
+What a part of yours raises is said with its name; an exception of a part of grouprl's own is left as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.part import KINDS, Part, TokenLoss
+from grouprl.algorithms.part_checks import place_of
+from grouprl.core.batch import Batch
+from grouprl.core.batch_rules import WrongField
+from grouprl.core.errors import InputError, raised, shortened, suggest
+from grouprl.core.metric import GLOSSARY
+
+CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
+METRICS = "metrics are finite numbers by name"
+YIELD = "Take the steps and yield the metrics of each: yield learner.take(step)"
+T = TypeVar("T")
+RESOURCES = (MemoryError, torch.OutOfMemoryError)
+"""Errors that are the machine's, not the part's."""
+
+
+class BrokenContract(InputError):
+    """A part does what no batch can make right: it returns another type or shape, is called in another way, lacks its
+    formula, or changes what it is given."""
+
+
+def is_own(part: object) -> bool:
+    """Whether a part is not one of grouprl's."""
+    return not type(part).__module__.startswith("grouprl.")
+
+
+def called(part: Part) -> str:
+    """Return a part as messages call it."""
+    return f"the {part.kind} part '{part.name}'"
+
+
+def written(part: Part) -> str:
+    """Return where a part of the user's is written, in brackets, as messages show it; '' where that is not known."""
+    return place_of(type(part)) if is_own(part) else ""
+
+
+def check_part(stage: str, part: Part, method: str) -> None:
+    """Refuse what is no part, or a part of another kind, where `stage` expects one.
+
+    Raises:
+        InputError: naming the method, the stage and what stands there.
+    """
+    if isinstance(part, Part) and part.kind == stage:
+        return
+    if isinstance(part, type) and issubclass(part, Part):
+        what, remedy = f"the class {part.__name__}, not a part made from it", f"Write {part.__name__}()"
+    elif isinstance(part, Part):
+        what = called(part) if part.kind else f"a {type(part).__name__} that is not registered"
+        remedy = "Put it in its own stage" if part.kind else f'Decorate the class with @grouprl.part("{stage}")'
+    else:
+        what, remedy = repr(part), f"See: grouprl parts --kind {stage}"
+    raise InputError(f"method '{method}': {stage} holds {what}", f"{stage} is {KINDS[stage]}", remedy)
+
+
+def call(part: Part, act: Callable[..., T], *args: object) -> T:
+    """Return `act(*args)`; what code of the user's raises there, or changes in `args`, is said with the part's name."""
+    if not is_own(part):
+        return act(*args)
+    before = {name: (value, value._version) for name, value in _tensors(args)}
+    try:
+        made = act(*args)
+    except RESOURCES:
+        raise
+    except InputError as error:
+        broken = BrokenContract if isinstance(error, WrongField) else InputError
+        raise broken(f"{called(part)}: {error.what}{_line(error)}", error.rule, error.remedy) from error
+    except (Exception, SystemExit) as error:
+        of_grouprl = type(error).__module__.startswith("grouprl.")  # a run that fails or is stopped in the part's call
+        if of_grouprl or (isinstance(error, RuntimeError) and "memory" in str(error)):
+            raise
+        raise _fault(part, error) from error
+    changed = [name for name, (value, version) in before.items() if value._version != version]
+    if changed:
+        raise BrokenContract(
+            f"{called(part)} changed {changed[0]} in place{written(part)}",
+            "what a part is given is read by the others, too",
+            "Make a new tensor: x = x * 2, not x *= 2 or x.mul_(2); torch.where(…), not batch.reward_b[…] = …",
+        )
+    return made
+
+
+def _tensors(args: Sequence[object]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors that a part is given, under the names that messages call them; those of inference have no
+    version."""
+    for number, given in enumerate(args):
+        if isinstance(given, Tensor):
+            yield ("its first tensor", "its second tensor", "its third tensor")[min(number, 2)], given
+        elif isinstance(given, Batch):
+            for each in fields(given):
+                value = getattr(given, each.name)
+                inner = value.items() if isinstance(value, Mapping) else ()
+                whole = [(f"batch.{each.name}", value), *((f"batch.{each.name}['{key}']", x) for key, x in inner)]
+                yield from ((name, x) for name, x in whole if isinstance(x, Tensor) and not x.is_inference())
+
+
+def _line(error: BaseException) -> str:
+    """Return " at FILE:LINE" where the user's code raised `error`, as messages show it."""
+    place = raised(error).rpartition(" at ")[2]
+    return f" at {place}" if ".py:" in place and " " not in place else ""
+
+
+def _fault(part: Part, error: BaseException) -> InputError:
+    """Return what to say of an exception in a part's call: BrokenContract where it comes of any batch."""
+    alone = error.__traceback__ is None or error.__traceback__.tb_next is None  # raised by the call, not in it
+    if isinstance(error, NotImplementedError) and not str(error):
+        return BrokenContract(f"{called(part)} lacks its formula{written(part)}", _rule(part), CHECK)
+    if isinstance(error, TypeError) and alone:
+        return BrokenContract(f"{called(part)} cannot be called: {error}{written(part)}", _rule(part), CHECK)
+    of_ours = isinstance(error, AttributeError) and isinstance(getattr(error, "obj", None), Batch | TokenLoss)
+    always = of_ours or type(error) is NameError
+    remedy = suggest(str(error.name), _public(error.obj)) if of_ours else CHECK  # type: ignore[attr-defined]
+    return (BrokenContract if always else InputError)(f"{called(part)} raised {raised(error)}", _rule(part), remedy)
+
+
+def _public(value: object) -> list[str]:
+    return [name for name in dir(value) if not name.startswith("_")]
+
+
+def changed_batch(part: Part, batch: Batch) -> Batch:
+    """Return the batch that `part` makes of `batch`: of the same rows and tokens."""
+    made: object = call(part, part, batch)  # type: ignore[arg-type]
+    if not isinstance(made, Batch):
+        what = f"{called(part)} returned {type(made).__name__}{written(part)}"
+        raise BrokenContract(what, _rule(part), "Return batch.replace(…)")
+    if made.mask_bt.shape != batch.mask_bt.shape:
+        shapes = f"{list(made.mask_bt.shape)} rows and tokens of {list(batch.mask_bt.shape)}"
+        raise BrokenContract(
+            f"{called(part)} returned {shapes}{written(part)}",
+            "a stage keeps every row and column; what is out of the loss is masked",
+            "Change loss_mask_bt or stat_b instead",
+        )
+    if made.mask_bt is not batch.mask_bt and not torch.equal(made.mask_bt, batch.mask_bt):
+        raise BrokenContract(
+            f"{called(part)} returned another mask_bt{written(part)}",
+            "mask_bt says which tokens the policy wrote, whatever counts in the loss",
+            "Change loss_mask_bt instead",
+        )
+    return made
+
+
+def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> list[T]:
+    """Return `act(*args)` of a data part, which must be a sequence of `wanted`."""
+    made = call(part, act, *args)
+    if not isinstance(made, Sequence) or not all(isinstance(each, wanted) for each in made):
+        what = f"{called(part)} returned {shortened(made)}{written(part)}"
+        raise InputError(what, f"it must return a list of {wanted.__name__}", _others(part))
+    return list(made)
+
+
+def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> T:
+    """Return `act(*args)` of a data part, which must be a `wanted`."""
+    return of_type(part, wanted, call(part, act, *args))
+
+
+def of_type(part: Part, wanted: type[T], made: object) -> T:
+    """Return what a data part made, which must be a `wanted`."""
+    if not isinstance(made, wanted):
+        what = f"{called(part)} returned {shortened(made)}{written(part)}"
+        raise InputError(what, f"it must return {wanted.__name__}", _others(part))
+    return made
+
+
+def rows_of(part: Part, batch: Batch, act: Callable[..., object], *args: object) -> Tensor:
+    """Return `act(*args)`, which must be [B] bool: one true or false per row of `batch`."""
+    made = call(part, act, *args)
+    if not (isinstance(made, Tensor) and made.dtype == torch.bool and made.shape == batch.group_b.shape):
+        what = f"type {made.dtype} and shape {list(made.shape)}" if isinstance(made, Tensor) else shortened(made)
+        rule = f"it must return a bool tensor [B] = {list(batch.group_b.shape)}, one true or false per row"
+        raise BrokenContract(f"{called(part)} returned {what}{written(part)}", rule, _others(part))
+    return made
+
+
+def numbers_of(part: Part, made: object) -> dict[str, float]:
+    """Return metrics that a part made, which must be finite numbers by name; those of grouprl's own are."""
+    if not isinstance(made, Mapping):
+        raise InputError(f"{called(part)} returned {shortened(made)}{written(part)}", METRICS, _others(part))
+    for name, value in made.items() if is_own(part) else ():
+        number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+        if not isinstance(name, str) or not isinstance(number, int | float) or not math.isfinite(number):
+            what = f"{called(part)} returned {shortened(value)} as its metric {name!r}{written(part)}"
+            raise InputError(what, METRICS, "Leave out what has no value in a step")
+    return dict(made)
+
+
+def each_of(part: Part, act: Callable[..., Iterable[object]], *args: object) -> Iterator[dict[str, float]]:
+    """Yield the metrics of each optimiser step that `act(*args)` of an update part takes."""
+    made = call(part, act, *args)
+    if not isinstance(made, Iterable):
+        raise InputError(f"{called(part)} returned {shortened(made)}{written(part)}", _rule(part), YIELD)
+    steps, end = iter(made), object()
+    while (record := call(part, next, steps, end)) is not end:
+        yield numbers_of(part, record)
+
+
+def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
+    """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
+    value_bt = call(part, act, *args)
+    check_shape(part, value_bt, where_bt)
+    finite_bt = torch.isfinite(value_bt) | ~where_bt
+    if not bool(finite_bt.all()):
+        row, column = (int(x) for x in (~finite_bt).nonzero()[0])
+        raise InputError(
+            f"{called(part)} returned {float(value_bt[row, column])} in row {row}, token {column}{written(part)}",
+            "it must be finite at every token that counts",
+            "Guard divisions and logarithms, for instance where a group has no spread",
+        )
+    return value_bt
+
+
+def token_loss(part: Part, batch: Batch, act: Callable[..., object], input_bt: Tensor, *args: object) -> TokenLoss:
+    """Return `act(*args)`, which must be a TokenLoss whose losses and metrics are [B,T].
+
+    Of a part of the user's they must be finite at the tokens in the loss where the log-probs are, and every metric must
+    be known to the glossary.
+    """
+    made = call(part, act, input_bt, *args)
+    if not isinstance(made, TokenLoss):
+        what = f"{called(part)} returned {type(made).__name__}{written(part)}"
+        raise BrokenContract(what, _rule(part), "Return grouprl.TokenLoss(loss_bt, {})")
+    check_shape(part, made.loss_bt, batch.mask_bt, "losses")
+    if not isinstance(made.metrics, Mapping):
+        what = f"{called(part)} returned metrics that are {type(made.metrics).__name__}{written(part)}"
+        raise BrokenContract(what, "metrics are tensors [B,T] by name", "Return grouprl.TokenLoss(loss_bt, {})")
+    for name, value_bt in made.metrics.items():
+        check_shape(part, value_bt, batch.mask_bt, f"metric '{name}'")
+    if is_own(part):
+        _check_own(part, made, batch, input_bt)
+    return made
+
+
+def check_shape(part: Part, value: object, mask_bt: Tensor, what: str = "values") -> None:
+    """Refuse what is not a tensor of numbers [B,T]: a smaller one would be spread over rows or tokens silently."""
+    here = written(part)
+    if not isinstance(value, Tensor):
+        rule = f"it must be a tensor [B,T] = {list(mask_bt.shape)}"
+        raise BrokenContract(f"{called(part)} returned {type(value).__name__} as its {what}{here}", rule, _rule(part))
+    if value.shape != mask_bt.shape:
+        rows = list(value.shape) in ([len(mask_bt)], [len(mask_bt), 1])
+        spread = "value_b[:, None].expand_as(batch.mask_bt)" if value.ndim == 1 else "value_b1.expand_as(batch.mask_bt)"
+        raise BrokenContract(
+            f"{called(part)} returned {what} of shape {list(value.shape)}{here}",
+            f"it must be [B,T] = {list(mask_bt.shape)}",
+            f"Spread one value per row over its tokens: {spread}" if rows else CHECK,
+        )
+    if not value.is_floating_point() and (what in ("values", "losses") or value.is_complex()):
+        raise BrokenContract(
+            f"{called(part)} returned {what} of type {value.dtype}{here}",
+            "they must be floating point",
+            "Convert them: .to(batch.dtype)",
+        )
+    if value.layout != mask_bt.layout or value.device != mask_bt.device:
+        kind = f"of {value.layout}" if value.layout != mask_bt.layout else f"on the device {value.device}"
+        raise BrokenContract(
+            f"{called(part)} returned {what} {kind}{here}",
+            f"they must be an ordinary tensor on the batch's device, {mask_bt.device}",
+            "Make tensors on batch.mask_bt.device; .to_dense() where they are sparse",
+        )
+
+
+def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> None:
+    """Check what is cheap only where it is needed: values and names that a part of the user's returns."""
+    unknown = [name for name in made.metrics if name not in GLOSSARY]
+    if unknown:
+        raise BrokenContract(
+            f"{called(part)} logs '{unknown[0]}', which has no line in the glossary{written(part)}",
+            "a metric is declared before it is logged",
+            f'Declare it on the class: metrics = {{"{unknown[0]}": grouprl.Metric(unit="share", words="…")}}',
+        )
+    sound = bool(torch.isfinite(input_bt[batch.mask_bt]).all())
+    if sound:
+        at_active = {"losses": made.loss_bt, **{f"metric '{name}'": x for name, x in made.metrics.items()}}
+        for what, value_bt in at_active.items():
+            if not bool(torch.isfinite(value_bt[batch.active_bt]).all()):
+                raise InputError(
+                    f"{called(part)} returned {what} that are not finite{written(part)}",
+                    "they must be, at every token",
+                    "Guard divisions, logarithms and exponentials",
+                )
+
+
+def _others(part: Part) -> str:
+    return f"See how others do it: grouprl parts --kind {part.kind}, and docs/extend"
+
+
+def _rule(part: Part) -> str:
+    return f"a part of kind {part.kind} is {KINDS[part.kind]}"

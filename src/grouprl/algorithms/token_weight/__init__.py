@@ -1,0 +1,1 @@
+"""Parts of kind `token_weight`: they multiply the policy loss of tokens."""

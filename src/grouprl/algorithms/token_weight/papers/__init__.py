@@ -1,0 +1,1 @@
+"""Parts of kind `token_weight` that a single paper needs."""

@@ -1,0 +1,34 @@
+"""Weights of turns by how long their actions took."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.part import part
+from grouprl.algorithms.token_weight.token_weight import TokenWeight
+from grouprl.algorithms.turn_returns import on_tokens, turn_means, turns_of
+from grouprl.core.batch import Batch
+
+
+@part("token_weight")
+class DurationWeight(TokenWeight):
+    """Multiply the loss of a turn by the seconds of its action over their mean in the batch (arXiv:2509.01684).
+
+    Where actors go on as soon as an action is done, fast actions come more often than slow ones, in inverse
+    proportion to their duration; the weight undoes that.
+    """
+
+    says = "weigh each turn by how long its action took, over the mean of the batch"
+    equation = "× Δt_k / mean Δt"
+    reads = ("turn_bt", "stats.duration")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Δt_k / mean Δt."""
+        there_bs = turns_of(batch, self.name)
+        duration_bt = batch.need("stats.duration", self.name)
+        seconds_bs = turn_means(duration_bt, batch.mask_bt, batch, there_bs, self.name)
+        counted_bs = there_bs & batch.stats_b[:, None]
+        total = seconds_bs[counted_bs].sum()
+        mean = torch.where(total > 0, total, 1) / counted_bs.sum().clamp(min=1)
+        return on_tokens(seconds_bs / mean, batch, self.name)

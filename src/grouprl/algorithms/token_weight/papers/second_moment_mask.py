@@ -1,0 +1,45 @@
+"""A mask that bounds the second moment of the importance ratios of a step (M2PO)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.token_weight.token_weight import TokenWeight, mismatch_ratio
+from grouprl.core.batch import Batch
+
+
+@part("token_weight")
+class SecondMomentMask(TokenWeight):
+    """M2PO's mask: drop the tokens with the largest (log π_old/π_behavior)² until the mean of the rest is `threshold`.
+
+    The second moment bounds how far the behaviour lies from the policy, and unlike the mean it cannot cancel out.
+    Computed over all active tokens of the rollout; denominators keep counting dropped tokens. Of equal tokens at the
+    limit all are dropped.
+    """
+
+    threshold: Annotated[float, Field(gt=0)] = 0.04
+    says = (
+        "leave out the tokens on which policy and sampler differ most, until the mean square of log "
+        "π_old/π_behavior over the others is {threshold:g}"
+    )
+    equation = "× [among the smallest (log π_old/π_behavior)², mean ≤ {threshold:g}]"
+    reads = ("old_bt", "behavior_bt")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """1 where (log w_t)² is among the smallest whose mean is at most the threshold, else 0."""
+        square_bt = mismatch_ratio(batch, "token").log().square()
+        sorted_n = square_bt[batch.active_bt].sort().values
+        mean_n = sorted_n.cumsum(0) / torch.arange(1, len(sorted_n) + 1, device=sorted_n.device)
+        within = int((mean_n <= self.threshold).sum())
+        if within == len(sorted_n):
+            return torch.ones_like(square_bt)
+        return ((square_bt < sorted_n[within]) & batch.active_bt).to(square_bt.dtype)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler never differs."""
+        return ["second_moment_mask has no effect: the sampler is exact"] if run.exact_sampler else []

@@ -1,0 +1,83 @@
+"""Detached multipliers of the policy loss; denominators and regularisers do not change.
+
+The importance corrections compare the policy at the start of the update, as the trainer computes it, with the sampler
+that really sampled the tokens: w = π_old / π_behavior.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.algorithms.sources import PLURAL, Source
+from grouprl.core.batch import Batch
+
+MismatchLevel = Literal["token", "sequence", "sequence_sum"]
+
+
+class TokenWeight(Part):
+    """Base: factors [B,T] of the policy loss."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return factors [B,T]."""
+        raise NotImplementedError
+
+
+def mismatch_ratio(batch: Batch, level: MismatchLevel) -> Tensor:
+    """[B,T] π_old/π_behavior per token, or of the whole sequence (product, or its |y|-th root), exponent within ±20."""
+    behavior_bt = batch.need("behavior_bt", "the importance correction")
+    log_bt = torch.where(batch.active_bt, batch.need("old_bt", "the importance correction") - behavior_bt, 0)
+    if level != "token":
+        sum_b = log_bt.sum(1)
+        if level == "sequence":
+            sum_b = sum_b / batch.active_bt.sum(1).clamp(min=1)
+        log_bt = sum_b[:, None].expand_as(log_bt)
+    return log_bt.clamp(-20, 20).exp()
+
+
+@part("token_weight")
+class OffPolicyMask(TokenWeight):
+    """Zero the loss of wrong completions that the policy has left: A < 0 and mean_t(log π_behavior - log π_old) >
+    delta.
+
+    DeepSeek-V3.2 (2025); judged at the start of the update, with the policy's log-probs of then.
+    """
+
+    delta: Annotated[float, Field(gt=0)] = 0.5
+    says = "ignore completions of negative advantage that the policy has left by more than {delta:g} nats a token"
+    equation = "× (1 - [A < 0 and mean_t(log π_behavior - log π_old) > {delta:g}])"
+    reads = ("old_bt", "behavior_bt")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """0 where A < 0 and the sequence is off-policy by more than delta nats per token, else 1."""
+        gap_bt = mismatch_ratio(batch, "sequence").log()
+        far_bt = (batch.need("advantage_bt", self.name) < 0) & (-gap_bt > self.delta)
+        return 1 - far_bt.to(batch.dtype)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler is never left."""
+        return ["off_policy_mask has no effect: the sampler is exact"] if run.exact_sampler else []
+
+
+@part("token_weight")
+class WithoutPolicyLoss(TokenWeight):
+    """Rows of one source have no policy loss; regularisers still see them."""
+
+    source: Source = "reference"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """0 on the source's rows, else 1."""
+        return batch.broadcast((~batch.from_source(self.source)).to(batch.dtype))
+
+    @override
+    def words(self) -> str:
+        return f"{PLURAL[self.source]} take no part in the policy loss, only in regularisers"
+
+    @override
+    def formula(self) -> str:
+        return f"× 0 on {PLURAL[self.source]}"

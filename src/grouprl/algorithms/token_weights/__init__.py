@@ -1,1 +1,0 @@
-"""Token weights and masks: detached factors of the policy loss."""

@@ -1,0 +1,1 @@
+"""Parts of kind `update`: they turn a prepared rollout into optimiser steps."""

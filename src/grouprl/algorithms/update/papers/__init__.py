@@ -1,0 +1,1 @@
+"""Parts of kind `update` that a single paper needs."""

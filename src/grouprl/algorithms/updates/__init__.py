@@ -1,1 +1,0 @@
-"""Updates: how a prepared rollout becomes optimiser steps."""

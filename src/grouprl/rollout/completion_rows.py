@@ -1,0 +1,76 @@
+"""Rows that are completions: one prompt, one answer, scored by the reward function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from grouprl.core.errors import InputError
+from grouprl.policy.team import TeamPolicy
+from grouprl.protocols import EntropyScaling
+from grouprl.records.outcomes import Outcomes
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Scores
+from grouprl.rollout.row_settings import Rows, rows_of
+from grouprl.rollout.row_source import ScoringSource
+from grouprl.rollout.scored_rows import names_of, scored_samples
+
+
+class CompletionRows(ScoringSource):
+    """Samples completions to prompts of a single turn, and has the reward function score them."""
+
+    def rows(
+        self,
+        requests: Sequence[RolloutRequest],
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
+    ) -> ScoredSamples:
+        """Sample the requested completions and score them."""
+        rows = rows_of(requests, greedy=greedy)
+        rollout = self.texts().generate(rows, greedy=greedy, scaling=scaling)
+        foreign_b = self.settings.foreign_b(rows) | (scaling is not None)
+        samples = self._scored(rows, rollout, foreign_b)
+        return self.counted(samples) if count_failures else samples
+
+    def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
+        """Sample the requested completions and score them, for an evaluation.
+
+        Raises:
+            InputError: the policy is a team, and the task is for a single one.
+        """
+        if isinstance(self.policy, TeamPolicy):
+            raise InputError(
+                f"the task '{self.task.name}' is for a single policy",
+                f"this one is a team of {', '.join(self.policy.members)}",
+                "Take a task with these agents",
+            )
+        rows = rows_of(requests)
+        rollout = self.texts().generate(rows, greedy=greedy)
+        texts, scores = self._texts_and_scores(rows, rollout)
+        lengths, late = tuple(map(len, rollout.response_ids)), tuple(rollout.truncated_b.tolist())
+        return Outcomes(texts, ("",) * len(rows), lengths, late, scores)
+
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+        """Return one row per request with a text of `texts` as completion, scored; log-probs are foreign."""
+        rows, longest = [(request, request.first) for request in requests], self.settings.max_new_tokens
+        end = self.policy.eos_ids[:1]
+        response_ids = tuple((*ids[: longest - 1], *end) for ids in self.policy.encode_all(list(texts)))
+        zeros_bt = torch.zeros(len(rows), max(map(len, response_ids)), dtype=self.policy.score_dtype)
+        complete_b = torch.zeros(len(rows), dtype=torch.bool)
+        rollout = Rollout(self.texts().prompt_ids(rows), response_ids, zeros_bt, zeros_bt.clone(), complete_b)
+        return self._scored(rows, rollout, np.ones(len(rows), dtype=bool)).with_source("demonstration")
+
+    def _scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray) -> ScoredSamples:
+        texts, scores = self._texts_and_scores(rows, rollout)
+        return scored_samples(rows, rollout, texts, scores, foreign_b)
+
+    def _texts_and_scores(self, rows: Rows, rollout: Rollout) -> tuple[tuple[str, ...], Scores]:
+        whole = [(*request.prefix, *ids) for (request, _), ids in zip(rows, rollout.response_ids, strict=True)]
+        texts = tuple(self.policy.decode_all(whole))
+        return texts, self._score(texts, rows, names_of(rows), [request.shown for request, _ in rows])

@@ -1,0 +1,66 @@
+"""Which source of rows a task needs: decided here, once, when a run is resolved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grouprl.config.run import Config
+from grouprl.envs.stage import Stage
+from grouprl.envs.stage_workers import open_stage
+from grouprl.protocols import Policy, RunSampler
+from grouprl.records.offline import StoredRows
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.completion_rows import CompletionRows
+from grouprl.rollout.episode_rows import environments
+from grouprl.rollout.offline_rows import OfflineRows
+from grouprl.rollout.row_settings import RowSettings
+from grouprl.rollout.row_source import ScoringSource
+from grouprl.rollout.text_episodes import TextEpisodes
+from grouprl.rollout.vector_episodes import VectorEpisodes
+from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from grouprl.rewards.contract import Reward
+
+RowKind = type[ScoringSource]
+"""A class of sources: what rows are like is known before one is made."""
+
+
+def row_kind(task: Task) -> RowKind:
+    """Return the class whose sources give the rows of `task`.
+
+    Raises:
+        InputError: what the task calls an environment is none.
+    """
+    if isinstance(task, StoredRows):
+        return OfflineRows
+    if environments(task) is None:
+        return CompletionRows
+    return TextEpisodes if task.spaces is None else VectorEpisodes
+
+
+def open_rows(
+    config: Config,
+    task: Task,
+    policy: Policy,
+    reward: Reward,
+    max_new_tokens: int,
+    errors: ErrorPolicy,
+    *,
+    kind: RowKind | None = None,
+    sampler: RunSampler | None = None,
+    stage: Stage | None = None,
+) -> ScoringSource:
+    """Return the source of a run's rows. Environments act on `stage`; None: on one that is opened and closed with it.
+
+    `kind` is the class of the source; None: the one that the task needs.
+    """
+    kind = kind or row_kind(task)
+    note = ""
+    if kind.acts and stage is None:
+        acting = config.environment
+        stage, note = open_stage(task, acting.workers, timeout=acting.timeout, memory_gb=acting.memory_gb)
+    settings = RowSettings.of(config, max_new_tokens)
+    source = kind(task, policy, reward, settings, errors=errors, sampler=sampler, stage=stage)
+    source.notes = (note,) if note else ()
+    return source

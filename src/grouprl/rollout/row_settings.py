@@ -1,0 +1,97 @@
+"""How rows are sampled and scored: what a source of rows takes from a configuration, or from an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grouprl.config.run import Config
+from grouprl.records.requests import RolloutRequest
+from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.turn_text import History
+
+Rows = Sequence[tuple[RolloutRequest, int]]
+"""Requests, each with the number of the completion that the row is."""
+GREEDY = -1
+"""Number of the greedy completion in training, which needs no seed of its own."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of actions and environments, functions of the prompt's ordinal and the number of the completion."""
+
+    run: int
+    use: str = "train"
+    environments: int | None = None
+    """Seed in the place of the run's for environments; None: the run's."""
+
+    def of_actions(self, ordinal: int, number: int) -> int:
+        """Return the seed that the actions of a completion are sampled with."""
+        return sample_seed(self.use, self.run, ordinal, number)
+
+    def of_environment(self, ordinal: int, number: int) -> int:
+        """Return the seed that an environment begins with."""
+        return sample_seed("environment", self.run if self.environments is None else self.environments, ordinal, number)
+
+    def held_out(self) -> Seeds:
+        """Return the seeds of an evaluation: environments begin the same in every run."""
+        return Seeds(self.run, "eval", environments=0)
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """How a source samples and scores its rows."""
+
+    max_new_tokens: int
+    """Budget of a completion, or of one turn of an episode."""
+    seeds: Seeds
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion or a turn, beside those of the task."""
+    history: History = "refuse"
+    correct_at: float = 1.0
+    adds_reward: bool = False
+    """Whether the reward function scores episodes in addition to their environments."""
+    reproducible: bool = True
+    """Whether episodes are the same to the bit however quick their environments are."""
+
+    @classmethod
+    def of(cls, config: Config, max_new_tokens: int) -> RowSettings:
+        """Return the settings of a run's training."""
+        sampling = config.sampling
+        return cls(
+            max_new_tokens,
+            Seeds(config.seed),
+            sampling.temperature,
+            sampling.top_p,
+            sampling.top_k,
+            tuple(sampling.stop),
+            sampling.history,
+            config.reward.correct_at,
+            adds_reward=bool(config.reward.replaced),
+            reproducible=config.run.async_steps == 0,
+        )
+
+    def held_out(self) -> RowSettings:
+        """Return the settings of an evaluation: from the whole distribution, with seeds of its own, reproducible."""
+        return replace(self, seeds=self.seeds.held_out(), top_p=1.0, top_k=0, reproducible=True)
+
+    def foreign_b(self, rows: Rows) -> np.ndarray:
+        """[B] bool: rows that are sampled at another temperature than the run's."""
+        return np.array([request.temperature not in (None, self.temperature) for request, _ in rows], dtype=bool)
+
+
+def rows_of(requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Rows:
+    """Return one row for each completion that is requested; of a greedy one, one for each request."""
+    if greedy:
+        return [(request, GREEDY) for request in requests]
+    return [(request, request.first + i) for request in requests for i in range(request.completions)]
+
+
+def sample_id(prompt_id: str, completion: int, context: int = 0) -> str:
+    """Return the name by which messages and records of failures refer to a completion, or of a further row of it."""
+    return f"{prompt_id}#{'greedy' if completion == GREEDY else completion}" + (f".{context}" if context else "")

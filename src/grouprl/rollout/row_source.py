@@ -1,0 +1,183 @@
+"""What sources of rows share: the policy, its sampler and the reward, and how scored rows are put together.
+
+A source takes requests and returns scored rows (`grouprl.protocols.RowSource`). Which one a task needs is decided once,
+in `grouprl.rollout.row_kinds`; who asks for rows never asks which it has. Every completion has a seed made from (run,
+ordinal of the prompt, number of the completion), so it does not depend on which other prompts are sampled beside it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from typing_extensions import Self
+
+from grouprl.core.errors import InputError
+from grouprl.core.spans import spanned
+from grouprl.core.stopwatch import Stopwatch
+from grouprl.envs.stage import Stage
+from grouprl.protocols import EntropyScaling, RunSampler
+from grouprl.records.examples import Prompt
+from grouprl.records.outcomes import Outcomes
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Scores
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rewards.judge import GroupPlace, placed
+from grouprl.rewards.scoring import score
+from grouprl.rollout.engines import local_engine
+from grouprl.rollout.row_settings import Rows, RowSettings
+from grouprl.rollout.scored_rows import GREEDY_TOKENS, reward_of_groups
+from grouprl.rollout.text_sampling import TextSampling
+from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grouprl.config.run import Config
+    from grouprl.rewards.contract import Reward
+    from grouprl.rollout.in_flight import InFlightEpisodes
+
+
+class ScoringSource(ABC):
+    """Base of the sources of rows; `watch` adds up the seconds spent on sampling and scoring.
+
+    Args:
+        task: whose prompts are requested.
+        policy: what is sampled from.
+        reward: scores what was sampled.
+        settings: how rows are sampled and scored.
+        errors: what becomes of rows that could not be scored.
+        sampler: what every sample comes from; None: one of this process.
+        stage: where environments act; None: in this process.
+    """
+
+    acts: ClassVar[bool] = False
+    """Whether environments act."""
+    samples: ClassVar[bool] = True
+    """Whether anything is sampled, and the reward called."""
+    text: ClassVar[bool] = True
+    """Whether prompts and completions are made of text."""
+
+    def __init__(
+        self,
+        task: Task,
+        policy: Any,
+        reward: Reward,
+        settings: RowSettings,
+        *,
+        errors: ErrorPolicy | None = None,
+        sampler: RunSampler | None = None,
+        stage: Stage | None = None,
+    ) -> None:
+        self.task, self.policy, self.reward, self.settings = task, policy, reward, settings
+        self.errors = errors or ErrorPolicy()
+        self.sampler: RunSampler = sampler or local_engine(policy)
+        self.stage = stage
+        self.notes: tuple[str, ...] = ()
+        """What is to be said of how environments act."""
+        self.watch = Stopwatch()
+
+    @classmethod
+    def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
+        """Say why a run on such rows cannot work; `looked_at` are a few of the task's prompts."""
+        return []
+
+    @abstractmethod
+    def rows(
+        self,
+        requests: Sequence[RolloutRequest],
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
+    ) -> ScoredSamples:
+        """Return the scored rows that `requests` ask for, to train on.
+
+        `count_failures` is off for probes that are not trained on.
+        """
+
+    @abstractmethod
+    def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
+        """Return what the requested completions or episodes came to, each as a whole, for an evaluation."""
+
+    def counted(self, samples: ScoredSamples) -> ScoredSamples:
+        """Return rows that were sampled with `count_failures` off, as if it had been on."""
+        return replace(samples, valid_b=self.errors.apply(samples.scores, samples.group_b))
+
+    def in_flight(self, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> InFlightEpisodes | None:
+        """Return what plays several units of requests at the same time; None where a unit is sampled at once."""
+        return None
+
+    def texts(self) -> TextSampling:
+        """Return what encodes, decodes and samples texts beside the rows.
+
+        Raises:
+            InputError: prompts and completions are not made of text.
+        """
+        if not self.text:
+            raise InputError(
+                f"the task '{self.task.name}' is not made of text",
+                "its policy reads no prompts and writes no completions",
+                "Leave out the part that works on texts, or take a task of text",
+            )
+        return TextSampling(self.task, self.policy, self.sampler, self.settings, self.watch)
+
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+        """Return one scored row per request with a text that the policy did not write as its completion.
+
+        Raises:
+            InputError: rows are more than single completions.
+        """
+        raise InputError(
+            "texts written by the task are to be added to the rows",
+            "an episode is acted out in its environment, it has no text of its own",
+            "Leave out the part that writes completions, or take a task of a single turn",
+        )
+
+    def held_out(self) -> Self:
+        """Return the source of an evaluation: the same policy and environments, with settings of its own."""
+        source = copy(self)
+        source.settings, source.watch = self.settings.held_out(), Stopwatch()
+        return source
+
+    @contextmanager
+    def acting(self, policy: Any) -> Iterator[None]:
+        """Let another policy of this process sample."""
+        before, self.policy, self.sampler = (self.policy, self.sampler), policy, local_engine(policy)
+        try:
+            yield
+        finally:
+            self.policy, self.sampler = before
+
+    def close(self) -> None:
+        """End the processes in which environments act."""
+        if self.stage is not None:
+            self.stage.close()
+
+    def with_greedy(self, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
+        """Return `samples` with the reward and the length in tokens of the greedy completion of each row's prompt.
+
+        The reward is NaN where it could not be scored.
+        """
+        greedy = self.rows(requests, greedy=True, count_failures=False)
+        tokens = Counter[int]()
+        for group, count in zip(greedy.group_b.tolist(), greedy.length_b.tolist(), strict=True):
+            tokens[group] += count
+        tokens_b = np.array([tokens[group] for group in samples.group_b.tolist()], dtype=np.int64)
+        reward_b = reward_of_groups(greedy, samples.group_b)
+        return replace(samples, greedy_reward_b=reward_b).with_extras(**{GREEDY_TOKENS: tokens_b})
+
+    @spanned("score")
+    def _score(self, texts: Sequence[str], rows: Rows, ids: Sequence[str], prompts: Sequence[Prompt]) -> Scores:
+        shown = zip(rows, prompts, strict=True)
+        places = [GroupPlace(request.ordinal, number, prompt) for (request, number), prompt in shown]
+        columns = placed(self.reward, [request.example.columns for request, _ in rows], places)
+        with self.watch("score"):
+            return score(self.reward, texts, columns, ids=ids, correct_at=self.settings.correct_at)

@@ -1,0 +1,48 @@
+"""Putting scored rows together: what every source of rows shares, whatever its policy acts on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Scores
+from grouprl.rollout.row_settings import Rows, sample_id
+
+GREEDY_TOKENS = "past.greedy_tokens"
+"""Column of `ScoredSamples.extras`: [B] int64, the length of the greedy completion to the row's prompt."""
+
+
+def scored_samples(
+    rows: Rows, rollout: Rollout, texts: Sequence[str], scores: Scores, foreign_b: np.ndarray
+) -> ScoredSamples:
+    """Put scored rows together; each belongs to (request, number of the completion)."""
+    names = list(dict.fromkeys(name for request, _ in rows for name in request.keys))
+    columns = {f"keys.{n}": np.array([request.keys.get(n, 0) for request, _ in rows], dtype=np.int64) for n in names}
+    return ScoredSamples(
+        examples=tuple(request.example for request, _ in rows),
+        prompts=tuple(request.shown for request, _ in rows),
+        group_b=np.array([request.ordinal for request, _ in rows], dtype=np.int64),
+        index_b=np.array([request.index for request, _ in rows], dtype=np.int64),
+        sample_b=np.array([n for _, n in rows], dtype=np.int64),
+        rollout=rollout,
+        texts=tuple(texts),
+        scores=scores,
+        valid_b=scores.ok_b,
+        source_b=np.array([request.source for request, _ in rows], dtype=np.int64),
+        foreign_b=foreign_b,
+        extras=columns,
+    )
+
+
+def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:
+    """[B] reward of the one completion in `greedy` of each row's group; NaN where there is none."""
+    found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
+    return np.array([found.get(group, np.nan) for group in group_b.tolist()])
+
+
+def names_of(rows: Rows) -> list[str]:
+    """Return the name of each row in messages and records of failures."""
+    return [sample_id(request.example.id, number) for request, number in rows]

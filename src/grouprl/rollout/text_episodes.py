@@ -1,0 +1,58 @@
+"""Rows that are episodes of text: observations are read, actions are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from grouprl.protocols import EntropyScaling
+from grouprl.records.samples import ScoredSamples
+from grouprl.rollout.episode import Episode
+from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
+from grouprl.rollout.episodes import Episodes, Start, TurnSettings, laid_out, play, score_type
+from grouprl.rollout.in_flight import InFlightEpisodes
+from grouprl.rollout.played_rows import PlayedRows
+from grouprl.rollout.row_settings import Rows
+
+
+class TextEpisodes(PlayedRows):
+    """Lets language models act in environments of text."""
+
+    def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
+        settings = self.settings
+        return play(
+            self.policy,
+            self.task.environment,
+            starts,
+            max_turns=self.task.max_turns,
+            max_new_tokens=settings.max_new_tokens,
+            agents=self.task.agents,
+            greedy=greedy,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            entropy_scaling=scaling,
+            stop=self.texts().stop,
+            history=settings.history,
+            stage=self.stage,
+            sampler=self.sampler,
+            reproducible=settings.reproducible,
+        )
+
+    def in_flight(self, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> InFlightEpisodes:
+        """Return what plays the episodes of several units of requests at the same time."""
+        return InFlightEpisodes(self, fresh, may_begin)
+
+    def table(self) -> EpisodeTable:
+        """Return what plays turns of this task on the stage."""
+        assert self.stage is not None
+        limits = EpisodeLimits(self.policy.max_positions, self.task.max_turns, self.settings.max_new_tokens)
+        return EpisodeTable(self.policy, self.stage, self.settings.history, limits)
+
+    def turn_settings(self) -> TurnSettings:
+        """Return how turns are sampled."""
+        settings = self.settings
+        return TurnSettings(self.task.agents, False, settings.top_p, settings.top_k, self.texts().stop)
+
+    def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> ScoredSamples:
+        """Return the scored rows of episodes that are over; what failed is not counted yet."""
+        end, kind = list(self.policy.eos_ids[:1]), score_type(self.policy)
+        return self.scored(rows, laid_out(end, kind, played, exact=exact))
