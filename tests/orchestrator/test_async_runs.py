@@ -303,7 +303,7 @@ def test_what_the_sampler_refuses_is_the_users_to_mend(tmp_path: Path, monkeypat
     warm(monkeypatch)
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import sys\nif sys.argv[0].endswith('process_main.py'):\n    raise ValueError('not here')\n" + REWARDS
+        "import sys\nif sys.argv[0].endswith('sampler_main'):\n    raise ValueError('not here')\n" + REWARDS
     )
     with pytest.raises(InputError, match="not here"):
         launch(tmp_path / "run", reward=plain_reward(broken, "coin"))
