@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from grouprl.core.batch import Batch
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
+    from grouprl.core.run_events import RunListener
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
+    from grouprl.training.starting import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "RunContext",
     "RunError",
     "RunFacts",
+    "RunListener",
     "SamplingRule",
     "TokenLoss",
     "__version__",
@@ -66,6 +69,7 @@ __all__ = [
     "method",
     "methods",
     "part",
+    "train",
 ]
 _DATA_PARTS = (
     *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Buffer", "RunContext"),
@@ -84,6 +88,8 @@ _HOMES = {
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
+    "RunListener": "grouprl.core.run_events",
+    "train": "grouprl.training.starting",
 }
 
 

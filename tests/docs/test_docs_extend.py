@@ -17,7 +17,7 @@ from grouprl.monitor.glossary import GLOSSARY
 from grouprl.plan.plan import plan
 
 FOLDER = Path(__file__).parents[2] / "docs" / "extend"
-PAGES = ("method", "objective", "advantage", "data_part", "environment", "engine", "policy")
+PAGES = ("method", "objective", "advantage", "data_part", "environment", "engine", "listener", "policy")
 NAMED = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
 
