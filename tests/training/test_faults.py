@@ -89,15 +89,10 @@ SEAMS = [
     ("report", 1),
 ]
 """A point of the code, and at which of its calls there is no memory."""
-THIN = ("rollout", "judging", "optimiser step", "state of a checkpoint", "phase begins", "report")
 TORCH = RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried ...")
 
 
-@pytest.mark.parametrize(
-    ("place", "number"),
-    [pytest.param(*seam, marks=() if seam[0] in THIN else pytest.mark.slow) for seam in SEAMS],
-    ids=[place for place, _ in SEAMS],
-)
+@pytest.mark.parametrize(("place", "number"), SEAMS, ids=[place for place, _ in SEAMS])
 def test_no_memory_at_any_call_is_one_sentence_and_the_run_goes_on(
     place: str, number: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

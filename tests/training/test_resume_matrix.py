@@ -97,7 +97,6 @@ def test_every_part_with_a_memory_has_its_run() -> None:
     assert set(COMPOSED) | set(ELSEWHERE) <= set(stateful())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [part for part in stateful() if part not in ELSEWHERE])
 def test_what_a_part_remembers_is_there_after_a_resume(part: str, tmp_path: Path) -> None:
     changes = configuration(part)

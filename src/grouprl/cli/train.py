@@ -14,8 +14,8 @@ from grouprl.cli.learners import LearnerJob, run_learners
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
-from grouprl.core.leader import own_rank
 from grouprl.core.terminal import Terminal
+from grouprl.processes.current_ranks import own_rank
 
 SourceArgument = Annotated[
     str,

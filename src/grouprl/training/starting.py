@@ -18,7 +18,7 @@ from grouprl.config.extending import changed_config, kept_settings, made_by
 from grouprl.config.run import Config, default_folder, load_config, parse_config, recipe_names
 from grouprl.config.yaml_files import is_file
 from grouprl.core.errors import InputError
-from grouprl.core.leader import launched, own_rank, ranks_requested
+from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
 from grouprl.storage.run_folder import RunFolder, runs_meant
 
 if TYPE_CHECKING:
