@@ -133,7 +133,7 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
     cotangent_bt, work = torch.ones(point.rows, point.completion), Work(Matrices.of(policy.model))
 
     def update() -> None:
-        policy.backward(tokens, cotangent_bt)
+        policy.backward(tokens, {"log_prob": cotangent_bt})
 
     needed = peak(update)
     work.run(tokens, gradient=True)

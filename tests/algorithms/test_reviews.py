@@ -145,7 +145,7 @@ def session_of(tmp_path: Path, method: Any, **changes: Any) -> Session:
 
 
 def explored(tmp_path: Path, method: Any, **changes: Any) -> tuple[ScoredSamples, ScoredSamples, Session]:
-    """One step's rows before and after the method's exploration."""
+    """One step's rows before and after the method's augment part."""
     session = session_of(tmp_path, method, **changes)
     plain = session.context.sample(session.context.take(4))
     (part,) = session.method.augment
@@ -353,7 +353,7 @@ def test_old_log_probs_of_second_attempts_are_those_without_the_advice(tmp_path:
     wanted = subset(rows, rows.valid_b)
     batch = batch_of(session, wanted)
     assert batch is not None
-    logp_bt = session.policy.logp(wanted.tokens).logp_bt
+    logp_bt = session.policy.logp(wanted.tokens)
     torch.testing.assert_close(batch.old_bt[batch.mask_bt], logp_bt[batch.mask_bt], rtol=1e-5, atol=1e-5)
     extra_bt = batch.from_source("extra")[:, None] & batch.mask_bt
     assert not torch.allclose(batch.behavior_bt[extra_bt], logp_bt[extra_bt], atol=1e-4), "they were sampled advised"
@@ -462,7 +462,7 @@ def test_rejected_episodes_give_way_to_new_endings(tmp_path: Path) -> None:
     prepared = session.method.compute_advantages(session.context.batch(rows))
     extra_b = prepared.from_source("extra")
     assert (prepared.active_bt & (prepared.turn_bt == 0))[extra_b].any(1).all(), "the beginning is trained too"
-    logp_bt = session.policy.logp(rows.tokens).logp_bt
+    logp_bt = session.policy.logp(rows.tokens)
     torch.testing.assert_close(prepared.old_bt[prepared.mask_bt], logp_bt[prepared.mask_bt], rtol=1e-5, atol=1e-5)
     adv_of = dict(
         zip(prepared.keys["review"][extra_b].tolist(), prepared.advantage_bt[extra_b, 0].tolist(), strict=True)

@@ -141,7 +141,7 @@ def assert_own_versions(folder: Path, rows: list[dict[str, Any]]) -> None:
     sampled_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
     gaps = []
     for version in range(STEPS):
-        logp_bt = load_trained(folder, version).policy.logp(tokens).logp_bt
+        logp_bt = load_trained(folder, version).policy.logp(tokens)
         own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
         torch.testing.assert_close(sampled_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
         gaps.append(float((sampled_bt - logp_bt)[others_bt].abs().max()))
@@ -303,7 +303,7 @@ def test_what_the_sampler_refuses_is_the_users_to_mend(tmp_path: Path, monkeypat
     warm(monkeypatch)
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import sys\nif sys.argv[0].endswith('process_main.py'):\n    raise ValueError('not here')\n" + REWARDS
+        "import sys\nif sys.argv[0].endswith('sampler_main'):\n    raise ValueError('not here')\n" + REWARDS
     )
     with pytest.raises(InputError, match="not here"):
         launch(tmp_path / "run", reward=plain_reward(broken, "coin"))

@@ -15,7 +15,7 @@ from grouprl.orchestrator.placed import placement
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts
 from grouprl.plan import placing
 from grouprl.plan.plan import plan
-from grouprl.rewards.transport import CannotSend
+from grouprl.processes.parcel import CannotSend
 from grouprl.training.loop import train
 from placed_runs import HostHere, at_random, closed_account, launch, restarts, run_config, same_run
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import grouprl
-from grouprl.training.update import accumulate
-from updates import gradient, make_batch, make_policy
+from updates import accumulate, gradient, make_batch, make_policy
 
 SETTINGS = {"top_entropy_quantile": 0.4, "entropy_coef": 0.01, "off_policy_mask_threshold": 0.05}
 
@@ -24,8 +23,8 @@ def test_a_gated_step_does_not_depend_on_how_it_is_cut(loss: str) -> None:
         found.append(gradient(policy))
         assert 0.5 < metrics["gated/top_entropy"] < 0.7
         assert metrics["gated/left_behind"] > 0
-    out = policy.logp(step.inputs, grad=True, entropy=True)
-    method.loss(out.logp_bt, step, out.entropy_bt).value.backward()
+    out = policy.evaluate(step.inputs, ["log_prob", "entropy"], grad=True)
+    method.loss(out["log_prob"], step, out["entropy"]).value.backward()
     direct = gradient(policy)
     for each in found:
         torch.testing.assert_close(each, direct, rtol=1e-9, atol=1e-12)
@@ -38,8 +37,8 @@ def test_a_gate_on_entropies_alone_sends_no_gradient_through_them() -> None:
     step = method.prepare(make_batch(policy))
     accumulate(policy, method, step)
     gated = gradient(policy)
-    out = policy.logp(step.inputs, entropy=True)
-    factor_bt = method.token_gate[0](out.logp_bt, step, out.entropy_bt)
+    out = policy.evaluate(step.inputs, ["log_prob", "entropy"])
+    factor_bt = method.token_gate[0](out["log_prob"], step, out["entropy"])
     plain = grouprl.method("grpo@trl")
     accumulate(policy, plain, step.replace(multiplier_bt=factor_bt))
     torch.testing.assert_close(gated, gradient(policy), rtol=1e-9, atol=1e-12)

@@ -13,8 +13,7 @@ from grouprl.methods import CATALOGUE
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.records.tokens import Tokens
 from grouprl.training.logprobs import reads_old_early
-from grouprl.training.update import accumulate
-from updates import gradient, make_policy
+from updates import accumulate, gradient, make_policy
 
 
 def left(name: str) -> bool:
@@ -33,7 +32,7 @@ def sampled_case(policy: CausalPolicy) -> Batch:
     ids = [torch.randint(3, 13, (n,), generator=generator).tolist() for n in lengths]
     tokens = Tokens.of([[1, 3 + int(g)] for g in batch.group_b], ids)
     batch = batch.trim(tokens.width).replace(inputs=tokens, source_b=None)
-    own_bt = policy.logp(tokens).logp_bt
+    own_bt = policy.logp(tokens)
     noise_bt = 0.01 * torch.randn(own_bt.shape, generator=generator, dtype=torch.float64)
     return batch.replace(old_bt=own_bt, behavior_bt=own_bt + torch.where(batch.mask_bt, noise_bt, 0))
 

@@ -12,8 +12,8 @@ from grouprl.algorithms.update.update import Update
 from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.training.update import Learner, accumulate, minibatches, update
-from updates import gradient, make_batch, make_policy
+from grouprl.training.update import Learner, minibatches, update
+from updates import accumulate, gradient, make_batch, make_policy
 
 
 def test_gradient_does_not_depend_on_the_token_budget() -> None:
@@ -39,9 +39,11 @@ def test_rows_without_gradient_are_skipped_without_a_trace(name: str, monkeypatc
         )
     )
     seen: list[int] = []
-    real = CausalPolicy.logp
+    real = CausalPolicy.evaluate
     monkeypatch.setattr(
-        CausalPolicy, "logp", lambda self, tokens, **kw: (seen.append(len(tokens)), real(self, tokens, **kw))[1]
+        CausalPolicy,
+        "evaluate",
+        lambda self, tokens, *a, **kw: (seen.append(len(tokens)), real(self, tokens, *a, **kw))[1],
     )
     accumulate(policy, chosen, step)
     lazy = gradient(policy)
@@ -90,7 +92,7 @@ def test_coupled_objective_equals_its_dense_gradient() -> None:
     accumulate(policy, spread, step)
     routed = gradient(policy)
     policy.token_budget = 10**6
-    spread.loss(policy.logp(step.inputs, grad=True).logp_bt, step).value.backward()
+    spread.loss(policy.evaluate(step.inputs, ["log_prob"], grad=True)["log_prob"], step).value.backward()
     torch.testing.assert_close(routed, gradient(policy), rtol=1e-10, atol=1e-13)
     assert routed.abs().max() > 0
 

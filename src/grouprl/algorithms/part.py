@@ -1,16 +1,19 @@
-"""What a part is: a small frozen record of settings with one formula, registered under a name.
+"""A part: a small frozen record of settings with one formula, registered under a name.
 
 A part of kind *objective* is called with `(logp_bt, batch)`, *reward_transform* with `(batch)` and so on (see `KINDS`).
 Besides its formula a part says in words what it does, which batch fields it reads, and when it has no effect:
 that is what `grouprl plan` prints and checks. Where these are the same for every setting, or differ by the settings'
 values alone, they are class attributes, with settings in braces::
 
-    @part("token_weight")
-    class Sharpen(TokenWeight):
+    @grouprl.part("token_weight")
+    class Sharpen(grouprl.TokenWeight):
         power: float = 1.0
-        says = "weigh each token by the {power:g}th power of its entropy"
-        equation = "H_t^{power:g}"
+        says = "weigh each token by its entropy to the power {power:g}"
+        equation = "× H_t^{power:g}"
         reads = ("entropy_bt",)
+
+        def __call__(self, batch):
+            return batch.need("entropy_bt", self.name) ** self.power
 
 Where the sentence itself depends on the settings, the part overrides `words`, `formula` or `needs`.
 """
@@ -29,6 +32,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
+from grouprl.algorithms import BASES
 from grouprl.algorithms.part_checks import check_members, guard
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
@@ -50,14 +54,14 @@ KINDS: dict[str, str] = {
     "curriculum": "which prompts are sampled next",
     "allocation": "how many completions each prompt gets",
     "sampling": "how tokens are sampled: temperature and budget, prompt by prompt or token by token",
-    "augment": "what else is sampled or put in place once completions are scored: hints, demonstrations, continuations",
+    "augment": "scored rows -> scored rows: adds or replaces some (hints, demonstrations, continuations)",
     "refill": "which groups to sample anew before an update",
     "buffer": "which stored rows join the new ones",
     "pretrain": "what happens once, between the warm-up and the first step",
     "update": "how a prepared rollout becomes optimiser steps",
 }
 
-TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
+TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "asks": "outputs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
 
 OLD_PARTS = {
@@ -120,8 +124,6 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
-    entropy: ClassVar[bool] = False
-    """Whether the formula needs the policy's current entropies, with gradient."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     reads_gradients: ClassVar[bool] = False
@@ -142,6 +144,9 @@ class Part:
     """The part's formula in plain symbols, settings in braces; '' where words say it all."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
+    asks: ClassVar[tuple[str, ...]] = ()
+    """Names of the policy's current outputs that a formula of the loss reads beside log-probs: ("entropy",). All but
+    entropies reach it as `batch.stats`, with gradient."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
@@ -149,11 +154,6 @@ class Part:
         for attribute, method in TEMPLATES.items():
             if attribute in vars(cls) and method not in vars(cls):
                 setattr(cls, method, next(vars(c)[method] for c in reversed(cls.__mro__) if method in vars(c)))
-
-    @property
-    def cross(self) -> float | None:
-        """Temperature κ of the cross-entropies, with gradient, that the formula needs; None: it needs none."""
-        return None
 
     def words(self) -> str:
         """Return one plain sentence on what the part does with these settings: `says`, filled in."""
@@ -168,6 +168,10 @@ class Part:
     def needs(self) -> tuple[str, ...]:
         """Return the names of the Batch fields that these settings make the part read: `reads`, filled in."""
         return tuple(self._filled(name) for name in self.reads)
+
+    def outputs(self) -> tuple[str, ...]:
+        """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
+        return tuple(self._filled(name) for name in self.asks)
 
     def _filled(self, template: str) -> str:
         """Return `template` with the part's settings in place of the names in braces."""
@@ -242,8 +246,8 @@ def _check_class(kind: str, cls: type) -> None:
     if not issubclass(cls, Part):
         raise InputError(
             f"{cls.__name__} is no part",
-            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.Part or from one of its kinds",
-            f"See docs/extend, and grouprl parts --kind {kind}",
+            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.{BASES[kind]}",
+            f"See docs/extend/{kind}.md, and grouprl parts --kind {kind}",
         )
 
 

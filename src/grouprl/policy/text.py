@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.policy.chat_template import template_of
-from grouprl.policy.trainable import Trainable
+from grouprl.policy.trainable import LogProbs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -106,7 +106,7 @@ def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
     return template_of(tokenizer).render(messages, tools, variables=variables)
 
 
-class TextPolicy(Trainable):
+class TextPolicy(LogProbs):
     """Base of policies over tokens: what follows from their tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase

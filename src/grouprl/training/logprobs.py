@@ -1,15 +1,21 @@
-"""Values of the critic, and old log-probs where those of the sampler are not the policy's own."""
+"""What the policy says of a rollout before the update: values, statistics, old log-probs where the sampler's differ."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
+import torch.nn.functional as F
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
-from grouprl.protocols import PolicyInputs
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.protocols import GroupInfluence, Policy, PolicyInputs
 from grouprl.training.session import Session
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
@@ -23,24 +29,24 @@ def with_scores(
     `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with. Where the
     update itself gives the old log-probs (`left_to_update`) they are None.
     """
-    policy, critic = session.policy, session.method.critic is not None
+    policy, values = session.policy, () if session.method.critic is None else (VALUE,)
     inexact = not exact
-    if not (critic or inexact or bool(foreign_b.any())):
+    if not (values or inexact or bool(foreign_b.any())):
         return batch
     if left_to_update(session, batch, foreign_b):
         return batch.replace(old_bt=None)
-    if not (critic or inexact):
+    if not (values or inexact):
         rows = foreign_b.nonzero()[:, 0]
-        logp_bt = policy.logp(inputs.rows(rows.tolist())).logp_bt.cpu()
-        return with_foreign(batch, rows, torch.nn.functional.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
+        logp_bt = policy.logp(inputs.rows(rows.tolist())).cpu()
+        return with_foreign(batch, rows, F.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
     unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
-    out = policy.logp(inputs, values=critic, entropy=True) if unknown else policy.logp(inputs, values=critic)
-    batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
-    if out.entropy_bt is not None and batch.entropy_bt is not None:  # the sampler does not know it
-        batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, out.entropy_bt.cpu(), batch.entropy_bt))
+    found = policy.evaluate(inputs, (LOG_PROB, *((ENTROPY,) if unknown else ()), *values))
+    batch = batch.replace(value_bt=found[VALUE].cpu() if values else None)
+    if unknown and batch.entropy_bt is not None:  # the sampler does not know it
+        batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, found[ENTROPY].cpu(), batch.entropy_bt))
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
-    return with_foreign(batch, rows, out.logp_bt.cpu()[rows])
+    return with_foreign(batch, rows, found[LOG_PROB].cpu()[rows])
 
 
 def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:
@@ -80,3 +86,36 @@ def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Bat
     written = batch.from_source("demonstration", "verification")[rows]
     behavior_bt[rows[written]] = logp_nt[written]
     return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
+
+
+def add_statistics(policy: Policy, batch: Batch, names: Sequence[str]) -> Batch:
+    """Return the batch with the outputs that `names` (a method's needs) calls "stats.NAME", padded to its width.
+
+    Other names and what the batch holds already are skipped. "stats.influence" is computed of whole groups.
+
+    Raises:
+        InputError: no such output, or "stats.influence" without `correct_b` or of a policy
+        that cannot tell it.
+    """
+    wanted = [name.removeprefix("stats.") for name in names if name.startswith("stats.")]
+    missing = [name for name in dict.fromkeys(wanted) if name not in batch.stats]
+    if not missing:
+        return batch
+    inputs = cast("PolicyInputs", batch.need("inputs", "statistics"))
+    spare = batch.size[1] - inputs.width
+    found = policy.evaluate(inputs, [name for name in missing if name != "influence"])
+    if "influence" in missing:
+        correct_b = batch.need("correct_b", "stats.influence")
+        mask_bt = F.pad(batch.mask_bt, (0, -spare))
+        found["influence"] = _with_influence(policy).influence(inputs, batch.group_b, correct_b, mask_bt)
+    return batch.replace(stats={**batch.stats, **{name: F.pad(x.cpu(), (0, spare)) for name, x in found.items()}})
+
+
+def _with_influence(policy: Policy) -> GroupInfluence:
+    if not isinstance(policy, GroupInfluence):
+        raise InputError(
+            f"{type(policy).__name__} is to give batch.stats['influence']",
+            "a policy with a method `influence` can (grouprl.protocols.GroupInfluence)",
+            "Take a method without it",
+        )
+    return policy

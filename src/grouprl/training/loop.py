@@ -36,14 +36,14 @@ from grouprl.monitor.metrics import prepared_metrics
 from grouprl.monitor.run_record import RunRecord
 from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import collect_rollout, remember
-from grouprl.orchestrator.text_features import add_statistics, add_texts
+from grouprl.orchestrator.text_features import add_texts
 from grouprl.plan.plan import plan
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.training.ending import conclude, write_before
 from grouprl.training.interrupt import Interrupt, Stopped
-from grouprl.training.logprobs import with_scores
+from grouprl.training.logprobs import add_statistics, with_scores
 from grouprl.training.opening import resume as resume_session
 from grouprl.training.opening import start
 from grouprl.training.optimise import moved, optimise
@@ -249,7 +249,7 @@ def batch_of(session: Session, wanted: ScoredSamples) -> Batch | None:
     batch = add_texts(batch, wanted, method, session.task, session.policy)
     batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
-        batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
+        batch = batch.replace(ref_bt=session.reference.logp(inputs).cpu())
     for part in data_parts(method.parts()):
         batch = one_of(part, Batch, part.fill, batch, wanted, session.context)
     return add_statistics(session.policy, batch, method.needs())

@@ -1,61 +1,54 @@
-"""A process that has imported a task and makes workers as copies of itself: started as a script.
+"""What the process does that makes workers as copies of itself.
 
-Its first frame is that of a worker (`grouprl.envs.stage_worker`). It says `READY` once it has imported the task and may
-be copied: it has one thread, and importing and making an environment have opened no file and started no process that
-the copies would share. Else it ends. Then each message is a byte with the files of a worker to begin: requests,
-replies, lifeline, output, and where its exit code is to be written.
+Its first frame names a function that imports what the workers serve: `prepare`. It says `READY` once it may be copied:
+it has one thread, and importing has opened no file and started no process that the copies would share. Else it ends.
+Then each message is a byte with the files of a worker to begin: lifeline, requests, replies, output, and where its exit
+code is to be written.
 """
+
+from __future__ import annotations
 
 import array
 import contextlib
-import faulthandler
-import importlib
-import importlib.util
 import os
+import pickle
 import select
-import signal
 import socket
 import struct
 import sys
-from types import ModuleType
+
+from grouprl.processes.frames import frames
+from grouprl.processes.limits import die_with, limit_resources
+from grouprl.processes.worker_main import work
 
 READY = b"r"
 NUMBER = struct.Struct(">q")
 """A process that was begun, the exit code of one that has ended, or minus the error that kept one from beginning."""
 FILES = 5
-MODULES = (
-    "asyncio",
-    "grouprl.envs.async_methods",
-    "grouprl.envs.environment",
-    "grouprl.envs.json_values",
-    "grouprl.envs.stage",
-)
 
 
-def main(control: int, lifeline: int) -> None:
-    """Import the task, then begin workers until the parent closes its side."""
-    shared = _beside("rewards/worker.py")
-    shared.die_with(lifeline)
-    for ours in (control, lifeline):
-        os.set_inheritable(ours, False)
-    hello = next(shared.frames(control))
-    sys.path[:] = hello["path"]
-    shared.limit_resources(hello["memory"])
-    shared.use_bare_package(hello["package"])
-    if not _imported(hello["parcel"]):
+def main(lifeline: str, control: str) -> None:
+    """Import what is served, then begin workers until the parent closes its side."""
+    own = int(lifeline), int(control)
+    die_with(own[0])
+    for each in own:
+        os.set_inheritable(each, False)
+    path, memory, told = next(frames(own[1]))
+    sys.path[:] = path
+    limit_resources(memory)
+    if not _prepared(told):
         return
-    os.write(control, READY)
-    files = _Copying(control, lifeline).serve()
+    os.write(own[1], READY)
+    files = _Copying(*own).serve()
     if files is not None:  # this is a worker
-        _work(shared, *files)
+        _become(*files)
 
 
-def _imported(parcel: dict[str, object]) -> bool:
+def _prepared(told: bytes) -> bool:
     """Import what a worker will, and return whether copies of this process share nothing that they could spoil."""
     before = _open_files()
-    for name in MODULES:
-        importlib.import_module(name)
-    importlib.import_module("grouprl.rewards.transport").unpack(parcel).environment()
+    prepare, given = pickle.loads(told)
+    prepare(given)
     return len(os.listdir("/proc/self/task")) == 1 and not _children() and _open_files() <= before
 
 
@@ -79,7 +72,7 @@ def _children() -> bool:
 class _Copying:
     """Begins workers, and reports how each has ended."""
 
-    def __init__(self, control: int, lifeline: int) -> None:
+    def __init__(self, lifeline: int, control: int) -> None:
         self.control, self.lifeline = socket.socket(fileno=control), lifeline
         self.held: dict[int, tuple[int, int]] = {}
         """Process and file of its exit code, by the file that tells of its end."""
@@ -144,36 +137,11 @@ class _Copying:
         os.close(end)
 
 
-def _work(shared: ModuleType, requests: int, replies: int, lifeline: int, output: int) -> None:
-    """Be a worker (`grouprl.envs.stage_worker`) from here on; of which task, its first frame says."""
+def _become(lifeline: int, requests: int, replies: int, output: int) -> None:
+    """Be a worker from here on."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    shared.die_with(lifeline)
-    for ours in (requests, replies, lifeline):
-        os.set_inheritable(ours, False)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     if "numpy" in sys.modules:  # else all copies would draw the same numbers where an environment ignores its seed
         sys.modules["numpy"].random.seed()
-    calls = shared.frames(requests)
-    hello = next(calls)
-    sys.path[:] = hello["path"]
-    shared.limit_resources(hello["memory"])
-    _beside("envs/stage_worker.py").serve(hello["parcel"], calls, replies, hello["seconds"])
-
-
-def _beside(path: str) -> ModuleType:
-    """Return a module of the package without importing the package."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    name = f"_{os.path.basename(path)[:-3]}"
-    spec = importlib.util.spec_from_file_location(name, os.path.join(folder, path))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]))
+    work(lifeline, requests, replies)

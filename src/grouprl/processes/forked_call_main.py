@@ -1,4 +1,4 @@
-"""The process in which single calls run apart: a script that imports the function and forks for each call.
+"""What the process does in which single calls run: it imports the function and forks for each call.
 
 A call gets a process of its own, so it begins in the same state as every other and cannot change what comes after it.
 Its processor time and memory are limited by the kernel, which also ends a call that hangs inside of C code. A hook
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import resource
@@ -19,12 +18,12 @@ import signal
 import sys
 import time
 import traceback
-from pathlib import Path
-from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from grouprl.processes.frames import Replies, reply_line, write_all
 
 LONGEST_VALUE = 1 << 19
 KEPT = 32
@@ -37,29 +36,36 @@ SPENT = 0.95
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def main(requests: int, replies: int, lifeline: int) -> None:
-    """Say that the process is there, and answer calls until the parent closes the requests."""
-    worker = _sibling("worker")
-    worker.die_with(lifeline)
-    for ours in (requests, replies, lifeline):
-        os.set_inheritable(ours, False)
-    hello = next(worker.frames(requests))
-    sys.path[:] = hello["path"]
+@dataclass(frozen=True)
+class ForkedCall:
+    """A call of `target`, "module:function"; with a `recipe`, of what that returns for it."""
+
+    target: str
+    arguments: tuple[object, ...]
+    """They are pickled; the value is JSON."""
+    limits: tuple[float, float, int]
+    """Seconds of processor time, seconds on the wall, and bytes of memory."""
+    runs_text: bool = False
+    """Whether it may run text as a program."""
+    recipe: tuple[object, ...] | None = None
+
+
+def serve(given: None, calls: Iterator[ForkedCall], reply: Replies) -> None:
+    """Say that the process has started, and answer each call with its outcome."""
     sys.dont_write_bytecode = True
-    worker.use_bare_package(hello["package"])
-    _send(replies, ["ready"])
+    reply("ready")
     known: dict[str, Callable[..., object]] = {}
-    for target, recipe, runs_text, limits, arguments in worker.frames(requests):
-        key = f"{target} {recipe!r}"
+    for call in calls:
+        key = f"{call.target} {call.recipe!r}"
         try:
-            function = known.pop(key) if key in known else _find(target, recipe)
+            function = known.pop(key) if key in known else _find(call.target, call.recipe)
         except Exception:  # an import may raise anything
-            _send(replies, ["broken", traceback.format_exc()[-2000:]])
+            reply("broken", traceback.format_exc()[-2000:])
             continue
         known[key] = function  # last, as the latest one
         if len(known) > KEPT:
             del known[next(iter(known))]
-        _send(replies, call(function, arguments, limits, runs_text))
+        reply(*answer(function, call))
 
 
 def _find(target: str, recipe: tuple[object, ...] | None) -> Callable[..., object]:
@@ -76,26 +82,21 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Callable[..., objec
     return found
 
 
-def call(
-    function: Callable[..., object], arguments: tuple[object, ...], limits: tuple[float, float, int], runs_text: bool
-) -> list[object]:
-    """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call.
-
-    The limits are seconds of processor time, seconds on the wall, and bytes of memory.
-    """
+def answer(function: Callable[..., object], call: ForkedCall) -> list[object]:
+    """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call."""
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(source)
-        _answer(function, arguments, limits, runs_text, sink)
+        _compute(function, call, sink)
     os.close(sink)
-    found, in_time = _read(source, time.monotonic() + limits[1])
+    found, in_time = _read(source, time.monotonic() + call.limits[1])
     os.close(source)
     if not in_time:
         os.kill(child, signal.SIGKILL)
     _, status, used = os.wait4(child, 0)
     if not in_time:  # a machine that is crowded did not give the call its time: nobody knows what it would have said
-        return ["overdue", "cpu" if used.ru_utime + used.ru_stime > SPENT * limits[0] else "wall"]
+        return ["overdue", "cpu" if used.ru_utime + used.ru_stime > SPENT * call.limits[0] else "wall"]
     return _outcome(found, status)
 
 
@@ -112,26 +113,21 @@ def _outcome(found: bytes, status: int) -> list[object]:
     return ["died", f"exit code {os.WEXITSTATUS(status)}"]
 
 
-def _answer(
-    function: Callable[..., object],
-    arguments: tuple[object, ...],
-    limits: tuple[float, float, int],
-    runs_text: bool,
-    sink: int,
-) -> None:
+def _compute(function: Callable[..., object], call: ForkedCall, sink: int) -> None:
     """Compute in the forked process, write the outcome, and end."""
+    cpu, _, memory = call.limits
     try:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_DATA, (limits[2], limits[2]))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        sys.addaudithook(_guard(runs_text))
-        signal.setitimer(signal.ITIMER_PROF, limits[0])
+        sys.addaudithook(_guard(call.runs_text))
+        signal.setitimer(signal.ITIMER_PROF, cpu)
         try:
-            outcome = ["value", function(*arguments)]
+            outcome = ["value", function(*call.arguments)]
         except (Exception, SystemExit) as error:
             outcome = ["raised", f"{type(error).__name__}: {error}"[:1000]]
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _send(sink, outcome)
+        write_all(sink, reply_line(outcome))
     finally:
         os._exit(0)
 
@@ -164,23 +160,3 @@ def _read(source: int, deadline: float) -> tuple[bytes, bool]:
                 return bytes(found), True
             found += piece
     return b"", False
-
-
-def _send(sink: int, values: list[object]) -> None:
-    rest = json.dumps(values).encode() + b"\n"
-    while rest:
-        rest = rest[os.write(sink, rest) :]
-
-
-def _sibling(name: str) -> ModuleType:
-    """Load a module beside this script, before the package can be imported."""
-    spec = importlib.util.spec_from_file_location(f"_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))

@@ -1,30 +1,25 @@
-"""Sending a reward to another process: functions by their import path, never by their code."""
+"""Sending functions and objects to another process: what was imported by its import path, never by its code."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import io
 import pickle
-from functools import partial
+from typing import Any
 
 from grouprl.core.errors import InputError
 from grouprl.core.importing import ORIGINS, SOURCES, Source, module_from_source
 from grouprl.core.json_types import JsonObject
-from grouprl.rewards.builtin import math_equal, regex_format
-from grouprl.rewards.code import passes_tests
-from grouprl.rewards.contract import Reward, reward_name
-from grouprl.rewards.validation import plain_rewards
 
 MAIN = "__main__"
 
 
 class CannotSend(InputError):
-    """The reward cannot be found again by another process."""
+    """What is to be sent cannot be found again by another process."""
 
 
-def pack(reward: object, what: str = "reward") -> JsonObject:
-    """Return plain data from which `unpack` builds the reward again in another process; `what` names it in messages.
+def pack(sent: object, what: str) -> JsonObject:
+    """Return plain data from which `unpack` builds an object again in another process; `what` names it in messages.
 
     What was imported for a configuration travels as its import path, and modules imported from a file also as their
     text, so that the other process has the same code even if the file has changed since. The rest is pickled.
@@ -36,41 +31,33 @@ def pack(reward: object, what: str = "reward") -> JsonObject:
     buffer = io.BytesIO()
     pickler = _Pickler(buffer, what)
     try:
-        pickler.dump(reward)
+        pickler.dump(sent)
     except CannotSend:
         raise
     except Exception as error:  # pickling runs the code of the objects it meets
         raise CannotSend(
-            f"The {what} '{reward_name(reward)}' cannot be sent to a worker process: {error}",
+            f"The {what} '{_name(sent)}' cannot be sent to a worker process: {error}",
             f"a worker imports the {what}, so it must be found by module and name",
             "Define it at the top of a module and name it as pkg.module:function or file.py:function.",
         ) from error
     sources = {name: (SOURCES[name].path, SOURCES[name].text) for name in pickler.files}
-    return {"sources": sources, "reward": buffer.getvalue()}
+    return {"sources": sources, "pickle": buffer.getvalue()}
 
 
-def unpack(parcel: JsonObject) -> Reward:
-    """Return the reward that `pack` packed.
+def unpack(parcel: JsonObject) -> Any:
+    """Return the object that `pack` packed.
 
     Raises:
         Exception: whatever its modules raise while being imported.
     """
     for name, (path, text) in parcel["sources"].items():
         module_from_source(name, Source(path, text))
-    found: Reward = _Unpickler(io.BytesIO(parcel["reward"])).load()
-    return found
+    return _Unpickler(io.BytesIO(parcel["pickle"])).load()
 
 
-def harmless(reward: Reward) -> bool:
-    """Whether a reward consists of this package's own functions that end on every text, within microseconds."""
-    return all(_harmless(plain) for plain in plain_rewards(reward))
-
-
-def _harmless(reward: Reward) -> bool:
-    if isinstance(reward, partial):
-        return reward.func is not regex_format and _harmless(reward.func)
-    own = inspect.isfunction(reward) and reward.__module__.startswith("grouprl.")
-    return own and reward not in (math_equal, passes_tests)
+def _name(sent: object) -> str:
+    inner = getattr(sent, "func", sent)  # functools.partial keeps its function in .func
+    return getattr(inner, "__name__", type(inner).__name__)
 
 
 class _Pickler(pickle.Pickler):

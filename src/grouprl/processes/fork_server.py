@@ -1,8 +1,7 @@
-"""Workers that are there within milliseconds: copies of a process that has imported the task once."""
+"""Workers that start within milliseconds: copies of a process that has imported what they serve once."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import math
@@ -10,14 +9,14 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from grouprl.envs import fork_worker
-from grouprl.envs.fork_worker import NUMBER, READY
-from grouprl.rewards.process import ONE_THREAD, Child
-from grouprl.rewards.worker import LENGTH
+from grouprl.processes import fork_server_main
+from grouprl.processes.child_process import Child, ChildProcess, end_group
+from grouprl.processes.fork_server_main import NUMBER, READY
+from grouprl.processes.frames import framed
+from grouprl.processes.worker_process import DEFAULTS, WorkerSpec
 
 ANSWER_SECONDS = 10.0
 """How long a server that is ready may take to begin a worker."""
@@ -39,27 +38,21 @@ def supported() -> bool:
 class ForkServer:
     """The process that is copied. It is begun at once, and of use once `state` is 'ready'.
 
-    Where it may not be copied (`grouprl.envs.fork_worker` says when) `state` becomes 'useless'.
+    Where it may not be copied (`grouprl.processes.fork_server_main` says when) `state` becomes 'useless'.
     """
 
-    def __init__(self, hello: bytes, seconds: float) -> None:
-        """Begin it; `hello` is the first frame of a worker, `seconds` is how long it may take to import the task."""
+    def __init__(self, spec: WorkerSpec, prepare: Callable[..., object], seconds: float) -> None:
+        """Begin it. It calls `prepare`, for which it has `seconds`, with what workers of `spec` are given."""
         self._deadline = time.monotonic() + seconds
         self._control, control = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        script = os.path.abspath(fork_worker.__file__)
-        self._child = subprocess.Popen(
-            [sys.executable, "-u", script, str(control.fileno()), str(lifeline)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(control.fileno(), lifeline),
-            start_new_session=True,
-            env=dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"} | os.environ,
-        )
-        control.close()
-        os.close(lifeline)
-        self._unsent = bytearray(LENGTH.pack(len(hello)) + hello)
+        with control:
+            number = control.fileno()
+            environment = DEFAULTS | os.environ
+            silent = subprocess.DEVNULL
+            self._child = ChildProcess(
+                fork_server_main.main, number, files=(number,), errors=silent, environment=environment
+            )
+        self._unsent = bytearray(framed(spec.hello_to(prepare)))
         self._control.setblocking(False)
         self._state = "importing"
 
@@ -88,47 +81,49 @@ class ForkServer:
         self._control.settimeout(ANSWER_SECONDS)
 
     def begin(self, files: Sequence[int]) -> tuple[Child, io.FileIO]:
-        """Begin a worker with its ends of `files`: requests, replies and lifeline; returns it and what it prints.
+        """Begin a worker with its ends of `files`: requests and replies; returns it and what it prints.
 
         Raises:
             OSError: it cannot be begun.
         """
+        lifeline, ours = os.pipe()
         output, printed = os.pipe()
         codes, code = os.pipe()
         try:
-            socket.send_fds(self._control, [READY], [*files, printed, code])
+            socket.send_fds(self._control, [READY], [lifeline, *files, printed, code])
             answer = self._control.recv(NUMBER.size)
             if len(answer) != NUMBER.size:
                 raise OSError("The process that begins workers has ended")
             process = int(NUMBER.unpack(answer)[0])
             if process < 0:
                 raise OSError(-process, os.strerror(-process))
-            return ForkedChild(process, codes), io.FileIO(output)
+            return ForkedChild(process, codes, ours), io.FileIO(output)
         except OSError:
-            os.close(output)
-            os.close(codes)
+            for each in (ours, output, codes):
+                os.close(each)
             raise
         finally:
-            os.close(printed)
-            os.close(code)
+            for each in (lifeline, printed, code):
+                os.close(each)
 
     def close(self) -> None:
-        """End it; may be called twice. Workers that it has begun go on, but nobody hears how they end."""
+        """End it; may be called twice. Workers that it has begun live on, but nobody learns how they end."""
         if self._state != "useless":
             self._state = "useless"
             self._control.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child.pid, 9)
-            self._child.wait()
-            os.close(self._lifeline)
+            self._child.end()
 
 
 class ForkedChild:
     """A worker that another process has begun: a child in all but name."""
 
-    def __init__(self, pid: int, codes: int) -> None:
-        """Watch process `pid`, whose exit code will come from the file `codes`. Raises OSError where it is gone."""
-        self.pid, self._codes, self._end = pid, codes, os.pidfd_open(pid)
+    def __init__(self, pid: int, codes: int, lifeline: int) -> None:
+        """Watch process `pid`, whose exit code will come from the file `codes`, and which ends with `lifeline`.
+
+        Raises:
+            OSError: it has ended and been forgotten.
+        """
+        self.pid, self._codes, self._lifeline, self._end = pid, codes, lifeline, os.pidfd_open(pid)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -145,6 +140,11 @@ class ForkedChild:
             self._note_end()
         assert self.returncode is not None
         return self.returncode
+
+    def end(self) -> None:
+        """Kill the process and its children at once; called once."""
+        end_group(self)
+        os.close(self._lifeline)
 
     def _note_end(self) -> None:
         found = os.read(self._codes, NUMBER.size) if _speaks(self._codes, REPORT_SECONDS) else b""

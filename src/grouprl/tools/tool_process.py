@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import pickle
-import select
-import time
 import weakref
-from pathlib import Path
-from typing import cast, get_args
+from collections.abc import Iterator
+from typing import Any, cast, get_args
 
 from grouprl.chat.turn_content import Status
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import JsonObject
-from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
-from grouprl.rewards.transport import pack
+from grouprl.processes.frames import BadReply, Replies
+from grouprl.processes.parcel import pack, unpack
+from grouprl.processes.worker_process import START_SECONDS, WorkerProcess, WorkerSpec
+from grouprl.tools.attempt import attempt
 from grouprl.tools.definition import Tool
 
-WORKER = Path(__file__).with_name("worker.py")
-START_SECONDS = 120.0
-"""How long the process may take to import the tools."""
 MEMORY = 4 << 30
 """Bytes of the process's own."""
 LONGEST_REPLY = 1 << 22
-TURN = 0.1
 
 
 class ToolProcess:
@@ -34,7 +30,7 @@ class ToolProcess:
         Raises:
             CannotSend: if a tool cannot be found by another process.
         """
-        self._hello = hello_frame(pack(served, f"tool {names}"), MEMORY, [])
+        self._spec = WorkerSpec(serve, pack(served, f"tool {names}"), MEMORY, LONGEST_REPLY)
         self._number = 0
         self._held: list[WorkerProcess] = []
         self._end = weakref.finalize(self, _end, self._held)
@@ -51,7 +47,7 @@ class ToolProcess:
         assert found.seconds is not None
         try:
             self._held[0].send(pickle.dumps((self._number, found.name, arguments)))
-            reply = self._await(["result", self._number], found.seconds)
+            reply = self._held[0].next_reply(found.seconds, ["result", self._number])
         except BadReply as error:
             self._lose()
             return "error", f"error: the tool's process sent something that is not a result: {error}"
@@ -70,35 +66,26 @@ class ToolProcess:
 
     def _start(self) -> None:
         try:
-            process = WorkerProcess(self._hello, str(WORKER), LONGEST_REPLY)
+            process = WorkerProcess(self._spec)
         except OSError as error:
             raise RunError(f"No process for tools can be started: {error}") from error
         self._held.append(process)
-        if self._await(["ready", 0], START_SECONDS) is None:
-            said = process.printed.decode(errors="replace").strip()[-400:]
+        if process.next_reply(START_SECONDS, ["ready"]) is None:
+            said = process.last_output()[-400:]
             self._lose()
             raise RunError(f"The process for tools did not start: {said or 'it said nothing'}")
 
-    def _await(self, beginning: list[object], seconds: float) -> list[object] | None:
-        """Return the reply that begins so; None if the process ends, or the time is up."""
-        process, deadline = self._held[0], time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(process.replies, select.POLLIN)
-        poll.register(process.output, select.POLLIN)
-        while True:
-            ended = process.ended()
-            process.flush()
-            process.read_output()
-            for reply in process.read_replies():
-                if reply[:2] == beginning:
-                    return reply
-            left = deadline - time.monotonic()
-            if ended or left <= 0:
-                return None
-            poll.poll(1000 * min(left, TURN))
-
     def _lose(self) -> None:
         _end(self._held)
+
+
+def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], reply: Replies) -> None:
+    """Answer calls one after the other: each is (its number, the tool's name, arguments)."""
+    loaded: Any = unpack(parcel)
+    toolbox, traces, longest = loaded
+    reply("ready")
+    for number, name, arguments in calls:
+        reply("result", number, *attempt(toolbox.tools[name], arguments, traces, longest))
 
 
 def _checked(reply: list[object]) -> tuple[Status, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
-import select
 import threading
 import time
 import weakref
@@ -15,24 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.processes.frames import BadReply
+from grouprl.processes.parcel import CannotSend, pack
+from grouprl.processes.worker_process import WorkerProcess, WorkerSpec, end_workers
+from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, WorkerSlot, wait_for_slots
 from grouprl.records.scores import FAILED, Status
 from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
-from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame, read_verdict
-from grouprl.rewards.transport import CannotSend, harmless, pack
+from grouprl.rewards.reward_worker import read_verdict, serve
 from grouprl.rewards.validation import Verdict, VerdictReward, one_by_one, plain_rewards
 
 Mode = Literal["each", "concurrent", "whole"]
-MOST_WORKERS = 8
-"""So many at most where the number is left to `auto`."""
-START_SECONDS = 120.0
-"""How long a worker may take to import the reward."""
-FAILED_STARTS = 3
-"""So many workers in a row that cannot start end the run."""
 IN_A_ROW = 32
 """So many completions in a row that end their worker: the rest of the batch is not tried any more."""
 LARGEST_CHUNK = 32
-LONGEST_WAIT = 0.1
-"""Seconds until a worker that died without closing its pipes (a child of it holds them) is noticed."""
 
 
 class _DiesOnExamples(RunError):
@@ -56,14 +49,11 @@ class _Job:
         return [self.rows[place] for place in self.open]
 
 
-@dataclass
-class _WorkerSlot:
-    """A worker and what it is doing; `deadline` is when it is given up."""
+@dataclass(eq=False)
+class _Slot(WorkerSlot):
+    """A worker and what it is doing."""
 
-    process: WorkerProcess
-    deadline: float
     loaded: bool = False
-    ready: bool = False
     job: _Job | None = None
     number: int = 0
 
@@ -123,10 +113,10 @@ class RewardWorkers(VerdictReward):
             self._mode = "whole" if any(map(takes_batch, plain_rewards(reward))) else "concurrent"
         self._async_clock = timeout * (1 + len(plain_rewards(reward)))
         warm_up = [([e.completion], [e.columns], ["example"]) for e in self.examples]
-        self._hello = hello_frame(pack(reward), int(memory_gb * 2**30), warm_up)
+        self._spec = WorkerSpec(serve, (pack(reward, "reward"), warm_up), int(memory_gb * 2**30))
         self._failed_starts, self._number = 0, 0
         self._lock = threading.Lock()
-        self._slots: list[_WorkerSlot] = []
+        self._slots: list[_Slot] = []
         self._end = weakref.finalize(self, _end, self._slots)
         try:
             self._fill_up()
@@ -169,7 +159,7 @@ class RewardWorkers(VerdictReward):
             while len(batch.verdicts) < len(batch.inputs[0]):
                 self._fill_up()
                 self._hand_out(batch, limit)
-                self._wait()
+                wait_for_slots(self._slots)
                 for slot in list(self._slots):
                     self._attend(slot, batch, limit)
         except BaseException:
@@ -189,15 +179,15 @@ class RewardWorkers(VerdictReward):
     def _fill_up(self) -> None:
         while len(self._slots) < self.count:
             try:
-                process = WorkerProcess(self._hello)
+                process = WorkerProcess(self._spec)
             except OSError as error:  # too many open files, no memory for another process
                 raise RunError(f"No worker process for the reward '{self.__name__}' can be started: {error}") from error
-            self._slots.append(_WorkerSlot(process, time.monotonic() + START_SECONDS))
+            self._slots.append(_Slot(process))
 
     def _await_first(self) -> None:
         nothing = _Batch(((), (), ()), ())
         while not any(slot.ready for slot in self._slots):
-            self._wait()
+            wait_for_slots(self._slots)
             for slot in list(self._slots):
                 self._attend(slot, nothing, self.timeout, starts=1)
 
@@ -215,35 +205,13 @@ class RewardWorkers(VerdictReward):
             return limit * len(job.rows)
         return limit if job.mode == "each" else self._async_clock * limit / self.timeout
 
-    def _wait(self) -> None:
-        """Sleep until a worker has something to say, can take more, or must be given up."""
-        poll = select.poll()
-        for slot in self._slots:
-            poll.register(slot.process.replies, select.POLLIN)
-            poll.register(slot.process.output, select.POLLIN)
-            if slot.process.sending:
-                poll.register(slot.process.requests, select.POLLOUT)
-        left = min(slot.deadline for slot in self._slots) - time.monotonic()
-        poll.poll(1000 * max(0.0, min(left, LONGEST_WAIT)))
-
-    def _attend(self, slot: _WorkerSlot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
+    def _attend(self, slot: _Slot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
         """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
-        process, ended = slot.process, slot.process.ended()
-        process.flush()
-        process.read_output()
-        try:
-            for reply in process.read_replies():
-                self._take(slot, reply, batch, limit)
-        except BadReply as error:
-            self._lose(slot, batch, "error", f"the reward's process sent no verdict: {error}", starts)
-            return
-        if ended:
-            self._lose(slot, batch, "error", f"the reward's process {process.how_it_ended()}", starts)
-        elif time.monotonic() > slot.deadline:
-            process.say_where()
-            self._lose(slot, batch, "timeout", overdue(limit), starts)
+        loss = slot.attend(lambda reply: self._take(slot, reply, batch, limit))
+        if loss is not None:
+            self._lose(slot, batch, loss, limit, starts)
 
-    def _take(self, slot: _WorkerSlot, reply: list[object], batch: _Batch, limit: float) -> None:
+    def _take(self, slot: _Slot, reply: list[object], batch: _Batch, limit: float) -> None:
         kind, *values = reply
         if kind == "loaded":
             slot.loaded = True
@@ -256,13 +224,13 @@ class RewardWorkers(VerdictReward):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: _WorkerSlot, job: _Job, values: list[object], batch: _Batch, limit: float) -> None:
+    def _note(self, slot: _Slot, job: _Job, values: list[object], batch: _Batch, limit: float) -> None:
         place, verdict = read_verdict(values)
         if place not in job.open:
             raise BadReply(f"a second verdict on completion {place}")
         if verdict.status in FAILED:
             slot.process.read_output()
-            verdict = replace(verdict, trace=_evidence(verdict.trace, slot.process.printed))
+            verdict = replace(verdict, trace=f"{verdict.trace}\n{slot.evidence()}".strip())
         job.open.remove(place)
         row = job.rows[place]
         if job.mode == "each" and verdict.status == "timeout" and row not in batch.again:
@@ -275,14 +243,16 @@ class RewardWorkers(VerdictReward):
         if not job.open:
             slot.job, slot.deadline = None, math.inf
 
-    def _lose(self, slot: _WorkerSlot, batch: _Batch, status: Status, what: str, starts: int) -> None:
+    def _lose(self, slot: _Slot, batch: _Batch, loss: WorkerLoss, limit: float, starts: int) -> None:
         """End a worker; count what it was scoring as failed, or let others score it."""
         self._remove(slot)
-        trace = _evidence("", slot.process.printed)
+        status: Status = "timeout" if loss.kind == "late" else "error"
+        said = {"late": overdue(limit), "wrong": f"the reward's process sent no verdict: {loss.what}"}
+        what, trace = said.get(loss.kind, f"the reward's process {loss.what}"), slot.evidence()
         if not slot.ready:
             self._failed_starts += 1
             if self._failed_starts >= starts:
-                why = what if status != "timeout" else f"it was not ready after {START_SECONDS:g} s"
+                why = loss.at_start(what)
                 kind = _DiesOnExamples if slot.loaded else RunError
                 raise kind(f"No worker process for the reward '{self.__name__}' could be started: {why}. {trace}")
         if slot.job is None:
@@ -303,55 +273,11 @@ class RewardWorkers(VerdictReward):
             batch.fail([row for job in batch.waiting for row in job.rows], given_up)
             batch.waiting.clear()
 
-    def _remove(self, slot: _WorkerSlot) -> None:
+    def _remove(self, slot: _Slot) -> None:
         self._slots.remove(slot)
         slot.process.kill()
 
 
-def in_workers(
-    reward: Reward, workers: int | Literal["auto"], *, timeout: float, memory_gb: float
-) -> tuple[Reward, str]:
-    """Return the reward to score with, and in words why it is not in workers although it should be ("" otherwise).
-
-    Args:
-        reward: any form of the contract.
-        workers: how many processes; 0 for this process; "auto" for this process if the reward consists of this
-            package's own functions that always end, else for one worker per core.
-        timeout: seconds per completion.
-        memory_gb: memory of each worker, in GiB.
-
-    Raises:
-        CannotSend: if a number of workers is given and the reward cannot be sent to them.
-    """
-    if workers == 0 or (workers == "auto" and harmless(reward)):
-        return reward, ""
-    try:
-        if os.name != "posix":
-            raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
-        count = min(MOST_WORKERS, _cores()) if workers == "auto" else workers
-        return RewardWorkers(reward, count, timeout=timeout, memory_gb=memory_gb), ""
-    except CannotSend as error:
-        if workers != "auto":
-            raise
-        return reward, f"{error} It runs in this process: reward.timeout does not hold and a hang stops the run."
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _end(slots: list[_WorkerSlot]) -> None:
-    for slot in slots:
-        if slot.job is None and slot.ready:
-            slot.process.hang_up()
-    for slot in slots:
-        if slot.job is None and slot.ready:
-            slot.process.dismiss()
-        else:
-            slot.process.kill()
+def _end(slots: list[_Slot]) -> None:
+    end_workers((slot.process, slot.job is None and slot.ready) for slot in slots)
     slots.clear()
-
-
-def _evidence(trace: str, printed: bytes) -> str:
-    output = printed.decode(errors="replace").strip()
-    return f"{trace}\nlast output of the reward's process:\n{output}".strip() if output else trace

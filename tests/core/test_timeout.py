@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from grouprl.core import alarm as clocks
-from grouprl.core.alarm import TooLong, alarm, seconds_to_import
+from grouprl.core import timeout as clocks
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.core.plugins import load_file, load_module
+from grouprl.core.timeout import TooLong, alarm, seconds_to_import
 from grouprl.tasks import load_task, registry
 
 HANGS = "import time\n\nX = 1\ntime.sleep(100)\n"

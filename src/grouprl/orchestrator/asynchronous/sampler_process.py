@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from grouprl.core.errors import InputError, RunError
-from grouprl.orchestrator.asynchronous import process_main as child
+from grouprl.orchestrator.asynchronous import sampler_main
+from grouprl.processes.child_process import LoggedProcess, how_it_ended
 from grouprl.records.requests import RolloutRequest
 
 LOOK_SECONDS = 0.5
@@ -38,21 +33,9 @@ class SamplerProcess:
 
     def __init__(self, hello: dict[str, object], fd: int) -> None:
         self._wire, theirs = Pipe()
-        lifeline, self._lifeline = os.pipe()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the process
-        given = (theirs.fileno(), lifeline)
-        self._child = subprocess.Popen(
-            [sys.executable, "-u", str(Path(child.__file__)), *map(str, given)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            pass_fds=(*given, fd),
-            start_new_session=True,
-        )
+        wire = theirs.fileno()
+        self._child = LoggedProcess(sampler_main.main, wire, files=(wire, fd))
         theirs.close()
-        os.close(lifeline)
-        here = os.getcwd()
-        self._send([here if entry == "" else entry for entry in sys.path])
         self._send({"weights": fd, **hello})
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
@@ -85,12 +68,8 @@ class SamplerProcess:
 
     def close(self) -> None:
         """End the process and everything it started; nothing on disk depends on it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.wait()
+        self._child.end()
         self._wire.close()
-        self._output.close()
-        os.close(self._lifeline)
 
     def _next(self) -> tuple[str, object]:
         try:
@@ -112,12 +91,6 @@ class SamplerProcess:
             raise self._dead() from None
 
     def _dead(self) -> RunError:
-        code = self._child.returncode
-        how = f"ended by itself with exit code {code}"
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            how = f"was ended by the signal {name}" + (", often for lack of memory" if name == "SIGKILL" else "")
-        size = self._output.seek(0, os.SEEK_END)
-        self._output.seek(max(0, size - SHOWN_OUTPUT))
-        last = self._output.read().decode(errors="replace").strip()
+        last = self._child.last_output(SHOWN_OUTPUT)
+        how = how_it_ended(self._child.wait())
         return RunError(f"the sampler's process {how}. {REMEDY}" + (f". Its last output:\n{last}" if last else ""))
