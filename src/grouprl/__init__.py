@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from grouprl.core.edges import Edges
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
+    from grouprl.core.run_events import RunListener
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
+    from grouprl.training.starting import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "RunContext",
     "RunError",
     "RunFacts",
+    "RunListener",
     "SamplingRule",
     "TokenGate",
     "TokenLoss",
@@ -90,6 +93,7 @@ __all__ = [
     "method",
     "methods",
     "part",
+    "train",
 ]
 _HOMES = {
     **dict.fromkeys(("DataPart", "RunContext"), "grouprl.algorithms.data_part"),
@@ -102,6 +106,8 @@ _HOMES = {
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
+    "RunListener": "grouprl.core.run_events",
+    "train": "grouprl.training.starting",
 }
 
 

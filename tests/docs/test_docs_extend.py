@@ -20,7 +20,7 @@ from grouprl.monitor.glossary import GLOSSARY
 from grouprl.plan.plan import plan
 
 FOLDER = Path(__file__).parents[2] / "docs" / "extend"
-PAGES = (*KINDS, "data_part", "engine", "environment", "method", "policy")
+PAGES = (*KINDS, "data_part", "engine", "environment", "listener", "method", "policy")
 NAMED = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
 
