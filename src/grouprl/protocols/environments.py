@@ -9,7 +9,6 @@ from typing import ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from grouprl.core.errors import InputError
 
-
 Observed_co = TypeVar("Observed_co", covariant=True)
 Action_contra = TypeVar("Action_contra", contravariant=True)
 Failed_co = TypeVar("Failed_co", covariant=True)
