@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 
 from grouprl.core.json_types import JsonObject
-from grouprl.papers.rows import Listing, listings
+from grouprl.papers.paper_list import Listing, listings
 
 STATUSES = {
     "entry": "a method of the catalogue",

@@ -12,7 +12,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
 from grouprl.envs.stage_workers import open_stage
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large

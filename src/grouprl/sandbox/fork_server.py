@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from grouprl.core.json_types import JsonObject
     from grouprl.sandbox.cpu_wait import RunClock
-    from grouprl.sandbox.outcome import RunRequest
+    from grouprl.sandbox.program_outcome import RunRequest
 
     Become = Callable[[RunRequest, Walls, Room, tuple[int, int, int, int], int | None], None]
 
