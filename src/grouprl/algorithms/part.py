@@ -172,6 +172,13 @@ class Part:
         """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
         return tuple(self._filled(name) for name in self.asks)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' where it has none.
+
+        The lines read and assign the variables that `grouprl.methods.as_function` names.
+        """
+        return ""
+
     def _filled(self, template: str) -> str:
         """Return `template` with the part's settings in place of the names in braces."""
         return template.format_map({name: getattr(self, name) for name in names_in(template)})
