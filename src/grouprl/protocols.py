@@ -342,6 +342,10 @@ class PolicyInputs(Protocol):
         """Return these rows and those of `others`, one after the other."""
         ...
 
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row, [B]: equal rows have equal ones, wherever they stand, and no others."""
+        ...
+
 
 @runtime_checkable
 class Scorer(Protocol[Inputs_contra]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -69,6 +70,11 @@ class ArrayInputs:
         """True where a row has an action, [B,T]."""
         return torch.arange(self.width) < self.length_b[:, None]
 
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row: its observations and its actions."""
+        rows = zip(self.observation_btd, self.action_bt, self.length_b.tolist(), strict=True)
+        return [hashlib.sha256(_bytes(seen_td[:n]) + b"|" + _bytes(done_t[:n])).digest() for seen_td, done_t, n in rows]
+
     def joined(self, others: Sequence[ArrayInputs]) -> ArrayInputs:
         """Return these rows and those of `others`, concatenated."""
         parts = [self, *others]
@@ -84,6 +90,10 @@ def _padded(rows: Sequence[Tensor]) -> Tensor:
     if not rows:
         return torch.zeros(0, 0, 0)
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+
+
+def _bytes(values: Tensor) -> bytes:
+    return values.contiguous().numpy().tobytes()
 
 
 def _wider(values: Tensor, width: int) -> Tensor:
