@@ -36,11 +36,11 @@ from grouprl.core.hashing import generator
 from grouprl.core.renamed import RenamedWarning
 from grouprl.envs import Observation, Step
 from grouprl.plan.plan import plan
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.records.turns import Turn
 from grouprl.tasks import Example
 from grouprl.training.loop import batch_of, train
 from grouprl.training.opening import start
@@ -145,7 +145,7 @@ def session_of(tmp_path: Path, method: Any, **changes: Any) -> Session:
 
 
 def explored(tmp_path: Path, method: Any, **changes: Any) -> tuple[ScoredSamples, ScoredSamples, Session]:
-    """One step's rows before and after the method's exploration."""
+    """One step's rows before and after the method's augment part."""
     session = session_of(tmp_path, method, **changes)
     plain = session.context.sample(session.context.take(4))
     (part,) = session.method.augment

@@ -190,7 +190,7 @@ def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
     code = (
         "import sys, grouprl.training.loop, grouprl.orchestrator.asynchronous.source\n"
-        "print('grouprl.orchestrator.asynchronous.worker' in sys.modules)"
+        "print('grouprl.orchestrator.asynchronous.sampling_worker' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n", "the trainer needs nothing of the sampler's side"
@@ -303,7 +303,7 @@ def test_what_the_sampler_refuses_is_the_users_to_mend(tmp_path: Path, monkeypat
     warm(monkeypatch)
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import sys\nif sys.argv[0].endswith('process_main.py'):\n    raise ValueError('not here')\n" + REWARDS
+        "import sys\nif sys.argv[0].endswith('sampler_main'):\n    raise ValueError('not here')\n" + REWARDS
     )
     with pytest.raises(InputError, match="not here"):
         launch(tmp_path / "run", reward=plain_reward(broken, "coin"))

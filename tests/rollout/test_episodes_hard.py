@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -18,10 +19,10 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.json_values import from_plain, to_plain
 from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage, open_stage
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
+from grouprl.processes.parcel import CannotSend
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.transport import CannotSend
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
 from grouprl.tasks import load_task
 
@@ -194,7 +195,9 @@ def test_nothing_strange_comes_out_of_a_worker() -> None:
     back = from_plain(to_plain(step))
     assert back == Step(Observation("a", "s", "b", ("x",), True), 0.5, True, False, True)
     assert type(back.reward) is float
-    assert from_plain(to_plain(np.zeros(2))) == [0.0, 0.0]
+    sent = np.float32([[0.1], [np.nan]])
+    back = from_plain(json.loads(json.dumps(to_plain(sent))))
+    assert (back.dtype, back.shape, back.tobytes()) == (sent.dtype, sent.shape, sent.tobytes())
     assert from_plain(to_plain((True, {"a": 1, "b": float("inf")}))) == (True, {"a": 1, "b": float("inf")})
     with pytest.raises(ValueError, match="not a kind of value"):
         from_plain({"is": "code", "values": ""})
@@ -224,7 +227,7 @@ def _children_of(parent: int) -> list[int]:
                 status = (entry / "status").read_text()
             except OSError:
                 continue
-            if b"stage_worker" in words and f"PPid:\t{parent}\n" in status:
+            if b"worker_main" in words and f"PPid:\t{parent}\n" in status:
                 found.append(int(entry.name))
     return found
 

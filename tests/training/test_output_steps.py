@@ -14,7 +14,7 @@ from grouprl import Batch
 from grouprl.algorithms.method import Loss
 from grouprl.core.errors import InputError
 from grouprl.policy import ArrayInputs, TrainableModule
-from grouprl.policy.mlp import perceptron
+from grouprl.policy.vectors.mlp import perceptron
 from grouprl.protocols import Policy
 from grouprl.testing import check_policy, check_trainable
 from grouprl.training.steps import OutputLoss, accumulate, take_step
@@ -30,7 +30,7 @@ class RewardModel(TrainableModule):
 
     def score(self, inputs: ArrayInputs, names: tuple[str, ...]) -> Mapping[str, Tensor]:
         present_bt = inputs.present_bt()
-        said_bt = torch.where(present_bt, self.module(inputs.observation_btd.double())[..., 0], 0.0)
+        said_bt = torch.where(present_bt, self.module(inputs.observation_bt.double())[..., 0], 0.0)
         return {"score": said_bt.sum(1) / present_bt.sum(1), "said": said_bt}
 
 

@@ -16,7 +16,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens
-from grouprl.policy.frozen import FrozenPolicy
+from grouprl.policy.language.reference import FrozenPolicy
 from grouprl.training.references import KnownRows, References
 from killed_runs import evidence
 from policies import make_policy, make_tokens

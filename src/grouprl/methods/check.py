@@ -13,13 +13,13 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.algorithms.stage_checks import BrokenContract, called, is_own, written
-from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised
 from grouprl.core.outputs import ENTROPY
+from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.core.wording import in_one_line
 from grouprl.methods.compose import as_data, compose
-from grouprl.methods.contrast import EXAMPLES, ContrastExample, blank_outputs, example_batch
+from grouprl.methods.diff import EXAMPLES, ContrastExample, blank_outputs, example_batch
 from grouprl.methods.registry import Entry
 
 OPTIONAL = (

@@ -10,10 +10,10 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import has_output
-from grouprl.orchestrator.build import build_kind
+from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.policy.kinds import policy_kind
+from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import GroupInfluence, Policy
 from grouprl.tasks.task import Task
 
@@ -32,7 +32,7 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
     if policy_kind(name) is None:
         return list(_language_model(config, task))
     if spaces is None:
-        return [f"the policy {name} acts on vectors, and the task '{task.name}' is made of text. Set model: tiny"]
+        return [f"the policy {name} acts on arrays, and the task '{task.name}' is made of text. Set model: tiny"]
     try:
         policy = build_kind(run)
     except InputError as error:
@@ -51,7 +51,7 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
 def _language_model(config: Config, task: Task) -> Iterator[str]:
     if task.spaces is not None:
         yield (
-            f"the task '{task.name}' shows vectors, and the model {config.model.name} reads text. Set model: mlp, or a "
+            f"the task '{task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, or a "
             "policy of your own (file.py:Class)"
         )
     if config.model.settings:

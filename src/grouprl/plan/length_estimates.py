@@ -11,12 +11,12 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
-from grouprl.core.leader import current_ranks, ranks_here
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
-from grouprl.orchestrator.placed.placement import ranks_sample
+from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
+from grouprl.plan.forward_plan import computed_anew
 from grouprl.plan.memory import (
     Arithmetic,
     Cost,
@@ -27,9 +27,9 @@ from grouprl.plan.memory import (
     memory_of_kind,
     memory_on_ranks,
 )
-from grouprl.plan.passes import computed_anew
-from grouprl.policy.load import resolve_device
+from grouprl.policy.language.load import resolve_device
 from grouprl.policy.passes import free_bytes
+from grouprl.processes.current_ranks import current_ranks, ranks_here
 from grouprl.records.examples import Split
 from grouprl.rollout.episode_rows import Measured, measured
 from grouprl.rollout.template_check import check_template

@@ -19,20 +19,21 @@ from grouprl.algorithms.references import Iterates
 from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
-from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.build import build_kind
+from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.gguf import as_folder
+from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.lean import why_not_lean
-from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.language.gguf import as_folder
+from grouprl.policy.language.load import resolve_device, resolve_dtype
+from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors
+from grouprl.policy.language.tiny import PRINTABLE, build_tiny
+from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.logprobs import chunk_rows
 from grouprl.policy.lora import adapts, check_targets
-from grouprl.policy.model_checks import check_config, check_files, check_state, check_tensors
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
-from grouprl.policy.tiny import PRINTABLE, build_tiny
-from grouprl.policy.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
+from grouprl.processes.current_ranks import current_ranks
+from grouprl.rollout.vector_episodes import numbers_of_episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -296,12 +297,12 @@ def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -
 
 
 def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
-    """Estimate the memory of a policy over vectors and of its rollout; () for a language model, or where none fits.
+    """Estimate the memory of a policy over arrays and of its rollout; () for a language model, or where none fits.
 
     What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
     """
-    config, spaces = run.config, run.task.spaces
-    if policy_kind(config.model.name) is None or spaces is None:
+    config, numbers = run.config, numbers_of_episode(run.task)
+    if policy_kind(config.model.name) is None or not numbers:
         return ()
     try:
         policy = build_kind(run)
@@ -310,13 +311,12 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
     tensors = list(policy.parameters())
     count, size = sum(p.numel() for p in tensors), sum(p.numel() * p.element_size() for p in tensors)
     said = f"{count:,} trainable parameters"
-    rows, width = config.batch.prompts * config.batch.group_size, spaces.observation.size
-    steps = f"{rows:,} episodes × {run.task.max_turns} turns × {width} numbers × 4 bytes"
+    rows = config.batch.prompts * config.batch.group_size
     costs = [
         Cost("weights", size, said),
         Cost("gradients", size, said),
         Cost("Adam moments", 2 * size, f"2 × {said}"),
-        Cost("rollout cache", rows * run.task.max_turns * width * 4, f"observations of {steps}"),
+        Cost("rollout cache", rows * numbers * 4, f"observations of {rows:,} episodes × {numbers} numbers × 4 bytes"),
     ]
     if run.needs_reference:
         costs.append(Cost("reference copy", size, said))

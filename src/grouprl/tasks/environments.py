@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import InputError, raised
 from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonObject
+from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.async_methods import awaited, close
 from grouprl.envs.playing import demonstrated_actions, total_reward
@@ -239,11 +239,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     @property
     def spaces(self) -> Spaces | None:
-        """Those that the class names as `spaces`, where it acts by vectors."""
+        """Those that the class names as `spaces`, where it acts by arrays."""
         return self._spaces
 
     def first_text(self, example: Example) -> str:
-        """Return the first observation, for people; of one that shows vectors its seed."""
+        """Return the first observation, for people; of one that shows arrays its seed."""
         return super().first_text(example) if self._spaces is None else f"seed {example.columns['seed']}"
 
     @property

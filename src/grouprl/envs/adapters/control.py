@@ -1,0 +1,83 @@
+"""Gymnasium environments as they are: arrays in, numbers or arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.envs.array_spaces import MASK, arrays_of
+from grouprl.envs.environment import ArrayObservation, Step
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from grouprl.records.examples import Example
+
+
+class ControlEnvironment:
+    """An episode of a Gymnasium environment whose observations are arrays; those of a Box are flattened.
+
+    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
+    so that the samples of a group begin alike. A mask of legal actions is read from `info["action_mask"]`, or from
+    the entry `action_mask` of the observation.
+    """
+
+    def __init__(self, make: Callable[[], object], *, success: float | None = None) -> None:
+        """Prepare an episode.
+
+        Args:
+            make: returns the Gymnasium environment.
+            success: total reward from which an episode is correct; None: rewards are graded.
+        """
+        self._make, self._success = make, success
+        self._env: gymnasium.Env = None
+        self._playing, self._total, self._used = False, 0.0, False
+
+    def reset(self, example: Example, seed: int) -> ArrayObservation:
+        """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
+        if self._used:
+            raise self._misuse("reset() was called twice")
+        if "seed" not in example.columns:
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
+        from gymnasium.utils.seeding import np_random
+
+        self._env, self._used, self._playing = self._make(), True, True
+        found, info = self._env.reset(seed=int(example.columns["seed"]))
+        self._env.unwrapped.np_random = np_random(seed)[0]
+        return self._shown(found, info)
+
+    def step(self, action: object) -> Step:
+        """Act. Raises InputError before `reset` and after the end."""
+        if not self._playing:
+            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+        found, reward, terminated, truncated, info = self._env.step(self._fitted(action))
+        self._total += float(reward)
+        self._playing = not (terminated or truncated)
+        late = bool(truncated) and not terminated
+        return Step(self._shown(found, info), float(reward), bool(terminated), late)  # type: ignore[arg-type]
+
+    def score(self) -> dict[str, float]:
+        """Return `correct`, whether the total reward is a success; nothing where no number says so."""
+        return {} if self._success is None else {"correct": float(self._total >= self._success)}
+
+    def close(self) -> None:
+        """Close the Gymnasium environment."""
+        if self._env is not None:
+            self._env.close()
+        self._env, self._playing, self._used = None, False, True
+
+    def _shown(self, found: object, info: Mapping[str, object]) -> ArrayObservation:
+        values, mask = arrays_of(self._env.observation_space, found)
+        return ArrayObservation(values, info.get(MASK) if mask is None else mask)
+
+    def _fitted(self, action: object) -> object:
+        """Return an action as the environment's: of its type and shape, counted from where it begins to count."""
+        space = self._env.action_space
+        fitted = np.asarray(action).astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
+        return fitted if space.shape else int(fitted)
+
+    def _misuse(self, what: str) -> InputError:
+        return InputError(what, "an object is one episode: reset, step until the end, score, close")

@@ -1,0 +1,58 @@
+"""How a server of vLLM of the run's own is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from grouprl.config.sections import Vllm
+from grouprl.rollout.servers.starting import MODEL, inherited
+from grouprl.rollout.vllm.adapters import SWITCH, lora_words
+
+if TYPE_CHECKING:
+    from grouprl.records.token_policy import TokenPolicy
+
+PLUGIN = Path(__file__).parent / "server_plugin"
+"""The folder with what a server imports to take weights from memory."""
+TRANSFER = ("--worker-extension-cls", "grouprl_weights.Extension", "--weight-transfer-config", '{"backend": "grouprl"}')
+"""What makes a server that finds `PLUGIN` take weights from memory."""
+CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
+BATCHED_TOKENS = 4096
+"""Tokens of a step of a server without an accelerator, at least."""
+NO_SLEEP = (
+    "vLLM has a sleep mode on accelerators alone (its CPU build refuses --enable-sleep-mode: 'Sleep mode is not "
+    "supported on current platform'). Leave it out"
+)
+
+
+def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, rank: int = 0) -> list[str]:
+    """Return the command that serves the model in `folder`.
+
+    Its weights come later; where it loads adapters, of up to `rank`, those below them lie in the folder.
+    """
+    words = [*settings.command, "serve", str(folder), "--served-model-name", MODEL]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]
+    words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--seed", "0"]
+    words += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--disable-uvicorn-access-log"]
+    words += lora_words(rank) if rank else ["--load-format", "dummy", *TRANSFER]
+    if settings.sleep:
+        words += ["--enable-sleep-mode"]
+    if policy.max_positions:
+        words += ["--max-model-len", str(policy.max_positions)]
+    if policy.device.type == "cpu":
+        # A seeded request whose prompt is read in pieces ends the CPU build of vLLM 0.32: prompts are read whole.
+        words += ["--enforce-eager", "--no-enable-chunked-prefill"]
+        words += ["--max-num-batched-tokens", str(max(policy.max_positions or 0, BATCHED_TOKENS))]
+    return [*words, *settings.args]
+
+
+def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
+    """Return the environment of an own server."""
+    beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
+    if settings.adapters == "loaded":
+        beside |= SWITCH
+    fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(PLUGIN)}
+    return {**beside, **inherited(), **fixed, **settings.env}
