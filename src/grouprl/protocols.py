@@ -358,6 +358,16 @@ class PolicyInputs(Protocol):
 
 
 @runtime_checkable
+class NumberedActions(Protocol):
+    """Inputs whose actions have numbers: tokens of a vocabulary, moves of a game."""
+
+    @property
+    def action_ids(self) -> tuple[tuple[int, ...], ...]:
+        """[B] the number of each action of a row."""
+        ...
+
+
+@runtime_checkable
 class Scorer(Protocol[Inputs_contra]):
     """What can say how probable given actions are: a policy, or the frozen reference of a KL term."""
 
@@ -643,6 +653,7 @@ __all__ = [
     "EntropyScaling",
     "Environment",
     "GroupScored",
+    "NumberedActions",
     "Policy",
     "PolicyInputs",
     "PolicyOutput",

@@ -122,6 +122,8 @@ class Part:
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
     entropy: ClassVar[bool] = False
     """Whether the formula needs the policy's current entropies, with gradient."""
+    needs_text: ClassVar[bool] = False
+    """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     reads_gradients: ClassVar[bool] = False

@@ -24,7 +24,7 @@ from grouprl.methods.check import fault_of_own_parts
 from grouprl.methods.registry import CATALOGUE
 from grouprl.methods.shown import shown
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
-from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
+from grouprl.orchestrator.policy_compatibility import kind_notes, kind_refusals
 from grouprl.orchestrator.rank_build import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import (

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.records.serialize import keepable
 
 
+@keepable
 @dataclass(frozen=True)
 class ArrayInputs:
     """B rows of actions, each with the observation it responds to; T is the length of the longest row, tensors on the
@@ -64,6 +66,13 @@ class ArrayInputs:
         length_b = self.length_b[where]
         width = int(length_b.max()) if len(length_b) else 0
         return ArrayInputs(self.observation_btd[where, :width], self.action_bt[where, :width], length_b)
+
+    @property
+    def action_ids(self) -> tuple[tuple[int, ...], ...]:
+        """[B] the number of each action; its place in the row where actions are vectors."""
+        places_bt = torch.arange(self.width).expand(len(self), -1)
+        number_bt = self.action_bt if self.action_bt.dim() == 2 else places_bt
+        return tuple(tuple(row[:n].tolist()) for row, n in zip(number_bt, self.length_b.tolist(), strict=True))
 
     def present_bt(self) -> Tensor:
         """True where a row has an action, [B,T]."""

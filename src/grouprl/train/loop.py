@@ -372,7 +372,7 @@ def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prep
     sampled = _marked(session, sampled)
     if prepared is not None:
         values = prepared.need("advantage_bt", "the rollout record").tolist()
-        rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
+        rows = zip(wanted.row_keys, values, wanted.rollout.action_ids, strict=True)
         found = {key: row[: len(ids)] for key, row, ids in rows}
     advantage = [found.get(key) for key in sampled.row_keys]
     write_rollouts(session.run.rollout_file(session.step), session.step, sampled, advantage)
