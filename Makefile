@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,11 +27,16 @@ $(READY): pyproject.toml constraints.txt
 train: $(READY)  ## train a tiny model on addition, from scratch, in two to three minutes
 	$(BIN)/grouprl train addition
 
-test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: $(READY)  ## run the tests: all quick ones, and a third of the slow ones, another third with each commit
+	$(PYTEST) --slow turn
+
+test-all: $(READY)  ## run every test, and record which are slow (before a release, and after a large change)
+	$(PYTEST) --record-durations tests/durations.json
 
 test-fast: $(READY)  ## run what needs no model and no run of its own: formulas, composition, the house (under two minutes)
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(FAST)
+	$(BIN)/python -m pytest -n 2 --slow none $(FAST)
 
 leftovers: $(READY)  ## run the tests, and fail if they leave a process or a file behind
 	$(BIN)/python scripts/leftovers.py $(MAKE) test

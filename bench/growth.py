@@ -31,7 +31,7 @@ from grouprl.policy.arithmetic import Matrices, rate
 from grouprl.policy.passes import bytes_per_token
 from grouprl.rollout import generate
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.profile import Work
+from grouprl.training.profile import Work
 from timing import take
 
 ALPHABET = "".join(map(chr, range(33, 91)))
@@ -133,7 +133,7 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
     cotangent_bt, work = torch.ones(point.rows, point.completion), Work(Matrices.of(policy.model))
 
     def update() -> None:
-        policy.backward(tokens, cotangent_bt)
+        policy.backward(tokens, {"log_prob": cotangent_bt})
 
     needed = peak(update)
     work.run(tokens, gradient=True)

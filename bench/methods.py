@@ -19,7 +19,7 @@ from grouprl.methods import CATALOGUE
 from grouprl.storage.run_folder import write_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from batches import Case, random_case
+from batches import Case, named_outputs, random_case
 
 GROUPS, COMPLETIONS, TOKENS = 64, 16, 1024
 REPEATS = 3
@@ -45,7 +45,7 @@ def seconds(name: str, case: Case) -> tuple[float, float]:
 def gradient(method: Any, case: Case, ready: Any) -> None:
     """Loss and its gradient with respect to log-probs, entropies and values."""
     leaves = [x.detach().requires_grad_() for x in (case.logp_bt, case.entropy_bt, case.value_bt, case.cross_bt)]
-    value = method.loss(leaves[0], ready, leaves[1], None if method.cross is None else leaves[3]).value
+    value = method.loss(leaves[0], ready, leaves[1], outputs=named_outputs(method, leaves[3])).value
     if method.critic is not None:
         value = value + method.value_loss(leaves[2], ready).value
     torch.autograd.grad(value, leaves, allow_unused=True)

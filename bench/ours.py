@@ -10,8 +10,8 @@ from rich.console import Console
 
 from gate import Gate
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
-from grouprl.train.session import Session
+from grouprl.training.loop import train
+from grouprl.training.session import Session
 from jobs import JOBS, smaller
 
 KEPT = (

@@ -24,7 +24,7 @@ import machine
 import report
 from grouprl.config.run import parse_config
 from grouprl.storage.run_folder import write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 PACKAGES = ("grouprl", "torch", "transformers")
 TOKEN_MEAN = {"base": "grpo", "aggregate": "token_mean"}

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from gate import Gate
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
-from grouprl.train.profile import Profile
-from grouprl.train.session import Session
+from grouprl.training.loop import train
+from grouprl.training.profile import Profile
+from grouprl.training.session import Session
 from pretrained_job import config
 
 KEPT = ("seconds_rollout", "seconds_score", "seconds_update", "tokens", "rows_trained")

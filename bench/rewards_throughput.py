@@ -20,7 +20,7 @@ from rich.console import Console
 import machine
 import report
 from grouprl.rewards import Reward, load_reward, score
-from grouprl.rewards.workers import RewardWorkers
+from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.storage.run_folder import write_text
 
 COUNTS = (1, 2)

@@ -13,7 +13,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.arithmetic import Matrices, rate
 from grouprl.rollout import generate
-from grouprl.train.profile import Work
+from grouprl.training.profile import Work
 from jobs import Groups
 from race import spread
 from timing import alternate, cpu, ratios

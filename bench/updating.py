@@ -72,7 +72,7 @@ def compare(case: Case, rounds: int) -> dict[str, Any]:
 
     def step(passes: PassSettings) -> Any:
         policy = policy_of(case.engine, passes)
-        return lambda: policy.backward(case.tokens, cotangent_bt)
+        return lambda: policy.backward(case.tokens, {"log_prob": cotangent_bt})
 
     found = alternate({"plain": step(case.plain), "better": step(case.better)}, rounds)
     ratio = ratios(found["plain"], found["better"])

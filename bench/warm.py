@@ -11,8 +11,8 @@ from grouprl.config.sections import Warmup
 from grouprl.core.batch import Batch
 from grouprl.policy import CausalPolicy, Tokens, load_policy
 from grouprl.tasks.task import Task
-from grouprl.train.update import update
-from grouprl.train.warmup import warmup_rate
+from grouprl.training.update import update
+from grouprl.training.warmup import warmup_rate
 from jobs import SEED, Job
 
 FILLER = "+"

@@ -28,7 +28,7 @@ from grouprl.plan.cluster.roofline import Efficiency, sampling, training
 from grouprl.plan.cluster.workload import Workload, workload
 from grouprl.plan.plan import plan
 from grouprl.storage.run_folder import RunFolder, write_json
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "src" / "grouprl" / "plan" / "cluster" / "calibration.json"

@@ -30,7 +30,7 @@ from grouprl.core.hashing import digest
 from grouprl.methods import methods
 from grouprl.methods.compose import compose
 from grouprl.storage.run_folder import write_json
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from learn import Settings, _clear_unfinished, merged
 
 LAST = 10

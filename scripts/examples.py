@@ -31,7 +31,7 @@ from rich.console import Console
 
 from grouprl.config.run import Config, parse_config
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 Settings = dict[str, Any]
 ROOT = Path(__file__).parents[1]

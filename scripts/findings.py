@@ -17,10 +17,10 @@ import typer
 from rich.console import Console
 
 from grouprl.config.run import parse_config
-from grouprl.monitor.verdict import verdict
+from grouprl.monitor.outcome import verdict
 from grouprl.plan.plan import plan
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 Settings = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
@@ -90,7 +90,7 @@ def run(trial: Trial, model: str, folder: Path) -> Settings:
         "median_ratio": ratios[len(ratios) // 2] if ratios else 0.0,
         "kl_old": max(line.get("kl_old", 0.0) for line in steps_taken),
         "plan": foreseen(trial),
-        "findings": [found["key"] for found in findings if found["key"] in SAID],
+        "findings": [found["code"] for found in findings if found["code"] in SAID],
     }
 
 
@@ -159,7 +159,7 @@ What `grouprl plan` and the findings of a run say about the learning rate, held 
 package, a tiny model of two layers, seed 0, 20 steps of 16 prompts with 8 completions and two optimiser steps each, a
 constant rate. Rewards are of 192 held-out prompts, two completions each, with 95 % intervals. "Largest step" is the
 norm of an optimiser step over that of the weights, "KL of a step" what the updates of a rollout moved (`kl_old`).
-Thresholds: `STILL`, `FAST_TINY` and `FAST` of `grouprl.config.rates`, `RATIO_FAST` of `grouprl.monitor.moving`.
+Thresholds: `STILL`, `FAST_TINY` and `FAST` of `grouprl.config.rates`, `RATIO_FAST` of `grouprl.monitor.movement`.
 
 ## What is calibrated, and what is not
 

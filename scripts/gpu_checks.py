@@ -25,7 +25,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 ALPHABET = "0123456789+="
 SIZES = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 96}
@@ -92,7 +92,7 @@ def gradient_of(policy: CausalPolicy, tokens: Tokens) -> torch.Tensor:
     for parameter in policy.parameters():
         parameter.grad = None
     pull_bt = tokens.present_bt().float() / tokens.present_bt().sum()
-    policy.backward(tokens, pull_bt.to(policy.device))
+    policy.backward(tokens, {"log_prob": pull_bt.to(policy.device)})
     found = [
         (p.grad if p.grad is not None else torch.zeros_like(p)).flatten().cpu().double() for p in policy.parameters()
     ]
@@ -102,11 +102,10 @@ def gradient_of(policy: CausalPolicy, tokens: Tokens) -> torch.Tensor:
 def compare(check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float) -> Iterator[Finding]:
     """Compare log-probs, entropies and gradients of two policies with the same weights."""
     tokens = some_tokens()
-    mine, theirs = policy.logp(tokens, entropy=True), wanted.logp(tokens, entropy=True)
-    yield Finding(check, f"{what}: log-probs", _apart(mine.logp_bt, theirs.logp_bt), limit)
-    assert mine.entropy_bt is not None
-    assert theirs.entropy_bt is not None
-    yield Finding(check, f"{what}: entropies", _apart(mine.entropy_bt, theirs.entropy_bt), limit)
+    names = {"log_prob": "log-probs", "entropy": "entropies"}
+    mine, theirs = policy.evaluate(tokens, tuple(names)), wanted.evaluate(tokens, tuple(names))
+    for name, words in names.items():
+        yield Finding(check, f"{what}: {words}", _apart(mine[name], theirs[name]), limit)
     g, h = gradient_of(policy, tokens), gradient_of(wanted, tokens)
     yield Finding(check, f"{what}: gradient", float((g - h).norm() / h.norm()), limit)
 
@@ -167,7 +166,7 @@ def sampling(device: str) -> Iterator[Finding]:
         policy, wanted = policy_on(device, dtype), policy_on("cpu", "float32")
         prompts = [policy.encode_prompt(text) for text in ("1+2=", "23+4=")]
         sampled = generate(policy, prompts, n=4, max_new_tokens=6, seeds=range(8))
-        expected_bt = wanted.logp(sampled.tokens).logp_bt
+        expected_bt = wanted.logp(sampled.tokens)
         yield Finding("sampling", f"log-probs sampled, {dtype}", _apart(sampled.logp_bt, expected_bt), limit)
 
 
@@ -251,7 +250,7 @@ def slept(engine: VllmEngine, policy: CausalPolicy, before: int, free: Callable[
         engine.publish(version, policy)
         yield Finding("sleep", f"canary after waking, version {version}", engine.gap, LIMITS["float32"] * 100)
         found = engine.sample(requests)
-        told_bt = policy.logp(Tokens.of([r.prompt for r in requests], found.actions)).logp_bt
+        told_bt = policy.logp(Tokens.of([r.prompt for r in requests], found.actions))
         apart = _apart(torch.as_tensor(found.logp_bt), told_bt)
         yield Finding("sleep", f"log-probs sampled after waking, version {version}", apart, LIMITS["float32"] * 100)
 

@@ -24,7 +24,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError
 from grouprl.methods.registry import Entry
 from grouprl.storage.run_folder import write_json
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from learn_report import CONTROL, TAUGHT
 
 Settings = dict[str, Any]

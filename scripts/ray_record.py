@@ -32,7 +32,7 @@ from rich.console import Console
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.placed.placement import RunPlacement
 from grouprl.orchestrator.resolve import resolve
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from learner_runs import kill, ranks, same_results, started, steps_done, until

@@ -30,7 +30,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.policy.gguf import as_folder
 from grouprl.policy.hub import check_on_hub
 from grouprl.storage.run_folder import RunFolder, replacing, write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from real_precision import compare
 
 Record = dict[str, Any]

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from grouprl.config.run import load_config, recipe_names
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 Record = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"

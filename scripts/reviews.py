@@ -22,7 +22,7 @@ from effects import mean, merged
 from effects_report import interval
 from grouprl.config.run import parse_config
 from grouprl.storage.run_folder import write_json
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 COMMON: effects.Settings = {
     "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 2, "heads": 4, "intermediate": 128}},

@@ -41,7 +41,7 @@ def gaps(engine: SglangEngine, temperature: float) -> dict[str, float]:
     requests = [replace(request, temperature=temperature) for request in REQUESTS]
     samples, engine.policy.temperature = engine.sample(requests), temperature
     with torch.no_grad():
-        logp_bt = engine.policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+        logp_bt = engine.policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).numpy()
     engine.policy.temperature = 1.0
     own_bt = np.arange(logp_bt.shape[1])[None, :] < np.array([len(ids) for ids in samples.actions])[:, None]
     off = np.abs(logp_bt - samples.logp_bt)[own_bt]

@@ -29,7 +29,7 @@ from rich.console import Console
 from grouprl.config.run import load_config
 from grouprl.rollout.servers.starting import free_port
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from real import RECIPES, RUNS, fetch
 
 Record = dict[str, Any]

@@ -34,7 +34,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.requests import GENERATE, completion_body
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 RESULT = Path(__file__).parent.parent / "docs" / "vllm.json"
 SIZE = {"hidden": 64, "layers": 2, "heads": 2}
@@ -90,7 +90,7 @@ def agreement(engine: VllmEngine, policy: Any) -> dict[str, float]:
         engine.publish(engine.version + 1, policy)
         seconds.append(engine.seconds)
     samples = engine.sample(requests)
-    logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.detach().numpy()
+    logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).detach().numpy()
     gap = abs(logp_bt - samples.logp_bt)
     tokens = sum(map(len, samples.actions))
     size = sum(p.numel() * p.element_size() for p in policy.parameters())

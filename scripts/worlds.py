@@ -21,7 +21,7 @@ from rich.console import Console
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, suggest
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "worlds.md", ROOT / "docs" / "worlds.json"

@@ -1,10 +1,14 @@
-"""Settings of every test: one thread (two collapse as soon as anything else uses a core), and no network."""
+"""Settings of every test: one thread (two collapse as soon as anything else uses a core), no network, the schedule."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from schedule import commit_number, longest_first, read_durations, slow_ones, take
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -29,3 +33,43 @@ def own_environment() -> Iterator[None]:
         os.environ.pop(name, None)
         os.environ.update({name: before[name]} if name in before else {})
     raise AssertionError(f"the test left other values of {sorted(changed)} in the environment")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what a run takes and writes."""
+    help = "which slow tests to run (default: all); in turn: those of this commit, every third commit the same"
+    parser.addoption("--slow", choices=("all", "turn", "none"), default="all", help=help)
+    parser.addoption("--record-durations", metavar="FILE", help="write the seconds of every slow test as JSON")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the slow tests that are not this commit's, and begin with what takes longest."""
+    slow = config.getoption("--slow")
+    number = commit_number(config.rootpath) if slow == "turn" else 0
+    durations = read_durations()
+    left = take(items, slow, number, durations)
+    longest_first(items, durations)
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+class Recorder:
+    """Writes how long the tests took at the end of the run."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.reports = file, list[tuple[str, float]]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the seconds of a phase of a test."""
+        self.reports.append((report.nodeid, report.duration))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the slow ones."""
+        self.file.write_text(json.dumps(slow_ones(self.reports), indent=1) + "\n", encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record durations where that is asked for; workers report to the process that started them."""
+    file = config.getoption("--record-durations")
+    if file and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(Path(file)))

@@ -314,20 +314,6 @@ class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
 # ---------------------------------------------------------------------------------------------------- policies
 
 
-@dataclass(frozen=True)
-class PolicyOutput:
-    """What a policy says of each action, [B,T], exactly 0 beyond a row's length."""
-
-    logp_bt: Tensor
-    """Log-prob (or log-density) of the action that was taken."""
-    entropy_bt: Tensor | None = None
-    """Entropy in nats of the distribution it was sampled from."""
-    value_bt: Tensor | None = None
-    """Value of the state in which it was taken."""
-    cross_bt: Tensor | None = None
-    """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
-
-
 @runtime_checkable
 class PolicyInputs(Protocol):
     """B rows of what a policy needs to score actions again: token ids, observations and actions, …
@@ -369,19 +355,18 @@ class NumberedActions(Protocol):
 
 @runtime_checkable
 class Scorer(Protocol[Inputs_contra]):
-    """What can say how probable given actions are: a policy, or the frozen reference of a KL term."""
+    """What can say how probable given actions are: a policy, or a reference that no longer learns."""
 
-    def logp(self, tokens: Inputs_contra, /, *, entropy: bool = False) -> PolicyOutput:
-        """Score rows without a graph, [B,T]."""
+    def logp(self, inputs: Inputs_contra, /) -> Tensor:
+        """Return the log-prob of every action, [B,T], without a graph and exactly 0 beyond a row's length."""
         ...
 
 
 @runtime_checkable
-class Policy(Protocol[Inputs_contra]):
-    """What is trained. It samples nothing: a `Sampler` does.
+class Trainable(Protocol[Inputs_contra]):
+    """What is trained: outputs of rows by name, and parameters that take the gradients of these outputs.
 
-    `value_bt` needs a value head, `cross_bt` a distribution with logits, `PolicyStatistics` is on demand: a policy that
-    has none raises InputError when they are requested.
+    A policy is one whose outputs include log-probs; a reward model, a value learner or a velocity field is one, too.
     """
 
     @property
@@ -391,42 +376,32 @@ class Policy(Protocol[Inputs_contra]):
 
     @property
     def score_dtype(self) -> torch.dtype:
-        """The type of log-probs, entropies and values: float32 or float64."""
+        """The type of all outputs: float32 or float64."""
         ...
 
-    def logp(
-        self,
-        inputs: Inputs_contra,
-        /,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> PolicyOutput:
-        """Score rows, [B,T]; a row's numbers depend on that row alone.
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs (`grouprl.core.outputs`); "cross@" stands for that name with any positive number."""
+        ...
 
-        `grad` keeps the graph; `entropy`, `values` and `cross` (a temperature) request more than log-probs.
+    def evaluate(self, inputs: Inputs_contra, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of rows; a row's numbers depend on that row alone.
+
+        An output has a number for every position, [B,T] and exactly 0 beyond a row's length, or one for every row, [B].
+        `grad` keeps the graph, where an output has one.
+
+        Raises:
+            InputError: a name of which there is no output.
         """
         ...
 
-    def backward(
-        self,
-        inputs: Inputs_contra,
-        grad_logp_bt: Tensor,
-        grad_entropy_bt: Tensor | None = None,
-        grad_value_bt: Tensor | None = None,
-        grad_cross_bt: Tensor | None = None,
-        /,
-        *,
-        cross: float | None = None,
-    ) -> None:
-        """Add the parameter gradients of sum(cotangent * output) to `.grad`, bounding memory by passes.
+    def backward(self, inputs: Inputs_contra, cotangents: Mapping[str, Tensor], /) -> None:
+        """Add the parameter gradients of sum(cotangent * output) over all names to `.grad`, bounding memory by passes.
 
         A row whose cotangents are all exactly zero is never run; cotangents beyond a row's length are ignored.
 
         Raises:
-            InputError: a cotangent that is not [B,T] of `inputs`, or one for what the policy does not have.
+            InputError: a cotangent that does not have the shape of its output, or a name of which there is no output.
         """
         ...
 
@@ -454,16 +429,28 @@ class Policy(Protocol[Inputs_contra]):
         """Copy what `trainable_state` returned into the parameters; InputError where names or shapes differ."""
         ...
 
+    def copied(self, *, trainable: bool = True) -> Trainable[Inputs_contra]:
+        """Return a copy as it is now, that shares no weights."""
+        ...
+
+    def save(self, folder: Path, /) -> None:
+        """Write the final model as files; `folder` is made if it does not exist."""
+        ...
+
+
+@runtime_checkable
+class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_contra]):
+    """What acts and is trained by the log-probs of its actions. It samples nothing: a `Sampler` does.
+
+    `log_prob` and `entropy` are among its outputs, `value` where it has a critic.
+    """
+
     def reference(self) -> Scorer[Inputs_contra]:
         """Return the policy as training began, for KL terms (what the adapters of one with adapters sit on)."""
         ...
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> Policy[Inputs_contra]:
         """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
-        ...
-
-    def save(self, folder: Path, /) -> None:
-        """Write the final model as files; `folder` is made if it does not exist."""
         ...
 
 
@@ -478,15 +465,12 @@ class SpreadPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         inputs: Inputs_contra,
         rows: Sequence[int],
         piece: Callable[[list[int]], object],
+        names: Sequence[str],
         /,
-        *,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
     ) -> list[Mapping[str, float]]:
         """Go through `rows` pass by pass, somewhere: `function` is given a policy, `common` and a pass's `piece`.
 
-        The function, which can be pickled by name, goes forward and backward once, computing what is requested here.
+        The function, which can be pickled by name, goes forward and backward once, through the outputs `names`.
         Returns what it found of each pass.
         """
         ...
@@ -518,11 +502,13 @@ class SpreadOptimizer(Protocol):
 
 
 @runtime_checkable
-class PolicyStatistics(Protocol[Inputs_contra]):
-    """A policy that can say more of the distributions it sampled from than their log-probs."""
+class GroupInfluence(Protocol[Inputs_contra]):
+    """A policy that can say how training on one completion would move the others of its group."""
 
-    def statistics(self, inputs: Inputs_contra, names: Sequence[str], /, **given: Tensor | None) -> dict[str, Tensor]:
-        """Return statistics by name, [B,T]; InputError for a name that it does not know."""
+    def influence(
+        self, inputs: Inputs_contra, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None, /
+    ) -> Tensor:
+        """Return each token's influence on the log-probs of the correct completions of its group, [B,T]."""
         ...
 
 
@@ -652,12 +638,11 @@ __all__ = [
     "Engine",
     "EntropyScaling",
     "Environment",
+    "GroupInfluence",
     "GroupScored",
     "NumberedActions",
     "Policy",
     "PolicyInputs",
-    "PolicyOutput",
-    "PolicyStatistics",
     "PromptSource",
     "PromptTask",
     "Request",
@@ -670,6 +655,7 @@ __all__ = [
     "Spaces",
     "SpreadOptimizer",
     "SpreadPolicy",
+    "Trainable",
     "Vector",
     "WeightSync",
 ]

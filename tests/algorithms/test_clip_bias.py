@@ -17,7 +17,7 @@ from grouprl.algorithms.objective.adaptive_clip import TurnClip
 from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.clip_bias import ClipBias, clipped_terms
-from grouprl.train.update import Learner, update
+from grouprl.training.update import Learner, update
 from small import f64, near, prepared, ragged, small
 from updates import gradient, make_batch, make_policy
 
@@ -60,7 +60,7 @@ def learner_of(policy, chosen) -> Learner:
 def far_off(policy, shift: float):
     """A batch whose old log-probs lie `shift` below the policy's on every second token."""
     batch = make_batch(policy)
-    old_bt = policy.logp(batch.inputs).logp_bt
+    old_bt = policy.logp(batch.inputs)
     odd_bt = torch.arange(old_bt.shape[1]) % 2 == 1
     old_bt = torch.where(batch.mask_bt, old_bt - shift * odd_bt, 0)
     return batch.replace(old_bt=old_bt, behavior_bt=old_bt)

@@ -26,7 +26,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.methods import method
 from grouprl.records.turns import Record, Turn
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 
 ATTEMPTS = 4

@@ -29,7 +29,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import launch as run
 from single_runs import records, run_config

@@ -133,7 +133,7 @@ class Written(FakeContext):
     def rows(self, rows: Any, ids: Any, right: Any) -> ScoredSamples:
         texts = ["right"[: len(x)] if good else "wrong"[: len(x)] for x, good in zip(ids, right, strict=True)]
         made = super().rows(rows, [self.policy.encode(text) for text in texts], right)
-        logp_bt = self.policy.logp(made.tokens).logp_bt
+        logp_bt = self.policy.logp(made.tokens)
         return dataclasses.replace(made, rollout=dataclasses.replace(made.rollout, logp_bt=logp_bt))
 
 
@@ -156,7 +156,7 @@ def test_value_pretraining_finds_the_best_linear_head() -> None:
     weight = torch.cat([head.weight[0], head.bias]).detach()
     penalty = 1e-6 * design[:, :-1].square().sum(0).mean() * torch.cat([weight[:-1], f64([0.0])])
     near(design.T @ (design @ weight - returns) + penalty, torch.zeros(17), 1e-9)
-    near(context.policy.logp(batches[0].inputs, values=True).value_bt, (design @ weight)[: 16 * 5].view(16, 5), 1e-9)
+    near(context.policy.evaluate(batches[0].inputs, ["value"])["value"], (design @ weight)[: 16 * 5].view(16, 5), 1e-9)
     assert found[0]["value_loss"] == pytest.approx(0.5 * float(batches[0].reward_b.square().mean()))
     assert found[-1]["value_loss"] < 0.4 * found[0]["value_loss"]
     assert found[-1]["explained_variance"] > 0.3
@@ -180,7 +180,7 @@ def test_value_pretraining_needs_a_value_head() -> None:
 def test_discounted_returns_are_fitted_where_gamma_asks_for_them() -> None:
     context = context_with([1.0], policy=policy(value_head=True), prompts=1)
     ValuePretraining(steps=2, gamma=0.5, ridge=1e-10).piece(0, context)
-    value_bt = context.policy.logp(context.sampled[0].tokens, values=True).value_bt
+    value_bt = context.policy.evaluate(context.sampled[0].tokens, ["value"])["value"]
     near(value_bt[0], [0.0625, 0.125, 0.25, 0.5, 1.0], 1e-4)
 
 
@@ -196,14 +196,14 @@ def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
     own = policy(lora=lora)
     copy = second_policy(own)
     tokens = context_with([0.5], policy=own).sample([FakeContext().request(0)]).tokens
-    before = own.logp(tokens).logp_bt
-    assert torch.equal(copy.logp(tokens).logp_bt, before)
+    before = own.logp(tokens)
+    assert torch.equal(copy.logp(tokens), before)
     assert copy.trainable_state().keys() == own.trainable_state().keys()
     with torch.no_grad():
         for parameter in copy.parameters():
             parameter.add_(0.1)
-    assert torch.equal(own.logp(tokens).logp_bt, before)
-    assert not torch.equal(copy.logp(tokens).logp_bt, before)
+    assert torch.equal(own.logp(tokens), before)
+    assert not torch.equal(copy.logp(tokens), before)
     assert second_policy(own, trainable=False).parameters() == []
     assert {"value_head.weight", "value_head.bias"} <= second_policy(own, value_head=True).trainable_state().keys()
 
@@ -271,7 +271,7 @@ def test_the_preference_model_prefers_right_completions() -> None:
     assert found[-1]["preference_loss"] < 0.6
     rows = context.sample(context.take(6))
     batch = part.fill(context.batch(rows), rows, context)
-    gain_b = (batch.stats["expert"] - context.policy.logp(rows.tokens).logp_bt).sum(1)
+    gain_b = (batch.stats["expert"] - context.policy.logp(rows.tokens)).sum(1)
     right = torch.from_numpy(rows.scores.correct_b)
     assert gain_b[right].min() > gain_b[~right].max()
 
@@ -288,7 +288,7 @@ def test_the_gradient_of_the_preference_model_is_that_of_dpo() -> None:
     part.learn(model, pairs, context, fixed_b)
     found = [parameter.grad.clone() for parameter in model.parameters()]
     model.model.zero_grad()
-    gap_b = model.logp(pairs.tokens, grad=True).logp_bt.sum(1) - fixed_b
+    gap_b = model.evaluate(pairs.tokens, ["log_prob"], grad=True)["log_prob"].sum(1) - fixed_b
     loss = -torch.nn.functional.logsigmoid(0.7 * (gap_b[:half] - gap_b[half:])).mean()
     loss.backward()
     for got, parameter in zip(found, model.parameters(), strict=True):

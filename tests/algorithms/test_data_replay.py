@@ -317,7 +317,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def train(folder: Path, **changes: Any) -> Path:
     from grouprl.config.run import parse_config
-    from grouprl.train.loop import train as run
+    from grouprl.training.loop import train as run
 
     return run(parse_config(config(**changes)), folder=folder, console=Console(file=io.StringIO(), width=100)).folder
 
@@ -332,7 +332,7 @@ def resumed_is_the_same(whole: Path, cut: Path, at: str) -> None:
     import shutil
 
     from grouprl.config.run import parse_config
-    from grouprl.train.loop import train as run
+    from grouprl.training.loop import train as run
 
     shutil.copytree(whole, cut)
     order = {"warmup": 0, "prelude": 1, "step": 2}

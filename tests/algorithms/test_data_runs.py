@@ -14,7 +14,7 @@ from rich.console import Console
 
 from grouprl import InputError
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import launch, records, run_config
 

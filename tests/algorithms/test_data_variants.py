@@ -26,7 +26,7 @@ from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.rewards import score
 from grouprl.rollout.verification import verdict_scores, weighted_vote
 from grouprl.tasks import Example, load_task
-from grouprl.train.session import resume
+from grouprl.training.opening import resume
 from single_runs import launch as run
 from single_runs import records
 from small import gradient

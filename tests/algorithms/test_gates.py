@@ -144,10 +144,10 @@ def test_off_by_default_and_needing_nothing_then(loss):
     method = grouprl.method(f"{loss}@trl")
     assert method.token_gate == ()
     assert method.couples == "sequence"
-    assert not method.needs_entropy
+    assert "entropy" not in method.outputs
     assert "behavior_bt" not in method.needs()
     ranked = grouprl.method(f"{loss}@trl", top_entropy_quantile=0.2)
-    assert (ranked.couples, ranked.needs_entropy) == ("batch", True)
+    assert (ranked.couples, ranked.outputs) == ("batch", ("log_prob", "entropy"))
     assert grouprl.method(f"{loss}@trl", off_policy_mask_threshold=0.5).couples == "sequence"
 
 

@@ -178,8 +178,8 @@ def test_needs_come_from_the_parts():
     assert set(grouprl.method("rloo", kl_coef=0.1).needs()) == {"old_bt", "ref_bt"}
     assert "greedy_reward_b" in grouprl.method("remax").needs()
     assert grouprl.method("reinforce").needs() == ()
-    assert grouprl.method("ppo", entropy_coef=0.1).needs_entropy
-    assert not grouprl.method("ppo").needs_entropy
+    assert grouprl.method("ppo", entropy_coef=0.1).outputs == ("log_prob", "entropy", "value")
+    assert grouprl.method("ppo").outputs == ("log_prob", "value")
 
 
 @pytest.mark.parametrize(

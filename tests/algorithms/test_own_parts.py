@@ -35,8 +35,8 @@ from grouprl.methods.compose import compose
 from grouprl.methods.naming import entry_of
 from grouprl.monitor.glossary import GLOSSARY
 from grouprl.orchestrator.synchronous import choose
-from grouprl.train.interrupt import Stopped
-from grouprl.train.loop import train
+from grouprl.training.interrupt import Stopped
+from grouprl.training.loop import train
 from small import small
 
 PARTS_FILE = '''

@@ -10,7 +10,7 @@ from torch import nn
 
 from grouprl import InputError, method
 from grouprl.algorithms.update.papers.curvature import CurvatureMask, adam, plain, reduced, shifts, trained_head
-from grouprl.train.update import Learner, update
+from grouprl.training.update import Learner, update
 from updates import gradient, make_batch, make_policy
 
 

@@ -19,9 +19,8 @@ from grouprl.algorithms.update.papers.trust_region import (
     thinned,
 )
 from grouprl.methods.compose import compose
-from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
-from grouprl.train.update import update
+from grouprl.training.update import update
 from small import near
 from updates import gradient, make_batch, make_policy
 
@@ -36,14 +35,17 @@ class Bandit:
     def all_logp(self) -> torch.Tensor:
         return (self.theta_sa @ self.map_aa.T).log_softmax(-1)
 
-    def logp(self, tokens: Tokens, *, grad: bool = False, entropy: bool = False, values: bool = False) -> PolicyOutput:
+    def evaluate(self, tokens: Tokens, names, /, *, grad: bool = False) -> dict[str, torch.Tensor]:
         state_b = torch.tensor([prompt[0] for prompt in tokens.prompt_ids])
         action_b = torch.tensor([response[0] for response in tokens.response_ids])
         with torch.set_grad_enabled(grad):
-            return PolicyOutput(self.all_logp()[state_b, action_b][:, None])
+            return {"log_prob": self.all_logp()[state_b, action_b][:, None]}
 
-    def backward(self, tokens: Tokens, grad_logp_bt, *_others) -> None:
-        (self.logp(tokens, grad=True).logp_bt * grad_logp_bt).sum().backward()
+    def logp(self, tokens: Tokens) -> torch.Tensor:
+        return self.evaluate(tokens, ["log_prob"])["log_prob"]
+
+    def backward(self, tokens: Tokens, cotangents) -> None:
+        (self.evaluate(tokens, ["log_prob"], grad=True)["log_prob"] * cotangents["log_prob"]).sum().backward()
 
     def passes(self, tokens: Tokens, rows) -> list[list[int]]:
         return [list(rows)] if rows else []
@@ -71,7 +73,7 @@ def play(policy: Bandit, per_state: int = 4000) -> Batch:
     action_b = sampled_sn.flatten()
     table_sa = torch.randn(logp_sa.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     tokens = Tokens.of([[int(s)] for s in state_b], [[int(a)] for a in action_b])
-    old_bt = policy.logp(tokens).logp_bt
+    old_bt = policy.logp(tokens)
     return Batch(
         mask_bt=torch.ones_like(old_bt, dtype=torch.bool),
         group_b=state_b,
@@ -151,7 +153,7 @@ def test_fisher_products_are_those_of_the_tokens_gradients(dtype, close) -> None
     for b, t in batch.mask_bt.nonzero().tolist():
         one_bt = torch.zeros(batch.size, dtype=dtype)
         one_bt[b, t] = 1
-        policy.backward(batch.inputs, one_bt)
+        policy.backward(batch.inputs, {"log_prob": one_bt})
         tokens_tp.append(gradient(policy))
     slope_tp = torch.stack(tokens_tp).double()
     v_p = torch.randn(slope_tp.shape[1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -204,7 +206,7 @@ def test_trpo_moves_the_trunk_by_the_natural_step_and_the_head_by_the_optimiser(
     for value_coef in (1.0, 5.0):
         policy, chosen = make_policy(value_head=True), method("trpo", value_coef=value_coef, critic_steps=20)
         batch = make_batch(policy)
-        batch = batch.replace(old_bt=policy.logp(batch.inputs).logp_bt, value_bt=torch.zeros(batch.size).double())
+        batch = batch.replace(old_bt=policy.logp(batch.inputs), value_bt=torch.zeros(batch.size).double())
         prepared = chosen.compute_advantages(batch)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
         before = policy.trainable_state()
@@ -214,7 +216,7 @@ def test_trpo_moves_the_trunk_by_the_natural_step_and_the_head_by_the_optimiser(
         assert 0 < metrics["step_kl"] <= 0.01
         assert all(not torch.equal(after[n], before[n]) for n in ("value_head.weight", "value_head.bias"))
         mask_bt = prepared.mask_bt
-        error = (policy.logp(batch.inputs, values=True).value_bt - prepared.return_bt)[mask_bt].square().mean()
+        error = (policy.evaluate(batch.inputs, ["value"])["value"] - prepared.return_bt)[mask_bt].square().mean()
         value_errors.append((float(prepared.return_bt[mask_bt].square().mean()), float(error)))
     assert all(torch.equal(trunks[0][n], trunks[1][n]) for n in trunks[0])
     assert all(after < before for before, after in value_errors)

@@ -42,9 +42,10 @@ from grouprl.records.examples import Chat
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.turns import Turn
 from grouprl.tasks import Example
-from grouprl.train.loop import _batch, train
-from grouprl.train.session import Session, start
-from grouprl.train.warmup import demonstration_batch
+from grouprl.training.loop import batch_of, train
+from grouprl.training.opening import start
+from grouprl.training.session import Session
+from grouprl.training.warmup import demonstration_batch
 from killed_runs import evidence
 from small import f64, near, small
 
@@ -350,9 +351,9 @@ def test_a_pivot_at_the_start_leaves_the_masks(tmp_path: Path) -> None:
 def test_old_log_probs_of_second_attempts_are_those_without_the_advice(tmp_path: Path) -> None:
     _, rows, session = explored(tmp_path, {"name": "r3l", "form": form(Fixed)})
     wanted = subset(rows, rows.valid_b)
-    batch = _batch(session, wanted)
+    batch = batch_of(session, wanted)
     assert batch is not None
-    logp_bt = session.policy.logp(wanted.tokens).logp_bt
+    logp_bt = session.policy.logp(wanted.tokens)
     torch.testing.assert_close(batch.old_bt[batch.mask_bt], logp_bt[batch.mask_bt], rtol=1e-5, atol=1e-5)
     extra_bt = batch.from_source("extra")[:, None] & batch.mask_bt
     assert not torch.allclose(batch.behavior_bt[extra_bt], logp_bt[extra_bt], atol=1e-4), "they were sampled advised"
@@ -461,7 +462,7 @@ def test_rejected_episodes_give_way_to_new_endings(tmp_path: Path) -> None:
     prepared = session.method.compute_advantages(session.context.batch(rows))
     extra_b = prepared.from_source("extra")
     assert (prepared.active_bt & (prepared.turn_bt == 0))[extra_b].any(1).all(), "the beginning is trained too"
-    logp_bt = session.policy.logp(rows.tokens).logp_bt
+    logp_bt = session.policy.logp(rows.tokens)
     torch.testing.assert_close(prepared.old_bt[prepared.mask_bt], logp_bt[prepared.mask_bt], rtol=1e-5, atol=1e-5)
     adv_of = dict(
         zip(prepared.keys["review"][extra_b].tolist(), prepared.advantage_bt[extra_b, 0].tolist(), strict=True)

@@ -20,7 +20,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.rollout.offline_rows import likeliest, stored
 from grouprl.tasks import load_task
 from grouprl.testing import check_stored_rows
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 SMALL = {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}}
 
@@ -85,7 +85,7 @@ def test_likeliest_is_the_row_of_most_log_prob(tmp_path: Path) -> None:
     from grouprl.policy import Tokens
 
     both = [[*policy.encode(row.completion), end] for row in task.stored_rows(example)]
-    sums = policy.logp(Tokens.of([prompt, prompt], both)).logp_bt.sum(1)
+    sums = policy.logp(Tokens.of([prompt, prompt], both)).sum(1)
     row, length = likeliest(task, policy, example, 16)
     assert row == task.stored_rows(example)[int(sums.argmax())]
     assert length == 3

@@ -35,7 +35,7 @@ from grouprl.policy.tiny import build_tiny
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.tokens import Tokens
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import launch, records, run_config
 from small import near, small

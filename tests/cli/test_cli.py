@@ -211,7 +211,7 @@ def test_a_failed_run_is_exit_code_3(here):
 
 
 def test_interrupted_runs_are_exit_code_130(monkeypatch, here):
-    from grouprl.train import loop
+    from grouprl.training import loop
 
     monkeypatch.setattr(loop, "train", lambda *_, **__: loop.Summary(Path("runs/x"), interrupted=True))
     call("train", "addition", code=130)

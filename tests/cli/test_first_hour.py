@@ -24,9 +24,9 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.evaluation.pass_at_k import mean_interval, t_quantile
-from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import examine
-from grouprl.monitor.moving import RATIO_FAST
+from grouprl.monitor.history import HealthFacts
+from grouprl.monitor.movement import RATIO_FAST
 from grouprl.monitor.screen import RunScreen, line, verdict_mark
 from grouprl.monitor.summary import summary_table
 from grouprl.plan import checks as objections
@@ -36,10 +36,10 @@ from grouprl.policy import build_tiny, load_policy
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.rewards import combine, score
 from grouprl.tasks import Example, Task, load_task
-from grouprl.train import interrupt, loop
-from grouprl.train.interrupt import Interrupt, Stopped
-from grouprl.train.loop import train
-from grouprl.train.session import resume
+from grouprl.training import interrupt, loop
+from grouprl.training.interrupt import Interrupt, Stopped
+from grouprl.training.loop import train
+from grouprl.training.opening import resume
 from grouprl.view.report import write_report
 from short_runs import SMALL, TINY, quiet
 
@@ -145,7 +145,7 @@ def evaluation(step, value, half=0.03):
 
 
 def keys(history, **facts):
-    return {f.key for f in examine(history, HealthFacts(**facts)) if f.persists}
+    return {f.code for f in examine(history, HealthFacts(**facts)) if f.persists}
 
 
 def test_a_policy_whose_evaluation_never_changes_stands_still():
@@ -191,7 +191,7 @@ def test_a_run_that_lost_what_it_knew_is_warned_of():
     for before, after in ((0.5, 0.3), (0.95, 0.4)):
         (said,) = examine([evaluation(0, before), *records(40), evaluation(40, after)], HealthFacts())
         assert (said.key, said.severity) == ("no_gain", "warning")
-        assert said.words.startswith("The policy got worse: reward was")
+        assert said.text.startswith("The policy got worse: reward was")
         assert "earlier checkpoint" in said.remedy
 
 

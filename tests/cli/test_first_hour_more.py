@@ -22,7 +22,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.judge import side_by_side
 from grouprl.tasks import jsonl, load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from grouprl.view.sections import without_folders
 from interrupts import interrupted
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.cli.train import choose
 from grouprl.core.errors import InputError
-from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import examine
+from grouprl.monitor.history import HealthFacts
 from grouprl.policy import build_tiny, load_policy
 from grouprl.storage.run_folder import cannot_be_made
 
@@ -90,7 +90,7 @@ def keys(*evaluations: dict[str, float | str]) -> set[str]:
     steps = [
         {"phase": "train", "step": s, "grad_norm": 0.5, "lr": 1e-3, "reward_mean": 0.5} for s in range(1, last + 1)
     ]
-    return {each.key for each in examine([evaluations[0], *steps, *evaluations[1:]], HealthFacts()) if each.persists}
+    return {each.code for each in examine([evaluations[0], *steps, *evaluations[1:]], HealthFacts()) if each.persists}
 
 
 def test_a_run_that_has_solved_its_task_is_not_told_that_it_stands_still() -> None:

@@ -15,7 +15,7 @@ import pytest
 import kills
 import struck
 from grouprl.cli.signals import ONE_STROKE, Listening
-from grouprl.train.interrupt import Interrupt
+from grouprl.training.interrupt import Interrupt
 
 
 @pytest.fixture(scope="module")

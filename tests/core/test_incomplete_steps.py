@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import grouprl
-from batches import outcome, random_case
+from batches import named_outputs, outcome, random_case
 from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE
 
@@ -21,8 +21,8 @@ def prepared(name, seed=0):
 
 def loss_of(method, case, batch, rows):
     entropy_bt = None if case.entropy_bt is None else case.entropy_bt[rows]
-    cross_bt = None if case.cross_bt is None else case.cross_bt[rows]
-    return method.loss(case.logp_bt[rows], batch.rows(rows), entropy_bt, cross_bt).value
+    outputs = named_outputs(method, case.cross_bt[rows])
+    return method.loss(case.logp_bt[rows], batch.rows(rows), entropy_bt, outputs=outputs).value
 
 
 def test_there_are_coupled_methods_of_both_kinds():

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from grouprl.cli.app import RUN_FAILED, app
 from grouprl.core.errors import out_of_memory
 from grouprl.core.terminal import CONTROL, Terminal, harmless
-from grouprl.orchestrator.asynchronous import process_main as child
+from grouprl.orchestrator.asynchronous import sampler_main as child
+from grouprl.processes.child_process import bare_command
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 from grouprl.view.trajectory_text import lines, table
 
@@ -122,7 +123,7 @@ def test_out_of_memory_ends_in_a_sentence(error, monkeypatch):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("grouprl.train.loop.train", fail)
+    monkeypatch.setattr("grouprl.training.loop.train", fail)
     assert out_of_memory(error)
     found = CliRunner().invoke(app, ["train", "addition", "--folder", "/nonexistent/run"])
     assert found.exit_code == RUN_FAILED
@@ -140,13 +141,13 @@ def test_a_sampler_ends_at_once_with_its_trainer():
         if not alive:  # the trainer ended before the sampler listened
             os.close(ours)
         process = subprocess.Popen(
-            [sys.executable, str(child.__file__), str(theirs.fileno()), str(lifeline)],
+            bare_command(child.main, lifeline, theirs.fileno()),
             pass_fds=(theirs.fileno(), lifeline),
             start_new_session=True,
         )
         theirs.close()
         os.close(lifeline)
-        wire.send_bytes(pickle.dumps(sys.path))
+        wire.send_bytes(pickle.dumps({}))
         if alive:
             time.sleep(0.5)
             os.close(ours)

@@ -14,7 +14,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.units import worded
 from grouprl.plan.plan import plan
 from grouprl.tasks import load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 TEXT = re.compile(r"\b(completions?|tokens?|tok)\b(?!_)", re.IGNORECASE)
 POLE = {

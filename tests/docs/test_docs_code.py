@@ -42,11 +42,11 @@ def test_the_table_of_rooms_holds_every_room() -> None:
 def test_the_walk_names_functions_that_exist() -> None:
     from grouprl.algorithms.method import Method
     from grouprl.orchestrator import step
-    from grouprl.train import loop
+    from grouprl.training import loop
 
     assert all(hasattr(Method, name) for name in ("prepare", "compute_advantages", "compute_loss_weights", "loss"))
     assert callable(step.collect_rollout)
-    assert callable(loop._reinforce_step)
+    assert callable(loop.reinforce_step)
 
 
 def renamed() -> list[tuple[str, str]]:

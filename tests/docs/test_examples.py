@@ -15,7 +15,7 @@ import examples
 from grouprl.config.run import load_config, parse_config, recipe_names
 from grouprl.core.renamed import RenamedWarning
 from grouprl.methods.compose import OLD_STAGES, compose
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 RECORDED = json.loads(examples.JSON.read_text(encoding="utf-8"))
 every_example = pytest.mark.parametrize("example", examples.EXAMPLES, ids=lambda example: example.name)

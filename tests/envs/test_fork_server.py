@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import forked_envs
-from grouprl.envs import stage_worker
-from grouprl.envs.fork_server import KILLED, ForkServer, supported
+from grouprl.envs.stage_worker import prepare, serve
 from grouprl.envs.stage_workers import WorkerStage
+from grouprl.processes.fork_server import KILLED, ForkServer, supported
+from grouprl.processes.parcel import pack
+from grouprl.processes.worker_process import WorkerProcess, WorkerSpec
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.process import WorkerProcess, hello_frame
-from grouprl.rewards.transport import pack
 from grouprl.tasks import Example
 
 pytestmark = pytest.mark.skipif(not supported(), reason="this system cannot tell of the end of another's child")
@@ -32,20 +32,24 @@ def settled(server: ForkServer) -> str:
     return server.state
 
 
-def hello(task: Any) -> bytes:
-    return hello_frame(pack(task), 4 << 30, [], 30.0)
+def spec(task: Any) -> WorkerSpec:
+    return WorkerSpec(serve, (pack(task, "task"), 30.0), 4 << 30)
+
+
+def server_of(task: Any) -> ForkServer:
+    return ForkServer(spec(task), prepare, 120)
 
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    found = ForkServer(hello(forked_envs.TellingTask()), 120)
+    found = server_of(forked_envs.TellingTask())
     assert settled(found) == "ready"
     with closing(found):
         yield found
 
 
 def begun(server: ForkServer) -> WorkerProcess:
-    return WorkerProcess(hello(forked_envs.TellingTask()), stage_worker.__file__, begin=server.begin)
+    return WorkerProcess(spec(forked_envs.TellingTask()), server.begin)
 
 
 def example(number: int, **columns: Any) -> Example:
@@ -91,7 +95,7 @@ def test_how_a_copy_ended_is_told(columns: dict[str, int], words: str) -> None:
 
 @pytest.mark.parametrize("task", [forked_envs.ThreadTask, forked_envs.ConnectedTask, forked_envs.RaisingTask])
 def test_what_copies_would_share_is_not_copied(task: Any) -> None:
-    with closing(ForkServer(hello(task()), 120)) as server:
+    with closing(server_of(task())) as server:
         assert settled(server) == "useless"
     with closing(stage_of(forked_envs.ConnectedTask())) as stage:
         (row,) = told(stage, range(1))

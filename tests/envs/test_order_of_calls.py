@@ -25,7 +25,7 @@ class Sent:
 def slot(*queued: StageCall, seconds: float, together: bool = False) -> tuple[Slot, Sent]:
     """Return a worker whose calls usually take `seconds`, and what it is sent."""
     process = Sent()
-    made = Slot(0, cast(Any, process), 0.0, 60.0, ready=True, together=together)
+    made = Slot(cast(Any, process), 0, 60.0, deadline=0.0, ready=True, together=together)
     made.queued.extend(queued)
     made.usual = {"reset": seconds, "step": seconds, "close": seconds}
     return made, process

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.monitor.verdict import verdict
+from grouprl.monitor.outcome import verdict
 from grouprl.policy.hub import check_on_hub
 from grouprl.tasks import environments, load_task
 from grouprl.tasks.rows import LONGEST
-from grouprl.train.loop import train
-from grouprl.train.session import resume
+from grouprl.training.loop import train
+from grouprl.training.opening import resume
 from grouprl.view.charts import whole_ticks
 from grouprl.view.report import write_report
 

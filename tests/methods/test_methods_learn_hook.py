@@ -10,7 +10,7 @@ from grouprl.algorithms.update.update import PHASE, TwoPhase, only
 from grouprl.config.run import parse_config
 from grouprl.methods.compose import compose
 from grouprl.plan.plan import plan
-from grouprl.train.update import Learner, update
+from grouprl.training.update import Learner, update
 from small import near
 from updates import gradient, learner_of, make_batch, make_policy
 
@@ -86,7 +86,7 @@ def test_a_phase_without_tokens_leaves_the_single_update(eta) -> None:
 def test_the_second_phase_sees_the_moved_policy() -> None:
     policy, chosen = make_policy(), method("lopti", kl_coef=0.0)
     batch = make_batch(policy)
-    old_bt = policy.logp(batch.inputs).logp_bt
+    old_bt = policy.logp(batch.inputs)
     batch = batch.replace(old_bt=old_bt, behavior_bt=old_bt)
     middle = TwoPhase(eta=0.5, by="quantile")
     chosen = chosen.with_parts(update=middle)

@@ -108,9 +108,9 @@ def test_a_token_that_is_never_sampled_has_no_gradient_without_beta():
 
 
 def test_cross_entropies_are_asked_for_only_with_beta():
-    assert grouprl.method("otr").cross == 1.0
-    assert grouprl.method("otr", kappa=2.0).cross == 2.0
-    assert grouprl.method("otr", beta=0.0).cross is None
+    assert grouprl.method("otr").outputs == ("log_prob", "cross@1")
+    assert grouprl.method("otr", kappa=2.0).outputs == ("log_prob", "cross@2")
+    assert grouprl.method("otr", beta=0.0).outputs == ("log_prob",)
     assert grouprl.method("otr", kappa=2.0).needs() == ("stats.logp@2",)
     assert OneToken(beta=1.0).idle(RunFacts())
     assert not OneToken(beta=1.0, kappa=2.0).idle(RunFacts())

@@ -25,9 +25,9 @@ from grouprl.envs.playing import total_reward
 from grouprl.envs.propose import Propose, proposer_pay, value
 from grouprl.records.examples import Example
 from grouprl.tasks import load_task
-from grouprl.train.session import start
-from grouprl.train.update import update
-from grouprl.train.warmup import demonstration_batch
+from grouprl.training.opening import start
+from grouprl.training.update import update
+from grouprl.training.warmup import demonstration_batch
 from small import near
 
 

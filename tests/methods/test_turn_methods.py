@@ -97,7 +97,7 @@ class Believer(CharacterPolicy):
         width = tokens.max_response
         both = zip(tokens.prompt_ids, tokens.response_ids, strict=True)
         rows = [[-1.0 / len(seen)] * len(said) + [0.0] * (width - len(said)) for seen, said in both]
-        return type("Scored", (), {"logp_bt": f64(rows)})()
+        return f64(rows)
 
 
 def test_beliefs_are_read_where_turns_begin():

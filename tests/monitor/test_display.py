@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from grouprl.monitor.display import Display, Sample, side_by_side, summary_table
-from grouprl.monitor.finding import Finding
+from grouprl.core.finding import RunFinding
+from grouprl.core.run_events import (
+    EvaluationEnded,
+    FindingChanged,
+    PhaseBegan,
+    Progress,
+    RunEnded,
+    Sample,
+    StepEnded,
+    UserMessage,
+)
+from grouprl.monitor.display import Display
 from grouprl.monitor.screen import clock_text, plain, sample_line, shorten, spark, thousands
+from grouprl.monitor.summary import side_by_side, summary_table
 
 SAMPLES = [Sample("47+25=", "7+5=12, 4+2+1=7: 72", 1.0, True), Sample("3+9=", "13", 0.0, False)]
-DEAD = Finding("dead_groups", "warning", "38 % of the groups are dead.", "Harder prompts.", 5, 7)
+DEAD = RunFinding("dead_groups", "warning", "", "38 % of the groups are dead.", "Harder prompts.", 5, 7)
 
 
 class Clock:
@@ -46,6 +59,14 @@ def record(step: int, **more) -> dict:
     }
 
 
+def stepped(step: int, samples: list[Sample] | None = None) -> StepEnded:
+    return StepEnded("train", step, record(step), None if samples is None else tuple(samples))
+
+
+def evaluated(step: int, **record: float) -> EvaluationEnded:
+    return EvaluationEnded(step, "between", {"phase": "eval", "step": step, **record}, ())
+
+
 def file_console() -> Console:
     return Console(file=StringIO(), width=80)
 
@@ -60,10 +81,10 @@ def lines_of(console: Console) -> list[str]:
 
 def test_a_console_that_is_no_terminal_is_not_live():
     console = file_console()
-    with Display(10, console) as display:
+    with Display(console) as display:
         assert not display.live
-        display.phase("train")
-        display.step(record(1), SAMPLES)
+        display.phase_begin(PhaseBegan("train", 10))
+        display.step(stepped(1, SAMPLES))
     text = console.file.getvalue()
     assert "\x1b" not in text
     assert (
@@ -73,18 +94,18 @@ def test_a_console_that_is_no_terminal_is_not_live():
 
 def test_a_dumb_terminal_is_not_live(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
-    assert not Display(10, Console(file=StringIO(), force_terminal=True)).live
+    assert not Display(Console(file=StringIO(), force_terminal=True)).live
 
 
 def test_lines_are_few_but_the_last_step_and_evaluations_are_always_there():
     console, clock = file_console(), Clock()
-    display = Display(1000, console, clock=clock)
-    display.phase("train")
+    display = Display(console, clock=clock)
+    display.phase_begin(PhaseBegan("train", 1000))
     for step in range(1, 1001):
         clock.now += 1.0
-        display.step(record(step))
+        display.step(stepped(step))
         if step == 333:
-            display.step({"phase": "eval", "step": 333, "eval/greedy": 0.5, "eval/pass@1": 0.4})
+            display.evaluation(evaluated(333, **{"eval/greedy": 0.5, "eval/pass@1": 0.4}))
     lines = [line for line in lines_of(console) if line.startswith("training ")]
     assert 20 <= len(lines) <= 22
     assert lines[0].startswith("training 1/1000")
@@ -94,43 +115,50 @@ def test_lines_are_few_but_the_last_step_and_evaluations_are_always_there():
 
 def test_fast_steps_write_no_line_each():
     console, clock = file_console(), Clock()
-    display = Display(10, console, clock=clock)
-    display.phase("train")
+    display = Display(console, clock=clock)
+    display.phase_begin(PhaseBegan("train", 10))
     for step in range(1, 10):
         clock.now += 0.1
-        display.step(record(step))
+        display.step(stepped(step))
     assert len(lines_of(console)) == 2  # the heading and the first step
 
 
 def test_a_finding_is_said_once_and_again_when_it_changes():
     console = file_console()
-    display = Display(100, console)
-    display.phase("train")
+    display = Display(console)
+    display.phase_begin(PhaseBegan("train", 100))
     for step in range(1, 30):
         worse = step > 20
-        findings = [Finding("x", "alarm" if worse else "note", "Something.", "Do it.", 1, step)]
-        display.step(record(step), None, findings)
+        findings = [RunFinding("x", "alarm" if worse else "note", "", "Something.", "Do it.", 1, step)]
+        display.step(stepped(step))
+        for each in findings:
+            display.finding(FindingChanged(each, "changed"))
     said = [line for line in lines_of(console) if "Something." in line]
     assert said == ["note (step 1): Something. Do it.", "alarm (step 21): Something. Do it."]
 
 
 def test_what_is_printed_is_not_markup():
     console = file_console()
-    display = Display(10, console)
-    display.message("folder [red]runs[/red] [/]")
+    display = Display(console)
+    display.message(UserMessage("folder [red]runs[/red] [/]"))
     assert lines_of(console) == ["folder [red]runs[/red] [/]"]
 
 
 def test_the_live_screen_shows_everything_in_80_by_24():
     console, clock = terminal(), Clock()
-    many = [DEAD, *(Finding(f"k{i}", "note", f"Finding number {i} " + "word " * 30, "r", 1, 9) for i in range(9))]
-    display = Display(100, console, clock=clock)
+    many = [
+        DEAD,
+        *(RunFinding(f"k{i}", "note", "", f"Finding number {i} " + "word " * 30, "r", 1, 9) for i in range(9)),
+    ]
+    display = Display(console, clock=clock)
     assert display.live
-    display.phase("train")
+    display.phase_begin(PhaseBegan("train", 100))
     for step in range(1, 38):
         clock.now += 2.0
-        display.step(record(step), SAMPLES * 5, many)
-    display.step({"phase": "eval", "step": 20, "eval/greedy": 0.93, "eval/pass@1": 0.81})
+        display.step(stepped(step, SAMPLES * 5))
+        for each in many:
+            display.finding(FindingChanged(each, "changed"))
+    display.evaluation(evaluated(20, **{"eval/greedy": 0.93, "eval/pass@1": 0.81}))
     picture = Console(file=StringIO(), width=80, height=24)
     picture.print(display._screen)
     text = picture.file.getvalue()
@@ -164,9 +192,9 @@ def test_the_live_screen_shows_everything_in_80_by_24():
 
 def test_the_live_terminal_is_given_back_after_an_error():
     console = terminal()
-    with pytest.raises(KeyboardInterrupt), Display(10, console) as display:
-        display.phase("train")
-        display.step(record(1), SAMPLES)
+    with pytest.raises(KeyboardInterrupt), Display(console) as display:
+        display.phase_begin(PhaseBegan("train", 10))
+        display.step(stepped(1, SAMPLES))
         raise KeyboardInterrupt
     assert console.file.getvalue().count("\x1b[?25h") >= 1  # the cursor is shown again
     assert " 1/10 " in console.file.getvalue()
@@ -174,19 +202,19 @@ def test_the_live_terminal_is_given_back_after_an_error():
 
 def test_a_message_stands_above_the_live_screen():
     console = terminal()
-    with Display(10, console) as display:
-        display.phase("train")
-        display.message("checkpoint written")
+    with Display(console) as display:
+        display.phase_begin(PhaseBegan("train", 10))
+        display.message(UserMessage("checkpoint written"))
     text = console.file.getvalue()
     assert text.index("checkpoint written") < text.rindex("training")
 
 
 def test_an_evaluation_phase_moves_by_progress():
     console, clock = terminal(), Clock()
-    display = Display(10, console, clock=clock)
-    display.phase("eval", 512)
+    display = Display(console, clock=clock)
+    display.phase_begin(PhaseBegan("eval", 512))
     clock.now = 4.0
-    display.progress(128, 512)
+    display.progress(Progress(128, 512))
     picture = Console(file=StringIO(), width=80, height=24)
     picture.print(display._screen)
     assert "evaluation 128/512" in picture.file.getvalue()
@@ -196,19 +224,19 @@ def test_an_evaluation_phase_moves_by_progress():
 
 def test_time_of_training_goes_on_after_an_evaluation_and_a_resume_counts_only_its_own_steps():
     clock = Clock()
-    display = Display(100, file_console(), clock=clock)
-    display.phase("train", 100, done=50)
+    display = Display(file_console(), clock=clock)
+    display.phase_begin(PhaseBegan("train", 100, 50))
     for step in range(51, 61):
         clock.now += 1.0
-        display.step(record(step))
+        display.step(stepped(step))
     assert display._screen.seconds_left() == pytest.approx(40.0)
-    display.phase("eval", 10)
+    display.phase_begin(PhaseBegan("eval", 10))
     clock.now += 100
-    display.phase("train", 100, done=60)
+    display.phase_begin(PhaseBegan("train", 100, 60))
     assert display._screen.began == 0.0
     assert display._screen.seconds_left() is None  # no step of the new pace yet
     clock.now += 1.0
-    display.step(record(61))
+    display.step(stepped(61))
     assert display._screen.seconds_left() == pytest.approx(39.0)
 
 
@@ -298,11 +326,36 @@ def test_only_what_should_rise_is_coloured_as_better_or_worse():
 
 def test_shares_of_correct_completions_are_not_shown_of_graded_rewards():
     console = file_console()
-    with Display(10, console) as display:
-        display.phase("train")
-        display.step({"phase": "eval", "step": 0, "eval/graded": 1.0, "eval/reward": 0.25, "eval/pass@1": 0.0})
-        display.step(record(1), SAMPLES)
+    with Display(console) as display:
+        display.phase_begin(PhaseBegan("train", 10))
+        display.evaluation(evaluated(0, **{"eval/graded": 1.0, "eval/reward": 0.25, "eval/pass@1": 0.0}))
+        display.step(stepped(1, SAMPLES))
     text = console.file.getvalue()
     assert "eval at step 0: reward 0.250" in text
     assert "reward 0.501  length 11.2" in text
     assert "pass@1" not in text
+
+
+def test_a_finding_that_no_longer_holds_leaves_the_screen():
+    display = Display(file_console())
+    display.finding(FindingChanged(DEAD, "new"))
+    assert list(display._screen.held) == ["dead_groups"]
+    display.finding(FindingChanged(replace(DEAD, persists=False), "over"))
+    assert not display._screen.held
+
+
+def test_the_end_says_what_was_gained_or_how_to_continue():
+    before = EvaluationEnded(0, "before", {"eval/greedy": 0.3}, (Sample("47+25=", "62", 0.0, False),))
+    after = EvaluationEnded(9, "after", {"eval/greedy": 0.9}, (Sample("47+25=", "72", 1.0, True),))
+    console = file_console()
+    done = RunEnded(Path("runs/x"), "train", 9, before, after, "Learned: a lot.", ("One prompt failed.",), Path("r"))
+    Display(console).end(done)
+    text = console.file.getvalue()
+    places = [text.index(said) for said in ("+0.600", "✓ 72", "Learned: a lot.", "One prompt failed.", "Report: r")]
+    assert places == sorted(places)
+    console = file_console()
+    Display(console).end(RunEnded(Path("runs/x"), "warmup", 4, report=Path("r")))
+    said = "Interrupted in warmup after step 4; a checkpoint is written.\nGo on with: grouprl train runs/x --resume"
+    assert said in console.file.getvalue()
+    Display(console := file_console()).end(RunEnded(Path("runs/x"), "train", 4, error=ValueError("x")))
+    assert console.file.getvalue() == ""  # whoever catches the error says what it is

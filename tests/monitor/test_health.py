@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import pytest
 
 import grouprl
 from batches import random_case
-from grouprl.monitor.finding import WINDOW, History, percent
-from grouprl.monitor.health import Finding, Health, HealthFacts, examine
+from grouprl.core.finding import CODES, RunFinding
+from grouprl.core.run_events import EvaluationEnded, FindingChanged, StepEnded
+from grouprl.monitor.health import Health, HealthWatch, examine
+from grouprl.monitor.history import WINDOW, HealthFacts, History, percent
 
 FACTS = HealthFacts(
     completions=128,
@@ -67,8 +70,8 @@ def history(steps: int = 40, since: int = 1, **changes) -> list[dict]:
     return records
 
 
-def found(records: list[dict], facts: HealthFacts = FACTS) -> dict[str, Finding]:
-    return {finding.key: finding for finding in examine(records, facts)}
+def found(records: list[dict], facts: HealthFacts = FACTS) -> dict[str, RunFinding]:
+    return {finding.code: finding for finding in examine(records, facts)}
 
 
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 10, 40, 100])
@@ -80,7 +83,7 @@ def test_dead_groups_are_told_in_words_with_the_effective_batch():
     records = history(groups_zero_variance=0.38, groups_all_right=0.31, groups_all_wrong=0.07)
     finding = found(records)["dead_groups"]
     assert (
-        finding.words
+        finding.text
         == "38 % of the groups are dead (31 % all right, 7.0 % all wrong): effective batch 79 of 128 completions."
     )
     assert finding.severity == "note"
@@ -101,7 +104,7 @@ def test_dead_groups_of_graded_rewards_are_neither_right_nor_wrong():
     records = [evaluated, *history(groups_zero_variance=0.38, groups_all_right=0.0, groups_all_wrong=0.38)]
     finding = found(records)["dead_groups"]
     said = "38 % of the groups are dead (all rewards of a group equal): effective batch 79 of 128 completions."
-    assert finding.words == said
+    assert finding.text == said
     assert finding.severity == "note"
 
 
@@ -136,10 +139,10 @@ def test_a_selection_that_removes_everything_is_an_alarm():
 def test_a_clip_that_cannot_act_is_told_with_the_reason():
     records = history(clip_fraction=0.0)
     once = HealthFacts(clips=True, updates_per_rollout=1)
-    assert "ratio is always 1" in found(records, once)["inert_clip"].words
+    assert "ratio is always 1" in found(records, once)["inert_clip"].text
     assert found(records, once)["inert_clip"].severity == "warning"
     assert found(records, once)["inert_clip"].first_step == 20
-    assert "moves too little" in found(records)["inert_clip"].words
+    assert "moves too little" in found(records)["inert_clip"].text
     assert "inert_clip" not in found(records, HealthFacts(clips=False))
     assert "inert_clip" not in found(history(since=2, clip_fraction=0.0))  # it acted once
     assert "inert_clip" not in found(history(steps=19, clip_fraction=0.0))
@@ -147,7 +150,7 @@ def test_a_clip_that_cannot_act_is_told_with_the_reason():
 
 def test_a_cap_counts_as_a_clip():
     records = [{k: v for k, v in r.items() if k != "clip_fraction"} | {"capped_fraction": 0.0} for r in history()]
-    assert "cap has not acted" in found(records)["inert_clip"].words
+    assert "cap has not acted" in found(records)["inert_clip"].text
 
 
 @pytest.mark.parametrize(
@@ -166,11 +169,11 @@ def test_only_methods_that_clip_report_it(name, kind):
 
 
 def test_a_kl_term_without_weight_or_effect():
-    assert "weight of the KL term is 0" in found(history(), HealthFacts(kl_weight=0.0))["inert_kl"].words
+    assert "weight of the KL term is 0" in found(history(), HealthFacts(kl_weight=0.0))["inert_kl"].text
     assert "inert_kl" not in found(history(), HealthFacts(kl_weight=None))
     still = found(history(kl_ref=0.0))["inert_kl"]
     assert still.severity == "warning"
-    assert "same model" in still.words
+    assert "same model" in still.text
 
 
 def test_a_negative_estimate_of_kl_counts_as_movement():
@@ -185,7 +188,7 @@ def test_large_updates():
 def test_entropy_collapse_is_relative_and_absolute():
     finding = found(history(since=20, entropy=0.02))["entropy_collapse"]
     assert finding.severity == "warning"
-    assert "0.020 nats per token" in finding.words
+    assert "0.020 nats per token" in finding.text
     assert "entropy_collapse" not in found(history(since=20, entropy=0.07))  # low, but above the absolute level
     assert "entropy_collapse" not in found(history(entropy=0.02))  # was so from the start
     solved = found(history(since=20, entropy=0.02, **{"pass@1": 0.97}))["entropy_collapse"]
@@ -200,13 +203,13 @@ def test_entropy_explosion():
 def test_truncation(share, severity):
     finding = found(history(truncated_fraction=share)).get("truncation")
     assert (finding and finding.severity) == severity
-    assert finding is None or "at 16 tokens" in finding.words
+    assert finding is None or "at 16 tokens" in finding.text
 
 
 def test_episodes_that_run_out_of_turns_are_no_alarm():
     finding = found(history(truncated_fraction=0.7, turns_mean=3.5))["truncation"]
     assert finding.severity == "note"
-    assert finding.words.startswith("70 % of the episodes are cut off by a limit, of turns")
+    assert finding.text.startswith("70 % of the episodes are cut off by a limit, of turns")
 
 
 def test_length_growth_with_and_without_progress():
@@ -234,23 +237,23 @@ def test_sampler_gap_depends_on_whether_the_sampler_is_exact():
 def test_reward_errors_are_counted_over_the_window():
     finding = found(history(since=40, reward_errors=2.0))["reward_errors"]
     assert finding.severity == "warning"
-    assert "2 completions (0.2 %) of the last 10 steps" in finding.words
+    assert "2 completions (0.2 %) of the last 10 steps" in finding.text
     assert found(history(since=31, reward_errors=12.0))["reward_errors"].severity == "alarm"
-    assert "environment" not in finding.words
+    assert "environment" not in finding.text
 
 
 def test_who_failed_is_said():
     fell = found(history(since=40, reward_errors=2.0, environment_errors=1.0, reward_timeouts=1.0))["reward_errors"]
-    assert "could not be scored and were left out. The environment failed on 1 of them." in fell.words
-    assert "took longer than environment.timeout" in fell.words
+    assert "could not be scored and were left out. The environment failed on 1 of them." in fell.text
+    assert "took longer than environment.timeout" in fell.text
     late = found(history(since=40, reward_errors=2.0, environment_errors=0.0, reward_timeouts=1.0))["reward_errors"]
-    assert "took longer than reward.timeout" in late.words
+    assert "took longer than reward.timeout" in late.text
 
 
 def test_collapse_of_pass_rate():
     finding = found(history(since=30, **{"pass@1": 0.05}))["collapse"]
     assert finding.severity == "alarm"
-    assert "from 0.5" in finding.words
+    assert "from 0.5" in finding.text
     assert "collapse" not in found(history(since=30, **{"pass@1": 0.4}))
     low = history(**{"pass@1": lambda s: 0.1 if s < 10 else 0.01})
     assert "collapse" not in found(low)  # too low to be told from noise
@@ -261,7 +264,7 @@ def test_collapse_of_a_reward_without_correctness():
     assert "collapse" not in found(records)
     for record in records[29:]:
         record["reward_mean"] = -1.0
-    assert "fallen to -1" in found(records)["collapse"].words
+    assert "fallen to -1" in found(records)["collapse"].text
 
 
 def test_a_gradient_spike_passes_and_is_remembered():
@@ -269,24 +272,24 @@ def test_a_gradient_spike_passes_and_is_remembered():
     records[24]["grad_norm"] = 40.0
     finding = found(records)["grad_spike"]
     assert (finding.first_step, finding.last_step, finding.persists) == (25, 25, False)
-    assert "jumped to 40" in finding.words
+    assert "jumped to 40" in finding.text
     assert finding.when() == "step 25"
 
 
 def test_numbers_that_are_not_finite():
     records = history()
     records[-1]["grad_norm"] = float("nan")
-    assert "grad_norm = nan" in found(records)["non_finite"].words
+    assert "grad_norm = nan" in found(records)["non_finite"].text
 
 
 def test_a_refill_that_never_fires_or_runs_out():
-    assert "not fired" in found(history(refill_rounds=1.0))["refill"].words
+    assert "not fired" in found(history(refill_rounds=1.0))["refill"].text
     assert found(history(refill_rounds=4.0))["refill"].severity == "warning"
     assert "refill" not in found(history(refill_rounds=4.0), HealthFacts(refill=False))
 
 
 def test_a_selection_that_never_drops():
-    assert "mixed_groups" in found(history(rows_trained=1.0))["inert_filter"].words
+    assert "mixed_groups" in found(history(rows_trained=1.0))["inert_filter"].text
     assert "inert_filter" not in found(history(rows_trained=0.9))
 
 
@@ -316,12 +319,43 @@ def test_findings_are_the_same_step_by_step_and_after_a_resume():
     for record in records:
         last = health.observe(record)
     assert last == examine(records, FACTS)
-    assert len({f.key for f in last}) == len(last)
+    assert len({f.code for f in last}) == len(last)
     for cut in (1, 7, 33, 60):
         resumed = Health(FACTS, records[:cut])
         for record in records[cut:]:
             resumed.observe(record)
         assert resumed.findings() == last
+
+
+def test_a_listener_hears_of_a_finding_as_it_begins_changes_and_ends():
+    heard: list[FindingChanged] = []
+    watch = HealthWatch(Health(FACTS), heard.append)
+    for step, record in enumerate(history(60, since=20, groups_zero_variance=lambda step: 0.9 * (step < 40))):
+        watch.step(StepEnded("train", step, record))
+    changes = [(each.finding.code, each.change) for each in heard]
+    assert changes[0] == ("dead_groups", "new")
+    assert changes[-1] == ("dead_groups", "over")
+    assert {change for _, change in changes[1:-1]} == {"changed"}
+    texts = [each.finding.text for each in heard]
+    assert all(one != other for one, other in pairwise(texts[:-1]))
+    told = len(heard)
+    watch.evaluation(EvaluationEnded(60, "after", {"phase": "eval", "step": 60}, ()))
+    assert len(heard) == told  # nothing changed
+
+
+def test_a_finding_that_holds_after_a_resume_is_told_again():
+    records = history(30, groups_zero_variance=0.7, groups_all_wrong=0.7)
+    heard: list[FindingChanged] = []
+    watch = HealthWatch(Health(FACTS, records[:20]), heard.append)
+    for step, record in enumerate(records[20:], start=21):
+        watch.step(StepEnded("train", step, record))
+    assert [(each.finding.code, each.change, each.finding.first_step) for each in heard] == [("dead_groups", "new", 5)]
+
+
+def test_every_code_of_the_report_has_a_key_that_is_a_metric_or_a_setting():
+    codes = [code for code in CODES.values() if code.source == "health"]
+    assert len(codes) == 22
+    assert all(code.key and code.meaning.endswith(".") and code.remedy.endswith(".") for code in codes)
 
 
 def test_persisting_and_severe_findings_come_first():
@@ -339,9 +373,9 @@ def test_metrics_that_are_missing_or_none_are_passed_over():
 
 def test_a_finding_is_json_ready():
     row = examine(history(lr=0.0), FACTS)[0].as_row()
-    assert row["key"] == "zero_learning_rate"
+    assert row["code"] == "zero_learning_rate"
     assert row["persists"] is True
-    assert Finding(**row) == examine(history(lr=0.0), FACTS)[0]
+    assert RunFinding(**row) == examine(history(lr=0.0), FACTS)[0]
 
 
 def test_history_keeps_window_start_best_and_extremes():

@@ -31,7 +31,7 @@ from grouprl.orchestrator.placed.ray_host import ObjectInStore  # noqa: E402
 from grouprl.orchestrator.placed.weights import PublishedWeights, pack_tensors, unpack_tensors  # noqa: E402
 from grouprl.orchestrator.resolve import resolve  # noqa: E402
 from grouprl.plan.plan import plan  # noqa: E402
-from grouprl.train.export import load_trained  # noqa: E402
+from grouprl.training.export import load_trained  # noqa: E402
 from ray_nodes import STORE, three_nodes  # noqa: E402
 
 ASK = f"{toy_envs.__file__}:AskTask"

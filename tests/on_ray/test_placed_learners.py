@@ -16,9 +16,9 @@ from learner_runs import (
     command,
     kill,
     kill_head,
+    learners,
     own_ray,
     parent,
-    processes,
     ranks,
     same_results,
     slow_config,
@@ -89,7 +89,7 @@ def test_learners_are_killed_one_after_the_other(here, nodes, tmp_path):
     assert said.count("the learners are started again, from the newest checkpoint") == 2
     same_results(here(2), tmp_path / "run")
     closed_account(tmp_path / "run")
-    assert not processes("learner_process", str(tmp_path))
+    assert not learners(tmp_path)
 
 
 def test_a_single_learner_in_an_actor_has_workers_of_all_kinds(here, nodes, tmp_path):
@@ -129,9 +129,9 @@ def test_a_killed_driver_takes_its_learners_along_and_is_resumed(here, nodes, tm
     driver.kill()
     driver.wait()
     end = time.monotonic() + 120
-    while processes("learner_process", str(tmp_path)) and time.monotonic() < end:
+    while learners(tmp_path) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not processes("learner_process", str(tmp_path))
+    assert not learners(tmp_path)
     again = subprocess.run(command("train", tmp_path / "run", "--resume"), capture_output=True, text=True)
     assert again.returncode == 0, again.stdout + again.stderr
     same_results(here(2), tmp_path / "run")
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_run_after_its_step_and_it_goes_on_without_ray(here, nod
     assert driver.wait(120) == 130
     assert "Stopping after this step" in (tmp_path / "said").read_text()
     assert steps_done(tmp_path) < 8
-    assert not processes("learner_process", str(tmp_path))
+    assert not learners(tmp_path)
     off = ["--set", "cluster.ray=off"]
     again = subprocess.run(command("train", tmp_path / "run", "--resume", *off), capture_output=True, text=True)
     assert again.returncode == 0, again.stdout + again.stderr
@@ -160,9 +160,9 @@ def test_without_its_head_the_run_ends_in_words_and_is_resumed_on_another_ray(he
         assert driver.wait(120) == 3, (tmp_path / "said").read_text()
         assert f":{port} is gone: it has not answered for 20 s" in (tmp_path / "said").read_text()
         end = time.monotonic() + 60
-        while processes("learner_process", str(tmp_path)) and time.monotonic() < end:
+        while learners(tmp_path) and time.monotonic() < end:
             time.sleep(0.1)
-        assert not processes("learner_process", str(tmp_path))
+        assert not learners(tmp_path)
     with own_ray(port + 1) as address:
         more = ["--resume", "--set", f"cluster.ray={address}"]
         again = subprocess.run(command("train", tmp_path / "run", *more), capture_output=True, text=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from learner_runs import command, processes, ranks, same_results, slow_config, started, steps_done
+from learner_runs import command, learners, ranks, same_results, slow_config, started, steps_done
 from placed_runs import closed_account
 from two_machines import Machine, available, plug, start_ray, two_machines
 
@@ -74,7 +74,7 @@ def test_learners_and_samplers_on_two_machines_and_the_cable_between_them(here, 
         said = (tmp_path / "said").read_text()
         assert "was lost" in said
         assert "the learners are started again, from the newest checkpoint" in said
-        assert not processes("learner_process", str(tmp_path))
+        assert not learners(tmp_path)
     same_results(here(2), tmp_path / "run")
     closed_account(tmp_path / "run")
 

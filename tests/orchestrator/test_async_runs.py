@@ -36,8 +36,8 @@ from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous.source import AsyncSource
 from grouprl.records.tokens import Tokens
-from grouprl.train.export import load_trained
-from grouprl.train.loop import train
+from grouprl.training.export import load_trained
+from grouprl.training.loop import train
 
 LONG = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 192}
 STEPS = 8
@@ -92,7 +92,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
         changes["batch"] = {"prompts": 4, "group_size": 4}
         warm(monkeypatch)
     plain = launch(tmp_path / "plain", **changes)
-    monkeypatch.setattr("grouprl.train.session.is_asynchronous", lambda config: True)
+    monkeypatch.setattr("grouprl.training.session.is_asynchronous", lambda config: True)
     apart = launch(tmp_path / "apart", **changes)
     assert all(row["version"] is None for row in rollouts(plain))
     for row in rollouts(apart):
@@ -141,7 +141,7 @@ def assert_own_versions(folder: Path, rows: list[dict[str, Any]]) -> None:
     sampled_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
     gaps = []
     for version in range(STEPS):
-        logp_bt = load_trained(folder, version).policy.logp(tokens).logp_bt
+        logp_bt = load_trained(folder, version).policy.logp(tokens)
         own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
         torch.testing.assert_close(sampled_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
         gaps.append(float((sampled_bt - logp_bt)[others_bt].abs().max()))
@@ -189,7 +189,7 @@ def test_several_samplers_sample_the_same_prompts_in_the_same_order(
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
     code = (
-        "import sys, grouprl.train.loop, grouprl.orchestrator.asynchronous.source\n"
+        "import sys, grouprl.training.loop, grouprl.orchestrator.asynchronous.source\n"
         "print('grouprl.orchestrator.asynchronous.worker' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -303,7 +303,7 @@ def test_what_the_sampler_refuses_is_the_users_to_mend(tmp_path: Path, monkeypat
     warm(monkeypatch)
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import sys\nif sys.argv[0].endswith('process_main.py'):\n    raise ValueError('not here')\n" + REWARDS
+        "import sys\nif sys.argv[0].endswith('sampler_main'):\n    raise ValueError('not here')\n" + REWARDS
     )
     with pytest.raises(InputError, match="not here"):
         launch(tmp_path / "run", reward=plain_reward(broken, "coin"))

@@ -118,7 +118,7 @@ def test_every_log_prob_belongs_to_the_version_that_sampled_the_token() -> None:
         policy.load_trainable_state(state)
         mine_bt = torch.from_numpy(version_bt == version)
         assert bool(mine_bt.any())
-        torch.testing.assert_close(sampled.logp_bt[mine_bt], policy.logp(tokens).logp_bt[mine_bt], rtol=0, atol=1e-9)
+        torch.testing.assert_close(sampled.logp_bt[mine_bt], policy.logp(tokens)[mine_bt], rtol=0, atol=1e-9)
     for row, ids in zip(version_bt, sampled.response_ids, strict=True):
         own = row[: len(ids)]
         assert (np.diff(own) >= 0).all(), "versions never go back"

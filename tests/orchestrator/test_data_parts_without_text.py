@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grouprl.train.loop import train
 from rich.console import Console
 
 from grouprl.algorithms.data_part import DataPart
@@ -14,7 +15,6 @@ from grouprl.algorithms.part import PARTS
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.plan.plan import plan
-from grouprl.train.loop import train
 
 pytest.importorskip("gymnasium")
 

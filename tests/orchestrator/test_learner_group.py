@@ -17,7 +17,6 @@ import pytest
 
 from grouprl import InputError, RunError
 from grouprl.core import network
-from grouprl.core.watch import PeerWatch, answers
 from grouprl.orchestrator.placed import learner_group, learner_room, ray_host
 from grouprl.orchestrator.placed.host import hello_of
 from grouprl.orchestrator.placed.learner_group import (
@@ -31,6 +30,7 @@ from grouprl.orchestrator.placed.learner_group import (
 )
 from grouprl.orchestrator.placed.learner_room import LearnerHello, LearnerPlace, LearnerRoom
 from grouprl.policy import ranks as meeting
+from grouprl.processes.liveness import PeerWatch, answers
 from placed_runs import HostHere
 
 TWO = GroupSettings(count=2, start_timeout=60.0, restarts=3)
@@ -184,12 +184,13 @@ def test_a_learner_that_nobody_asks_for_ends(stand_in):
     assert process.wait(30) == -signal.SIGKILL
 
 
-def test_a_learner_ends_with_the_process_that_started_it(tmp_path):
+def test_a_learner_ends_with_the_process_that_started_it(stand_in):
     program = (
-        "import os, subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, '-c', \n"
-        "    'import os, sys, signal, time; from grouprl.sandbox.kernel import die_with_parent;'\n"
-        "    'die_with_parent(signal.SIGKILL); print(os.getpid(), flush=True); time.sleep(600)'])\n"
+        "import time\n"
+        "from grouprl.orchestrator.placed import learner_room\n"
+        "learner_room.MODULE = 'learner_stand_in'\n"
+        "room = learner_room.LearnerRoom(learner_room.LearnerHello(600.0))\n"
+        "print(room.begin(['0:wait=600'], {'RANK': '0'}), flush=True)\n"
         "time.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -203,28 +204,12 @@ def test_a_learner_ends_with_the_process_that_started_it(tmp_path):
     assert not _alive(child)
 
 
-def test_a_learner_whose_parent_is_gone_before_it_begins_does_nothing():
-    module = "grouprl.orchestrator.placed.learner_process"
-    found = subprocess.run([sys.executable, "-m", module, "1", "--version"], capture_output=True, text=True)
-    assert (found.returncode, found.stdout) == (0, "")
-    found = subprocess.run(
-        [sys.executable, "-m", module, str(os.getpid()), "--version"], capture_output=True, text=True
-    )
-    assert found.stdout.startswith("grouprl ")
-
-
-def test_signals_that_were_blocked_are_heard():
-    program = (
-        "import os, signal\n"
-        "from grouprl.orchestrator.placed.learner_process import hear_signals\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "hear_signals()\n"
-        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
-        "except KeyboardInterrupt:\n    print('heard')\n"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert found.stdout == "heard\n"
+def test_a_learner_is_the_command_line(capfd):
+    room = LearnerRoom(LearnerHello(lease=600.0))
+    room.begin(["--version"], {"RANK": "0"})
+    assert room._process is not None
+    assert room._process.wait(60) == 0
+    assert room.poll(0.0).out.startswith(b"grouprl ")
 
 
 def _alive(pid: int) -> bool:

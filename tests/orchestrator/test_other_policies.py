@@ -22,8 +22,8 @@ from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.protocols import Spaces, Vector
-from grouprl.train.export import load_trained
-from grouprl.train.loop import train
+from grouprl.training.export import load_trained
+from grouprl.training.loop import train
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -115,7 +115,7 @@ def test_critics_and_references_work_with_any_policy(tmp_path: Path, method: str
 
 
 def _die_at(path: str, folder: str, step: int) -> None:
-    from grouprl.train.session import Session
+    from grouprl.training.session import Session
 
     whole = Session.record
 

@@ -15,8 +15,8 @@ from grouprl.orchestrator.placed import placement
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts
 from grouprl.plan import placing
 from grouprl.plan.plan import plan
-from grouprl.rewards.transport import CannotSend
-from grouprl.train.loop import train
+from grouprl.processes.parcel import CannotSend
+from grouprl.training.loop import train
 from placed_runs import HostHere, at_random, closed_account, launch, restarts, run_config, same_run
 
 ASK = f"{toy_envs.__file__}:AskTask"

@@ -289,7 +289,7 @@ def test_one_share_is_what_the_local_sampler_gives(run, policy):
 
 def fresh(policy, requests, samples):
     rows = Tokens(tuple(request.prompt for request in requests), samples.actions)
-    return policy.logp(rows).logp_bt.numpy()
+    return policy.logp(rows).numpy()
 
 
 def test_placed_samplers_conform(run, policy):

@@ -11,7 +11,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator import resolve as room
 from grouprl.orchestrator.resolve import resolve
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from single_runs import run_config
 
 

@@ -43,7 +43,6 @@ def begun(folder: Path) -> subprocess.Popen:
     raise AssertionError("the run ended before it was trained")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("signals", "announced"), [((2, 2), "Press Ctrl-C again"), ((15,), "in 5 seconds")])
 def test_a_run_ends_soon_whatever_is_sampled(signals: tuple[int, ...], announced: str, tmp_path: Path) -> None:
     run = begun(tmp_path)

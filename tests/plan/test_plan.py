@@ -149,9 +149,9 @@ def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, inte
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
-        output = policy.logp(tokens, grad=True)
+        output = policy.evaluate(tokens, ["log_prob"], grad=True)["log_prob"]
     measured = sum(size for place, size in kept.items() if place not in weights)
-    assert output.logp_bt.requires_grad
+    assert output.requires_grad
     config = parse_config({"model": {"tiny": size}, "batch": {"prompts": 16, "group_size": 1}})
     model, _ = read_model(resolve(config))
     costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=False)

@@ -14,7 +14,7 @@ from rich.console import Console
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import Plan, plan
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 TINY = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}
 SMALL: dict[str, Any] = {

@@ -44,44 +44,41 @@ def test_temperature_divides_the_logits():
     ids = torch.tensor([TOKENS.prompt_ids[0] + TOKENS.response_ids[0]])
     at, target = len(TOKENS.prompt_ids[0]) - 1, TOKENS.response_ids[0][0]
     logits = warm.model(ids).logits[0, at]
-    assert warm.logp(TOKENS).logp_bt[0, 0].item() == pytest.approx(logits.log_softmax(-1)[target].item(), abs=1e-5)
-    assert cold.logp(TOKENS).logp_bt[0, 0].item() == pytest.approx(
-        (2 * logits).log_softmax(-1)[target].item(), abs=1e-5
-    )
+    assert warm.logp(TOKENS)[0, 0].item() == pytest.approx(logits.log_softmax(-1)[target].item(), abs=1e-5)
+    assert cold.logp(TOKENS)[0, 0].item() == pytest.approx((2 * logits).log_softmax(-1)[target].item(), abs=1e-5)
 
 
 def test_beyond_a_rows_end_everything_is_zero():
     policy = make_policy(value_head=True)
     torch.nn.init.ones_(policy.value_head.bias)
-    out = policy.logp(TOKENS, entropy=True, values=True)
+    out = policy.evaluate(TOKENS, ["log_prob", "entropy", "value"])
     absent = ~TOKENS.present_bt()
     assert absent.any()
-    for tensor in (out.logp_bt, out.entropy_bt, out.value_bt):
+    for tensor in out.values():
         assert tensor.shape == SHAPE
         assert (tensor[absent] == 0).all()
         assert (tensor[~absent] != 0).all()
 
 
-def test_what_is_not_asked_for_is_none_and_carries_no_graph():
-    out = make_policy().logp(TOKENS)
-    assert out.entropy_bt is None
-    assert out.value_bt is None
-    assert not out.logp_bt.requires_grad
+def test_nothing_but_the_requested_is_given_and_it_carries_no_graph():
+    out = make_policy().evaluate(TOKENS, ["entropy"])
+    assert set(out) == {"entropy"}
+    assert not out["entropy"].requires_grad
 
 
 @pytest.mark.parametrize("engine", ["lean", "transformers"])
 def test_rows_do_not_see_each_other(engine):
     policy = make_policy(dtype=torch.float64, engine=engine)
     order = [8, 2, 5, 0]
-    all_of_them, some = policy.logp(TOKENS).logp_bt, policy.logp(TOKENS.rows(order)).logp_bt
+    all_of_them, some = policy.logp(TOKENS), policy.logp(TOKENS.rows(order))
     torch.testing.assert_close(all_of_them[order][:, : some.shape[1]], some, rtol=0, atol=1e-6)
 
 
 def test_no_rows_and_no_tokens():
     policy = make_policy()
-    assert policy.logp(Tokens((), ())).logp_bt.shape == (0, 0)
-    assert policy.logp(Tokens.of([[1, 4]], [[]]), entropy=True).entropy_bt.shape == (1, 0)
-    policy.backward(Tokens.of([[1, 4]], [[]]), torch.zeros(1, 0))
+    assert policy.logp(Tokens((), ())).shape == (0, 0)
+    assert policy.evaluate(Tokens.of([[1, 4]], [[]]), ["entropy"])["entropy"].shape == (1, 0)
+    policy.backward(Tokens.of([[1, 4]], [[]]), {"log_prob": torch.zeros(1, 0)})
 
 
 # ---- gradients -------------------------------------------------------------------------------------------------------
@@ -91,12 +88,12 @@ def test_no_rows_and_no_tokens():
 def test_backward_equals_autograd_through_logp(engine):
     policy = make_policy(dtype=torch.float64, engine=engine, value_head=True, token_budget=20)
     parts = [cotangent(i) for i in range(3)]
-    policy.backward(TOKENS, *parts)
+    names = ["log_prob", "entropy", "value"]
+    policy.backward(TOKENS, dict(zip(names, parts, strict=True)))
     recomputed = gradients(policy)
     for parameter in policy.parameters():
         parameter.grad = None
-    out = policy.logp(TOKENS, grad=True, entropy=True, values=True)
-    torch.autograd.backward([out.logp_bt, out.entropy_bt, out.value_bt], parts)
+    torch.autograd.backward(list(policy.evaluate(TOKENS, names, grad=True).values()), parts)
     for name, grad in gradients(policy).items():
         torch.testing.assert_close(grad, recomputed[name], rtol=0, atol=1e-10, msg=name)
 
@@ -105,21 +102,21 @@ def test_gradient_equals_a_finite_difference():
     policy = make_policy(dtype=torch.float64)
     weight, at, step = policy.model.model.layers[0].mlp.up_proj.weight, (3, 5), 1e-4
     g = cotangent()
-    policy.backward(TOKENS, g)
+    policy.backward(TOKENS, {"log_prob": g})
     values = []
     for sign in (1, -1):
         with torch.no_grad():
             weight[at] += sign * step
-            values.append((policy.logp(TOKENS).logp_bt * g).sum().item())
+            values.append((policy.logp(TOKENS) * g).sum().item())
             weight[at] -= sign * step
     assert weight.grad[at].item() == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5, abs=1e-7)
 
 
 def test_gradients_accumulate():
     policy = make_policy(dtype=torch.float64)
-    policy.backward(TOKENS, cotangent())
+    policy.backward(TOKENS, {"log_prob": cotangent()})
     once = gradients(policy)
-    policy.backward(TOKENS, cotangent())
+    policy.backward(TOKENS, {"log_prob": cotangent()})
     for name, grad in gradients(policy).items():
         torch.testing.assert_close(grad, 2 * once[name], rtol=1e-12, atol=0)
 
@@ -133,15 +130,14 @@ def test_rows_without_cotangent_are_never_run_and_the_result_is_the_same(monkeyp
     assert length < SHAPE[1]
     read = policy._engine.read
     monkeypatch.setattr(policy._engine, "read", lambda tokens: (run.append(tokens), read(tokens))[1])
-    policy.backward(TOKENS, g)
+    policy.backward(TOKENS, {"log_prob": g})
     assert sorted(p + r for t in run for p, r in zip(t.prompt_ids, t.response_ids, strict=True)) == sorted(
         TOKENS.prompt_ids[i] + TOKENS.response_ids[i] for i in (3, 5, 6, 8)
     )
     skipped = gradients(policy)
     for parameter in policy.parameters():
         parameter.grad = None
-    out = policy.logp(TOKENS, grad=True)
-    out.logp_bt.backward(g)
+    policy.evaluate(TOKENS, ["log_prob"], grad=True)["log_prob"].backward(g)
     for name, grad in gradients(policy).items():
         torch.testing.assert_close(skipped[name], grad, rtol=0, atol=1e-11, msg=name)
 
@@ -149,19 +145,19 @@ def test_rows_without_cotangent_are_never_run_and_the_result_is_the_same(monkeyp
 def test_nothing_is_run_for_zero_cotangents(monkeypatch):
     policy = make_policy()
     monkeypatch.setattr(policy._engine, "read", lambda *_a, **_k: pytest.fail("ran the model"))
-    policy.backward(TOKENS, torch.zeros(SHAPE))
+    policy.backward(TOKENS, {"log_prob": torch.zeros(SHAPE)})
     assert all(p.grad is None for p in policy.parameters())
 
 
 def test_entropy_alone_makes_a_row_live():
     policy = make_policy()
-    policy.backward(TOKENS, torch.zeros(SHAPE), cotangent(dtype=torch.float32))
+    policy.backward(TOKENS, {"log_prob": torch.zeros(SHAPE), "entropy": cotangent(dtype=torch.float32)})
     assert policy.model.model.norm.weight.grad.abs().sum() > 0
 
 
 def test_a_cotangent_of_another_shape_is_refused():
     with pytest.raises(InputError, match=r"\[B,T\]"):
-        make_policy().backward(TOKENS, torch.zeros(SHAPE[0], SHAPE[1] + 1))
+        make_policy().backward(TOKENS, {"log_prob": torch.zeros(SHAPE[0], SHAPE[1] + 1)})
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -169,19 +165,19 @@ def test_a_cotangent_of_another_shape_is_refused():
 
 def test_values_begin_at_zero_and_read_the_state_before_each_token():
     policy = make_policy(value_head=True, dtype=torch.float64, engine="transformers")
-    assert (policy.logp(TOKENS, values=True).value_bt == 0).all()
+    assert (policy.evaluate(TOKENS, ["value"])["value"] == 0).all()
     torch.nn.init.normal_(policy.value_head.weight)
     prompt, response = TOKENS.prompt_ids[4], TOKENS.response_ids[4]
     states = policy.model.model(torch.tensor([prompt + response])).last_hidden_state[0]
     expected = policy.value_head(states)[len(prompt) - 1 : -1, 0]
     torch.testing.assert_close(
-        policy.logp(TOKENS, values=True).value_bt[4, : len(response)], expected, rtol=0, atol=1e-6
+        policy.evaluate(TOKENS, ["value"])["value"][4, : len(response)], expected, rtol=0, atol=1e-6
     )
 
 
 def test_values_without_a_head_are_refused():
-    with pytest.raises(InputError, match="no value head"):
-        make_policy().logp(TOKENS, values=True)
+    with pytest.raises(InputError, match="no output 'value'"):
+        make_policy().evaluate(TOKENS, ["value"])
 
 
 # ---- states, references, files ---------------------------------------------------------------------------------------
@@ -189,13 +185,13 @@ def test_values_without_a_head_are_refused():
 
 def test_state_is_a_copy_and_goes_back_in():
     policy = make_policy(value_head=True)
-    state, before = policy.trainable_state(), policy.logp(TOKENS).logp_bt
+    state, before = policy.trainable_state(), policy.logp(TOKENS)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.1)
-    assert not torch.equal(policy.logp(TOKENS).logp_bt, before)
+    assert not torch.equal(policy.logp(TOKENS), before)
     policy.load_trainable_state(state)
-    assert torch.equal(policy.logp(TOKENS).logp_bt, before)
+    assert torch.equal(policy.logp(TOKENS), before)
     assert {"value_head.weight", "value_head.bias"} < state.keys()
     with pytest.raises(InputError, match=r"value_head\.bias"):
         make_policy().load_trainable_state(state)
@@ -203,14 +199,12 @@ def test_state_is_a_copy_and_goes_back_in():
 
 def test_a_reference_stays_where_it_was():
     policy = make_policy()
-    reference, before = policy.reference(), policy.logp(TOKENS, entropy=True)
+    reference, before = policy.reference(), policy.logp(TOKENS)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.mul_(1.1)
-    out = reference.logp(TOKENS, entropy=True)
-    assert torch.equal(out.logp_bt, before.logp_bt)
-    assert torch.equal(out.entropy_bt, before.entropy_bt)
-    assert not torch.equal(policy.logp(TOKENS).logp_bt, before.logp_bt)
+    assert torch.equal(reference.logp(TOKENS), before)
+    assert not torch.equal(policy.logp(TOKENS), before)
 
 
 def test_value_head_is_saved_beside_the_model(tmp_path):
@@ -218,7 +212,7 @@ def test_value_head_is_saved_beside_the_model(tmp_path):
     torch.nn.init.normal_(policy.value_head.weight)
     policy.save(tmp_path)
     again = load_policy(tmp_path, value_head=True)
-    assert torch.equal(again.logp(TOKENS, values=True).value_bt, policy.logp(TOKENS, values=True).value_bt)
+    assert torch.equal(again.evaluate(TOKENS, ["value"])["value"], policy.evaluate(TOKENS, ["value"])["value"])
     assert load_policy(tmp_path).value_head is None
 
 
@@ -247,8 +241,8 @@ def test_only_adapters_are_trained():
 def test_both_engines_apply_adapters():
     lean, own = adapted("lean"), adapted("transformers")
     for policy in (lean, own):
-        policy.backward(TOKENS, cotangent(dtype=torch.float32))
-    torch.testing.assert_close(lean.logp(TOKENS).logp_bt, own.logp(TOKENS).logp_bt, rtol=0, atol=1e-5)
+        policy.backward(TOKENS, {"log_prob": cotangent(dtype=torch.float32)})
+    torch.testing.assert_close(lean.logp(TOKENS), own.logp(TOKENS), rtol=0, atol=1e-5)
     for (name, a), (_, b) in zip(lean.named_parameters(), own.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-4, msg=name)
 
@@ -256,15 +250,15 @@ def test_both_engines_apply_adapters():
 def test_reference_is_the_model_without_adapters():
     policy = adapted()
     plain = load_policy("tiny", alphabet=ALPHABET)
-    torch.testing.assert_close(policy.reference().logp(TOKENS).logp_bt, plain.logp(TOKENS).logp_bt, rtol=0, atol=1e-6)
-    assert (policy.logp(TOKENS).logp_bt - plain.logp(TOKENS).logp_bt).abs().max() > 1e-3
+    torch.testing.assert_close(policy.reference().logp(TOKENS), plain.logp(TOKENS), rtol=0, atol=1e-6)
+    assert (policy.logp(TOKENS) - plain.logp(TOKENS)).abs().max() > 1e-3
 
 
 def test_adapters_are_merged_when_saved_or_saved_alone(tmp_path):
     policy = adapted()
     policy.save(tmp_path / "merged")
     merged = load_policy(tmp_path / "merged")
-    torch.testing.assert_close(merged.logp(TOKENS).logp_bt, policy.logp(TOKENS).logp_bt, rtol=0, atol=1e-5)
+    torch.testing.assert_close(merged.logp(TOKENS), policy.logp(TOKENS), rtol=0, atol=1e-5)
     policy.save(tmp_path / "adapter", adapter_only=True)
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
@@ -275,8 +269,8 @@ def test_adapters_are_merged_when_saved_or_saved_alone(tmp_path):
 def test_adapter_dropout_acts_only_where_gradients_are_taken():
     policy = adapted(dropout=0.5)
     assert policy.engine == "transformers"
-    assert torch.equal(policy.logp(TOKENS).logp_bt, policy.logp(TOKENS).logp_bt)
-    first, second = (policy.logp(TOKENS, grad=True).logp_bt for _ in range(2))
+    assert torch.equal(policy.logp(TOKENS), policy.logp(TOKENS))
+    first, second = (policy.evaluate(TOKENS, ["log_prob"], grad=True)["log_prob"] for _ in range(2))
     assert not torch.equal(first, second)
 
 
@@ -307,11 +301,11 @@ def test_dtype_and_device_are_overridable():
     assert load_policy("tiny").dtype == torch.float32
     policy = load_policy("tiny", dtype="float64", device="cpu")
     assert (policy.dtype, policy.device.type) == (torch.float64, "cpu")
-    assert policy.logp(TOKENS).logp_bt.dtype == torch.float64
+    assert policy.logp(TOKENS).dtype == torch.float64
     half = load_policy("tiny", dtype="bfloat16", alphabet=ALPHABET)
     full = load_policy("tiny", alphabet=ALPHABET)
-    assert half.logp(TOKENS).logp_bt.dtype == torch.float32
-    torch.testing.assert_close(half.logp(TOKENS).logp_bt, full.logp(TOKENS).logp_bt, rtol=0, atol=0.1)
+    assert half.logp(TOKENS).dtype == torch.float32
+    torch.testing.assert_close(half.logp(TOKENS), full.logp(TOKENS), rtol=0, atol=0.1)
 
 
 def test_tokenizer_without_pad_uses_eos_and_without_eos_is_refused(tmp_path):
@@ -347,7 +341,7 @@ def test_eos_ids_include_the_models_own():
 def test_a_uniform_model_scores_every_token_alike():
     model, _ = build_tiny(ALPHABET)
     torch.nn.init.zeros_(model.lm_head.weight)
-    out = CausalPolicy(model, char_tokenizer(ALPHABET)).logp(TOKENS, entropy=True)
+    out = CausalPolicy(model, char_tokenizer(ALPHABET)).evaluate(TOKENS, ["log_prob", "entropy"])
     present, v = TOKENS.present_bt(), 3 + len(ALPHABET)
-    torch.testing.assert_close(out.logp_bt[present], torch.full((int(present.sum()),), -math.log(v)))
-    torch.testing.assert_close(out.entropy_bt[present], torch.full((int(present.sum()),), math.log(v)))
+    torch.testing.assert_close(out["log_prob"][present], torch.full((int(present.sum()),), -math.log(v)))
+    torch.testing.assert_close(out["entropy"][present], torch.full((int(present.sum()),), math.log(v)))

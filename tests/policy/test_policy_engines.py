@@ -97,14 +97,14 @@ def test_rotary_base_is_read_from_the_model():
 
 def test_weights_changed_in_place_are_seen():
     policy, tokens = make_policy(), BATCHES["shared prompts"]
-    before = policy.logp(tokens).logp_bt
+    before = policy.logp(tokens)
     with torch.no_grad():
         policy.model.model.layers[0].self_attn.q_proj.weight.mul_(1.5)
-    after = policy.logp(tokens).logp_bt
+    after = policy.logp(tokens)
     assert (before - after).abs().max() > 1e-3
     torch.testing.assert_close(
         after,
-        CausalPolicy(policy.model, policy.tokenizer, engine="transformers").logp(tokens).logp_bt,
+        CausalPolicy(policy.model, policy.tokenizer, engine="transformers").logp(tokens),
         rtol=0,
         atol=2e-5,
     )
@@ -116,13 +116,13 @@ def gpt2():
 
 def test_another_architecture_equals_full_logits():
     policy, tokens = CausalPolicy(gpt2(), char_tokenizer(ALPHABET)), make_tokens([3, 6], 2, 5)
-    out = policy.logp(tokens)
+    logp_bt = policy.logp(tokens)
     for row in range(len(tokens)):
         prompt, response = tokens.prompt_ids[row], tokens.response_ids[row]
         logp = policy.model(torch.tensor([prompt + response])).logits[0].log_softmax(-1)
         expected = [logp[len(prompt) - 1 + t, token].item() for t, token in enumerate(response)]
-        assert out.logp_bt[row, : len(response)].tolist() == pytest.approx(expected, abs=1e-5)
-        assert (out.logp_bt[row, len(response) :] == 0).all()
+        assert logp_bt[row, : len(response)].tolist() == pytest.approx(expected, abs=1e-5)
+        assert (logp_bt[row, len(response) :] == 0).all()
 
 
 def test_logits_changed_after_the_head_are_noticed_and_scored_as_the_model_gives_them():
@@ -135,7 +135,7 @@ def test_logits_changed_after_the_head_are_noticed_and_scored_as_the_model_gives
     policy, tokens = CausalPolicy(model, char_tokenizer(ALPHABET)), make_tokens([3], 1, 4, shortest=4)
     ids = torch.tensor([tokens.prompt_ids[0] + tokens.response_ids[0]])
     expected = model(ids).logits[0, 2:-1].log_softmax(-1)[torch.arange(4), ids[0, 3:]]
-    torch.testing.assert_close(policy.logp(tokens).logp_bt[0], expected.detach(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(policy.logp(tokens)[0], expected.detach(), rtol=0, atol=1e-5)
 
 
 def test_rows_of_very_different_length_are_padded_in_classes():
@@ -154,11 +154,11 @@ def test_rows_of_very_different_length_are_padded_in_classes():
     lean = CausalPolicy(model, tokenizer, engine="lean")
     plain = CausalPolicy(model, tokenizer, engine="transformers")
     assert len(plan_pass(tokens, torch.float32, torch.device("cpu")).blocks) == 4
-    torch.testing.assert_close(lean.logp(tokens).logp_bt, plain.logp(tokens).logp_bt, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(lean.logp(tokens), plain.logp(tokens), rtol=2e-5, atol=2e-5)
     cotangent_bt = torch.from_numpy(generator.normal(size=(16, 25))).float()
     found = []
     for policy in (lean, plain):
-        policy.backward(tokens, cotangent_bt)
+        policy.backward(tokens, {"log_prob": cotangent_bt})
         found.append([p.grad.clone() for p in policy.parameters()])
         for p in policy.parameters():
             p.grad = None

@@ -100,7 +100,7 @@ def test_a_policy_scores_and_is_saved_as_any_other(file: Path, tmp_path: Path) -
     tokens = Tokens.of([[3, 4]], [[5, 6, 2]])
     policy.save(tmp_path / "saved")
     again = load_policy(tmp_path / "saved")
-    assert torch.equal(policy.logp(tokens).logp_bt, again.logp(tokens).logp_bt)
+    assert torch.equal(policy.logp(tokens), again.logp(tokens))
     assert policy.encode_prompt([{"role": "user", "content": "ab"}])[0] == 1
 
 

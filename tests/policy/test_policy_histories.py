@@ -120,7 +120,7 @@ def test_where_sharing_is_forbidden_no_tree_is_made(monkeypatch):
 
     monkeypatch.setattr("grouprl.records.tokens.histories", refuse)
     together, apart = policies()
-    assert apart.logp(Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]])).logp_bt.shape == (3, 3)
+    assert apart.logp(Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]])).shape == (3, 3)
     with pytest.raises(AssertionError, match="a tree was made"):
         together.logp(Tokens.of([[1, 5]] * 2, [[4, 5, 6], [4, 5, 6]]))
 

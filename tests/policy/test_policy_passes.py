@@ -44,15 +44,15 @@ def results(policy, tokens):
     g = torch.Generator().manual_seed(9)
     shape = (len(tokens), tokens.max_response)
     cotangents = [torch.randn(shape, generator=g, dtype=torch.float64).to(policy.dtype) for _ in range(2)]
-    out = policy.logp(tokens, entropy=True)
-    policy.backward(tokens, *cotangents)
+    out = policy.evaluate(tokens, ["log_prob", "entropy"])
+    policy.backward(tokens, dict(zip(out, cotangents, strict=True)))
     return out, {name: p.grad for name, p in policy.named_parameters()}
 
 
 def assert_same(first, second, tolerance):
     (out, grads), (other, other_grads) = first, second
-    torch.testing.assert_close(out.logp_bt, other.logp_bt, rtol=0, atol=tolerance)
-    torch.testing.assert_close(out.entropy_bt, other.entropy_bt, rtol=0, atol=tolerance)
+    for name, x in out.items():
+        torch.testing.assert_close(x, other[name], rtol=0, atol=tolerance)
     for name, grad in grads.items():
         scale = max(1.0, float(other_grads[name].abs().max()))
         torch.testing.assert_close(grad, other_grads[name], rtol=0, atol=tolerance * scale, msg=name)
@@ -94,8 +94,8 @@ def test_no_packed_row_sees_another():
     """Whatever stands in one row of a pack, the others' log-probs are the same to the bit."""
     policy = policy_of(make_model(FAMILIES["llama"]), packing="on")
     prompts, responses = [[1, 4], [1, 5], [1, 6]], [[3, 4, 5, 6, 7, 8, 9, 10], [4, 5], [6, 7, 8]]
-    before = policy.logp(Tokens.of(prompts, responses)).logp_bt
-    after = policy.logp(Tokens.of(prompts, [responses[0], [9, 9], responses[2]])).logp_bt
+    before = policy.logp(Tokens.of(prompts, responses))
+    after = policy.logp(Tokens.of(prompts, [responses[0], [9, 9], responses[2]]))
     assert not torch.equal(before[1], after[1])
     assert torch.equal(before[[0, 2]], after[[0, 2]])
 
@@ -192,7 +192,7 @@ def test_checkpointing_keeps_layer_inputs_alone(engine):
             return x
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-            policy.logp(SKEWED, grad=True)
+            policy.evaluate(SKEWED, ["log_prob"], grad=True)
         kept[choice] = sum(sizes)
     assert kept["on"] < 0.5 * kept["off"]
 

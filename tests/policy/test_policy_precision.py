@@ -23,8 +23,8 @@ from grouprl.policy.precision import Probe, choose_precision, has_onednn, produc
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
-from grouprl.train.loop import train
-from grouprl.train.profile import product_kind
+from grouprl.training.loop import train
+from grouprl.training.profile import product_kind
 
 CPU = torch.device("cpu")
 ALPHABET = "0123456789+="
@@ -48,7 +48,7 @@ def some_tokens(rows: int = 6) -> Tokens:
 def gradient(policy: Any, tokens: Tokens) -> torch.Tensor:
     policy.model.zero_grad()
     ones = torch.ones(len(tokens), tokens.width)
-    policy.backward(tokens, ones / len(tokens))
+    policy.backward(tokens, {"log_prob": ones / len(tokens)})
     return torch.cat([p.grad.flatten() for _, p in policy.named_parameters()])
 
 
@@ -88,11 +88,11 @@ def test_weights_gradients_and_optimiser_are_float32_and_a_small_update_is_not_l
 
 def test_log_probs_and_gradients_are_near_those_of_float32_and_not_the_same() -> None:
     tokens, mixed, full = some_tokens(), tiny(), tiny("float32")
-    wanted, found = full.logp(tokens, entropy=True), mixed.logp(tokens, entropy=True)
-    assert found.logp_bt.dtype == torch.float32
-    gap = (wanted.logp_bt - found.logp_bt).abs().max()
+    wanted, found = (policy.evaluate(tokens, ["log_prob", "entropy"]) for policy in (full, mixed))
+    assert found["log_prob"].dtype == torch.float32
+    gap = (wanted["log_prob"] - found["log_prob"]).abs().max()
     assert 0 < gap < 0.02
-    assert (wanted.entropy_bt - found.entropy_bt).abs().max() < 0.02
+    assert (wanted["entropy"] - found["entropy"]).abs().max() < 0.02
     g, h = gradient(full, tokens), gradient(mixed, tokens)
     assert 0 < (g - h).norm() / g.norm() < 0.02
 
@@ -106,7 +106,7 @@ def test_cutting_into_passes_changes_no_gradient_beyond_rounding(lora: Any) -> N
     assert len(cut.passes(tokens, range(8))) > len(whole.passes(tokens, range(8)))
     g, h = gradient(whole, tokens), gradient(cut, tokens)
     assert (g - h).norm() <= 0.01 * g.norm()
-    assert torch.allclose(whole.logp(tokens).logp_bt, cut.logp(tokens).logp_bt, atol=2e-3)
+    assert torch.allclose(whole.logp(tokens), cut.logp(tokens), atol=2e-3)
 
 
 def test_passes_hold_twice_the_tokens_and_are_of_even_sizes() -> None:
@@ -129,12 +129,12 @@ def test_a_feed_forward_with_biases_is_near_that_of_float32() -> None:
                 module.bias = torch.nn.Parameter(0.1 * torch.randn(module.out_features))
     g, h = gradient(full, tokens), gradient(mixed, tokens)
     assert 0 < (g - h).norm() / g.norm() < 0.02
-    assert (mixed.logp(tokens).logp_bt - forced_logp(mixed, tokens)).abs().max() < 5e-3
+    assert (mixed.logp(tokens) - forced_logp(mixed, tokens)).abs().max() < 5e-3
 
 
 def test_the_same_passes_give_the_same_bits() -> None:
     tokens = some_tokens()
-    assert torch.equal(tiny().logp(tokens).logp_bt, tiny().logp(tokens).logp_bt)
+    assert torch.equal(tiny().logp(tokens), tiny().logp(tokens))
     assert torch.equal(gradient(tiny(), tokens), gradient(tiny(), tokens))
 
 
@@ -150,9 +150,9 @@ def test_sampler_and_trainer_use_the_same_products(family: str) -> None:
     model = getattr(transformers, FAMILIES[family])(config)
     policy = type(base)(model, base.tokenizer, precision="mixed")
     tokens = Tokens.of([(3, 4, 5), (4, 5, 6, 7)], [(6, 7, 8, 9, 10, 11), (3, 9, 9, 4, 5, 8)])
-    gap = (policy.logp(tokens).logp_bt - forced_logp(policy, tokens)).abs().max()
+    gap = (policy.logp(tokens) - forced_logp(policy, tokens)).abs().max()
     assert gap < 5e-3
-    assert gap < (policy.logp(tokens).logp_bt - type(base)(model, base.tokenizer).logp(tokens).logp_bt).abs().max()
+    assert gap < (policy.logp(tokens) - type(base)(model, base.tokenizer).logp(tokens)).abs().max()
 
 
 def test_the_sampler_says_that_its_log_probs_are_not_exact() -> None:
@@ -193,14 +193,14 @@ def test_with_onednn_all_numbers_are_those_of_float32_but_for_the_last_bits(fami
         pytest.importorskip("peft")
     tokens, plain, other = some_tokens(), tiny("float32", **family), tiny("onednn", **family)
     assert other.precision == "onednn"
-    wanted, found = (policy.logp(tokens, entropy=True, cross=2.0) for policy in (plain, other))
-    for mine, exact in ((found.logp_bt, wanted.logp_bt), (found.entropy_bt, wanted.entropy_bt)):
-        assert torch.allclose(mine, exact, atol=1e-5)
+    wanted, found = (policy.evaluate(tokens, ["log_prob", "entropy", "cross@2"]) for policy in (plain, other))
+    for name, exact in wanted.items():
+        assert torch.allclose(found[name], exact, atol=1e-5)
     g, h = gradient(plain, tokens), gradient(other, tokens)
     assert (g - h).norm() < 1e-5 * g.norm()
-    assert (other.logp(tokens).logp_bt - forced_logp(other, tokens)).abs().max() < 1e-5
+    assert (other.logp(tokens) - forced_logp(other, tokens)).abs().max() < 1e-5
     assert LocalSampler(other).exact
-    assert torch.equal(other.copied().logp(tokens).logp_bt, other.logp(tokens).logp_bt)
+    assert torch.equal(other.copied().logp(tokens), other.logp(tokens))
 
 
 @onednn
@@ -229,7 +229,7 @@ def test_onednn_is_refused_where_it_cannot_multiply(monkeypatch: pytest.MonkeyPa
 def test_copies_and_references_keep_the_precision() -> None:
     policy, tokens = tiny(), some_tokens()
     assert policy.copied().precision == "mixed"
-    assert torch.equal(policy.reference().logp(tokens).logp_bt, policy.logp(tokens).logp_bt)
+    assert torch.equal(policy.reference().logp(tokens), policy.logp(tokens))
 
 
 def test_what_has_no_mixed_precision_is_refused() -> None:

@@ -19,10 +19,10 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import TeamPolicy
-from grouprl.train.export import export, load_trained
-from grouprl.train.loop import train
-from grouprl.train.session import start
-from grouprl.train.update import _clipped_norm, _let_idle_rest
+from grouprl.training.export import export, load_trained
+from grouprl.training.loop import train
+from grouprl.training.opening import start
+from grouprl.training.steps import _clipped_norm, _let_idle_rest
 from killed_runs import evidence
 
 SIZES = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 32}
@@ -42,11 +42,12 @@ def tokens() -> Tokens:
 
 def test_every_row_is_scored_by_its_agents_policy() -> None:
     team, all_rows = team_of_two(value_head=True), tokens()
-    out = team.logp(all_rows, entropy=True, values=True, cross=1.1)
+    names = ("log_prob", "entropy", "value", "cross@1.1", "certainty")
+    out = team.evaluate(all_rows, names)
     for agent, rows in ((0, [1, 3]), (1, [0, 2])):
-        alone = team.member(agent).logp(all_rows.rows(rows), entropy=True, values=True, cross=1.1)
-        for name in ("logp_bt", "entropy_bt", "value_bt", "cross_bt"):
-            whole, part = getattr(out, name)[rows], getattr(alone, name)
+        alone = team.member(agent).evaluate(all_rows.rows(rows), names)
+        for name in names:
+            whole, part = out[name][rows], alone[name]
             assert torch.equal(whole[:, : part.shape[1]], part)
             assert not whole[:, part.shape[1] :].any()
 
@@ -66,13 +67,13 @@ def test_every_row_teaches_its_agents_policy(through: str) -> None:
     team, all_rows = team_of_two(), tokens()
     cotangent_bt = torch.rand(4, 3, dtype=torch.float64) * all_rows.present_bt()
     if through == "graph":
-        (team.logp(all_rows, grad=True).logp_bt * cotangent_bt).sum().backward()
+        (team.evaluate(all_rows, ["log_prob"], grad=True)["log_prob"] * cotangent_bt).sum().backward()
     else:
-        team.backward(all_rows, cotangent_bt)
+        team.backward(all_rows, {"log_prob": cotangent_bt})
     for agent, rows in ((0, [1, 3]), (1, [0, 2])):
         alone = second_policy(team.member(agent))
         part = all_rows.rows(rows)
-        alone.backward(part, cotangent_bt[rows][:, : part.max_response])
+        alone.backward(part, {"log_prob": cotangent_bt[rows][:, : part.max_response]})
         for own, other in zip(team.member(agent).parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(own.grad, other.grad, rtol=1e-12, atol=1e-14)
 
@@ -122,9 +123,9 @@ def test_state_names_say_whose_they_are_and_come_back(tmp_path: Path) -> None:
     assert {name.partition(".")[0] for name in state} == {"boss", "helper", "value_head"}
     other = TeamPolicy({"boss": member(3, value_head=True), "helper": member(4, value_head=True)})
     other.load_trainable_state(state)
-    assert torch.equal(other.logp(tokens()).logp_bt, team.logp(tokens()).logp_bt)
+    assert torch.equal(other.logp(tokens()), team.logp(tokens()))
     team.save(tmp_path)
-    assert load_policy(tmp_path / "helper", dtype="float64").logp(tokens().rows([0])).logp_bt.shape == (1, 2)
+    assert load_policy(tmp_path / "helper", dtype="float64").logp(tokens().rows([0])).shape == (1, 2)
 
 
 def test_a_team_needs_two_that_speak_the_same_tokens() -> None:
@@ -134,18 +135,18 @@ def test_a_team_needs_two_that_speak_the_same_tokens() -> None:
         TeamPolicy({"boss": member(1), "helper": load_policy("tiny", alphabet="xyz", **SIZES)})
     with pytest.raises(InputError, match="rows without agents"):
         team_of_two().logp(Tokens.of([[3]], [[4]]))
-    with pytest.raises(InputError, match="offered for one policy"):
-        team_of_two().statistics(tokens(), ["certainty"])
+    with pytest.raises(InputError, match="no output 'value'"):
+        team_of_two().evaluate(tokens(), ["value"])
 
 
 def test_the_reference_of_a_team_is_that_of_its_members() -> None:
     team = team_of_two()
-    frozen, before = team.reference(), team.logp(tokens()).logp_bt.detach()
+    frozen, before = team.reference(), team.logp(tokens()).detach()
     with torch.no_grad():
         for parameter in team.parameters():
             parameter.add_(0.1)
-    assert torch.equal(frozen.logp(tokens()).logp_bt, before)
-    assert not torch.equal(team.logp(tokens()).logp_bt, before)
+    assert torch.equal(frozen.logp(tokens()), before)
+    assert not torch.equal(team.logp(tokens()), before)
 
 
 SIGNALS: dict[str, Any] = {
@@ -160,7 +161,8 @@ def test_what_separate_weights_cannot_do_is_refused() -> None:
         return " ".join(plan(parse_config(run_config(**{**SIGNALS, **changes}))).refusals)
 
     assert not reasons()
-    assert "a statistic of one policy" in reasons(method="intuitor")
+    assert "a statistic of one policy" in reasons(method="thr")
+    assert not reasons(method="intuitor")  # each row's certainty is its own agent's
     assert "trust_region looks inside one model" in reasons(method="trpo")
     assert "value_pretraining looks inside one model" in reasons(method="vc_ppo")
     assert "statistic" not in reasons(method="igpo")

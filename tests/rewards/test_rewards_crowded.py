@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import crowded
+from grouprl.processes.forked_call_main import ForkedCall, answer
 from grouprl.rewards import score
 from grouprl.rewards.contract import Crowded
-from grouprl.rewards.isolated import ALLOWANCE, Apart, Spoiled
-from grouprl.rewards.isolated_worker import call
-from grouprl.rewards.workers import RewardWorkers
+from grouprl.rewards.reward_workers import RewardWorkers
+from grouprl.rewards.verifier_calls import ALLOWANCE, Apart, Spoiled
 
 
 @pytest.fixture
@@ -25,8 +25,9 @@ def there(tmp_path: Path) -> Path:
 
 def test_a_third_of_the_processor_time_is_not_all_of_it(there: Path) -> None:
     """0.1 s of 0.3 s were used when the time on the wall was over."""
-    assert call(crowded.while_it_is_there, (str(there),), (0.3, 0.6, 1 << 30), False) == ["overdue", "wall"]
-    assert call(crowded.endless, ("",), (0.3, 30, 1 << 30), False) == ["overdue", "cpu"]
+    waiting = ForkedCall("", (str(there),), (0.3, 0.6, 1 << 30))
+    assert answer(crowded.while_it_is_there, waiting) == ["overdue", "wall"]
+    assert answer(crowded.endless, ForkedCall("", ("",), (0.3, 30, 1 << 30))) == ["overdue", "cpu"]
 
 
 def test_a_call_that_was_given_no_time_is_made_again(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from grouprl.config.sections import Reward as Settings
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.importing import import_object
 from grouprl.orchestrator.reward import open_reward, opened_reward
+from grouprl.processes.parcel import CannotSend, pack, unpack
 from grouprl.rewards import (
     combine,
     contains_answer_tag,
@@ -28,12 +29,12 @@ from grouprl.rewards import (
     numeric_match,
     regex_format,
 )
-from grouprl.rewards import workers as module
-from grouprl.rewards.transport import CannotSend, harmless, pack, unpack
+from grouprl.rewards import reward_workers as module
+from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward
-from grouprl.rewards.workers import RewardWorkers, in_workers
+from grouprl.rewards.worker_choice import harmless, in_workers
 from grouprl.tasks import load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from reward_processes import FILE, children, scores_of
 
 
@@ -102,7 +103,7 @@ def test_a_number_that_was_imported_is_no_other_number(tmp_path: Path, monkeypat
     assert import_object("numbered:three", "number") == 3
     Path("numbered.py").unlink()
     sys.modules.pop("numbered")
-    reward = unpack(pack(partial(contains_answer_tag, answer=3)))
+    reward = unpack(pack(partial(contains_answer_tag, answer=3), "reward"))
     assert isinstance(reward, partial)
     assert reward.keywords == {"answer": 3}
 
@@ -124,7 +125,7 @@ def test_what_cannot_be_sent_runs_here_with_a_note_or_is_refused() -> None:
 def test_a_reward_that_only_its_parent_can_import(tmp_path: Path) -> None:
     path = tmp_path / "picky.py"
     path.write_text(
-        "import sys\nassert 'worker.py' not in sys.argv[0], 'not here'\ndef f(completion):\n    return 1.0\n"
+        "import sys\nassert 'worker_main' not in sys.argv[0], 'not here'\ndef f(completion):\n    return 1.0\n"
     )
     reward = load_reward(f"{path}:f")
     with pytest.raises(CannotSend, match=r"could be started.*(?s:.)*not here"):

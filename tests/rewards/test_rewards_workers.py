@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.processes.frames import BadReply
 from grouprl.rewards import combine, load_reward, numeric_match, regex_format, score
-from grouprl.rewards import workers as module
-from grouprl.rewards.process import BadReply, read_verdict
+from grouprl.rewards import reward_workers as module
+from grouprl.rewards.reward_worker import read_verdict
+from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import Verdict
-from grouprl.rewards.workers import RewardWorkers
 from reward_processes import CLOCK, FILE, alive, children, gone, members, scores_of, workers_of
 
 
@@ -137,7 +138,7 @@ def test_an_interrupt_ends_what_was_going_on_and_the_workers_stay_usable() -> No
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     script = (
         "from grouprl.rewards import load_reward, score\n"
-        "from grouprl.rewards.workers import RewardWorkers\n"
+        "from grouprl.rewards.reward_workers import RewardWorkers\n"
         f"w = RewardWorkers(load_reward({str(FILE)!r} + ':moody'), 2, timeout=60, memory_gb=2)\n"
         "print(*[s.process.child.pid for s in w._slots], flush=True)\n"
         "score(w, ['endless', 'endless'], [{}, {}], ids=['a', 'b'])\n"

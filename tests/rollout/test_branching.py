@@ -19,8 +19,8 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.sampling.papers.horizon import Horizon
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
-from grouprl.train.loop import train
-from grouprl.train.session import start
+from grouprl.training.loop import train
+from grouprl.training.opening import start
 from killed_runs import evidence
 
 
@@ -65,7 +65,7 @@ def test_branches_are_trained_whole_with_the_log_probs_of_the_policy(tmp_path: P
     )
     batch = context.batch(grown)
     assert bool((batch.mask_bt == torch.from_numpy(grown.extras["turn_bt"][:, : batch.size[1]] >= 0)).all())
-    logp_bt = context.policy.logp(grown.tokens).logp_bt
+    logp_bt = context.policy.logp(grown.tokens)
     torch.testing.assert_close(batch.old_bt[batch.mask_bt], logp_bt[batch.mask_bt], rtol=1e-5, atol=1e-5)
 
 

@@ -19,7 +19,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.rollout.engines import ENGINES, LOCAL, chosen_engine, local_engine, register_engine
 from grouprl.testing import check_sync
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 CAREFUL = """
 from contextlib import nullcontext

@@ -20,8 +20,8 @@ from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
+from grouprl.processes.parcel import CannotSend
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.transport import CannotSend
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
 from grouprl.tasks import load_task
 
@@ -224,7 +224,7 @@ def _children_of(parent: int) -> list[int]:
                 status = (entry / "status").read_text()
             except OSError:
                 continue
-            if b"stage_worker" in words and f"PPid:\t{parent}\n" in status:
+            if b"worker_main" in words and f"PPid:\t{parent}\n" in status:
                 found.append(int(entry.name))
     return found
 

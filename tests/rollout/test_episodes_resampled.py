@@ -26,8 +26,8 @@ from grouprl.records.samples import ScoredSamples, join, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.row_kinds import open_rows
-from grouprl.train.loop import train
-from grouprl.train.update import Learner
+from grouprl.training.loop import train
+from grouprl.training.update import Learner
 
 
 @pytest.mark.parametrize("method", ["gigpo", "turn_ppo"])
@@ -95,9 +95,9 @@ def gradient(own: CausalPolicy, method: Method, prepared: Batch, cuts: list[torc
     weighted = next(Learner(own, optimizer, method).steps(prepared))
     for rows in cuts:
         part = weighted.rows(rows)
-        logp_bt = own.logp(part.inputs).logp_bt.requires_grad_()
+        logp_bt = own.logp(part.inputs).requires_grad_()
         method.loss(logp_bt, part.trim(logp_bt.shape[1])).value.backward()
-        own.backward(part.inputs, logp_bt.grad)
+        own.backward(part.inputs, {"log_prob": logp_bt.grad})
     return {name: p.grad.clone() for name, p in own.named_parameters() if p.grad is not None}
 
 

@@ -240,7 +240,7 @@ def test_tokens_in_are_tokens_out(name: str, history: Any) -> None:
             trained.append(tuple(ids[i] for i in range(len(ids)) if episodes.turn_bt[row, i] == turn))
     assert sorted(trained) == sorted(sampled), "every sampled turn is trained on as it was sampled, once"
     assert episodes.mask_bt.sum() == sum(map(len, sampled))
-    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids)).logp_bt
+    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids))
     mask = torch.from_numpy(episodes.mask_bt)
     assert torch.allclose(logp_bt[mask], rollout.logp_bt[mask], atol=2e-5)
 

@@ -21,7 +21,7 @@ from grouprl.envs.stage_workers import open_stage
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Example, load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
@@ -198,7 +198,7 @@ def test_rows_are_what_the_policy_sampled(function):
     rollout = episodes.rollout
     rows_each = 2 if function == "two_conversations" else 1
     assert episodes.episode_b.tolist() == [i for i in range(3) for _ in range(rows_each)]
-    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids)).logp_bt
+    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids))
     mask = torch.from_numpy(episodes.mask_bt)
     assert torch.allclose(logp_bt[mask], rollout.logp_bt[mask], atol=1e-5)
     begins = "".join(policy.tokenizer.convert_ids_to_tokens(rollout.prompt_ids[0]))

@@ -62,7 +62,7 @@ def test_rows_are_what_the_policy_sampled(function):
     assert not episodes.failures
     assert episodes.episode_b.tolist() == [0, 1]  # the answer to the call stands in the row of the call
     rollout, mask = episodes.rollout, torch.from_numpy(episodes.mask_bt)
-    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids)).logp_bt
+    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids))
     own = mask & (rollout.logp_bt != 0)
     assert own.any()
     assert torch.allclose(logp_bt[own], rollout.logp_bt[own], atol=1e-5)

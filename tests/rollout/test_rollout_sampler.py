@@ -48,15 +48,15 @@ def test_samples_and_log_probs_equal_a_fresh_forward(family):
     ]
     assert made[0].response_ids == made[1].response_ids
     for rollout, engine in zip(made, ENGINES, strict=True):
-        fresh = make_policy(family, engine=engine).logp(rollout.tokens, entropy=True)
-        torch.testing.assert_close(rollout.logp_bt, fresh.logp_bt, rtol=0, atol=1e-5)
-        torch.testing.assert_close(rollout.entropy_bt, fresh.entropy_bt, rtol=0, atol=1e-5)
+        fresh = make_policy(family, engine=engine).evaluate(rollout.tokens, ["log_prob", "entropy"])
+        torch.testing.assert_close(rollout.logp_bt, fresh["log_prob"], rtol=0, atol=1e-5)
+        torch.testing.assert_close(rollout.entropy_bt, fresh["entropy"], rtol=0, atol=1e-5)
 
 
 def test_log_probs_are_those_of_the_sampling_temperature_before_top_p_and_top_k(any_decoder):
     policy = make_policy("llama", engine=any_decoder, temperature=1.7)
     rollout = generate(policy, PROMPTS, n=3, max_new_tokens=8, seeds=range(12), temperature=1.7, top_p=0.8, top_k=5)
-    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens).logp_bt, rtol=0, atol=1e-5)
+    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens), rtol=0, atol=1e-5)
 
 
 def test_order_neighbours_and_batch_size_do_not_matter(any_decoder):
@@ -208,14 +208,14 @@ def test_adapters_around_another_architecture(recwarn):
     model = add_lora(make_model(GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64)), {"r": 2})
     policy = CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
     rollout = generate(policy, PROMPTS, n=2, max_new_tokens=6, seeds=range(8))
-    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens).logp_bt, rtol=0, atol=1e-5)
+    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens), rtol=0, atol=1e-5)
 
 
 def test_another_architecture():
     model = make_model(GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64))
     policy = CausalPolicy(model, char_tokenizer(ALPHABET))
     rollout = generate(policy, PROMPTS, n=3, max_new_tokens=10, seeds=range(12))
-    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens).logp_bt, rtol=0, atol=1e-5)
+    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens), rtol=0, atol=1e-5)
     greedy = generate(policy, PROMPTS, n=1, max_new_tokens=10, seeds=[0] * 4, greedy=True)
     own = model.generate(torch.tensor([PROMPTS[2]]), max_new_tokens=10, do_sample=False, pad_token_id=0, eos_token_id=2)
     assert own[0, 7:].tolist() == list(greedy.response_ids[2])
@@ -225,7 +225,7 @@ def test_float64_rollouts_keep_their_precision():
     rollout = generate(make_policy("llama", dtype=torch.float64), PROMPTS, n=1, max_new_tokens=4, seeds=range(4))
     assert rollout.logp_bt.dtype == torch.float64
     fresh = make_policy("llama", dtype=torch.float64).logp(rollout.tokens)
-    torch.testing.assert_close(rollout.logp_bt, fresh.logp_bt, rtol=0, atol=1e-12)
+    torch.testing.assert_close(rollout.logp_bt, fresh, rtol=0, atol=1e-12)
 
 
 def test_layouts_are_chosen_by_device_heads_and_rows_per_prompt():

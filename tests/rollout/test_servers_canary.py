@@ -20,7 +20,7 @@ def told(canary: ServerCanary, logp_bt: np.ndarray) -> list[list[float]]:
 
 def float32_logp(policy: Any, canary: ServerCanary) -> np.ndarray:
     with torch.no_grad(), policy.full_precision():
-        found: np.ndarray = policy.logp(canary._tokens).logp_bt.double().numpy()
+        found: np.ndarray = policy.logp(canary._tokens).double().numpy()
     return found
 
 

@@ -79,7 +79,7 @@ class ParrotDialect:
 
     def compared(self, server: Server) -> float:
         rows = self.served.canary.rows
-        logp_bt = self.copy.logp(Tokens.of([row[:1] for row in rows], [row[1:] for row in rows])).logp_bt
+        logp_bt = self.copy.logp(Tokens.of([row[:1] for row in rows], [row[1:] for row in rows]))
         return self.served.canary.check(logp_bt.tolist())
 
     def forget(self, servers: Sequence[Server]) -> None:

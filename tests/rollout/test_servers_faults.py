@@ -31,7 +31,7 @@ from grouprl.policy import load_policy
 from grouprl.rollout.servers.folder import ServerFolder, remove_abandoned
 from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from marked_processes import marked
 from served_policies import LETTERS, REQUESTS, SIZE, Stand, engines, small_policy
 from vllm_brain import Brain

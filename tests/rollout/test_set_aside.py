@@ -22,7 +22,7 @@ from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.error_policy import PROMPTS, ErrorPolicy
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import AGAIN_AFTER
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 
 class Finite(toy_envs.AskTask):

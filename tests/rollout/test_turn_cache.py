@@ -47,7 +47,7 @@ def test_episodes_are_the_same_with_and_without(kv_heads: int, task: Any) -> Non
 def test_log_probs_are_the_policys_own() -> None:
     own = policy(2, torch.float32)
     episodes = played(own, 1.0)
-    logp_bt = own.logp(episodes.rollout.tokens).logp_bt
+    logp_bt = own.logp(episodes.rollout.tokens)
     mask_bt = torch.from_numpy(episodes.mask_bt)
     torch.testing.assert_close(episodes.rollout.logp_bt[mask_bt], logp_bt[mask_bt], atol=2e-5, rtol=0)
 

@@ -103,7 +103,7 @@ def test_episodes_are_the_same_with_and_without(family: str, read: list[int]) ->
 def test_log_probs_are_the_policys_own(family: str) -> None:
     own = policy(family)
     episodes = played(own, 1.0, 12)
-    logp_bt, mask_bt = own.logp(episodes.rollout.tokens).logp_bt, torch.from_numpy(episodes.mask_bt)
+    logp_bt, mask_bt = own.logp(episodes.rollout.tokens), torch.from_numpy(episodes.mask_bt)
     torch.testing.assert_close(episodes.rollout.logp_bt[mask_bt], logp_bt[mask_bt], **near(family))
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 import toy_envs
 from episode_runs import launch, records, run_config
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 
 ASK: dict[str, Any] = {"task": f"{toy_envs.__file__}:AskTask"}

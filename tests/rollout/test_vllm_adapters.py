@@ -46,7 +46,7 @@ class Adapted(MadeUp):
         return list(samples.actions[0]), samples.logp_bt[0].tolist(), why
 
     def score(self, ids: list[int]) -> list[float]:
-        return self.policy.logp(Tokens.of([ids[:1]], [ids[1:]])).logp_bt[0].tolist()
+        return self.policy.logp(Tokens.of([ids[:1]], [ids[1:]]))[0].tolist()
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def stand(policy: Tiny, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
 def check_samples(engine: VllmEngine, policy: Tiny, version: int) -> None:
     """Samples are those of the policy as it is, under the name `version`."""
     found = engine.sample(REQUESTS)
-    logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], found.actions)).logp_bt
+    logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], found.actions))
     np.testing.assert_allclose(found.logp_bt, logp_bt.detach().numpy(), atol=1e-4)
     assert set(found.version_bt[found.version_bt >= 0].tolist()) == {version}
 

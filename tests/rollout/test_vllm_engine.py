@@ -152,7 +152,7 @@ def test_new_weights_arrive(policy: Tiny, stand: Any) -> None:
     engine.publish(1, policy)
     after = engine.sample(REQUESTS)
     assert after.actions != before.actions
-    logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], after.actions)).logp_bt
+    logp_bt = policy.logp(Tokens.of([r.prompt for r in REQUESTS], after.actions))
     np.testing.assert_allclose(after.logp_bt, logp_bt.numpy(), atol=1e-5)
     assert server.label == f"{engine.run}.1"
     assert set(after.version_bt[after.version_bt >= 0].tolist()) == {1}
@@ -168,7 +168,7 @@ def test_adapters_arrive_merged(stand: Any) -> None:
         engine = VllmEngine(adapted, Vllm(addresses=(address,)))
         found = engine.sample(REQUESTS)
         engine.close()
-    logp_bt = adapted.logp(Tokens.of([r.prompt for r in REQUESTS], found.actions)).logp_bt
+    logp_bt = adapted.logp(Tokens.of([r.prompt for r in REQUESTS], found.actions))
     np.testing.assert_allclose(found.logp_bt, logp_bt.detach().numpy(), atol=1e-5)
 
 

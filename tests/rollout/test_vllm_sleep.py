@@ -23,7 +23,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.vllm.process import serve_words
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from served_policies import LETTERS, REQUESTS, RUN, SIZE, small_policy
 from vllm_brain import Brain
 from vllm_stand_in import GENERATE, StandIn, standing_in

@@ -16,7 +16,7 @@ from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.tasks import load_task
-from grouprl.train.loop import Summary
+from grouprl.training.loop import Summary
 
 TASKS = ("tasks.py:Sums", "tasks.py:Records", "tasks.py:Lengths", "with_tools.py:Products", "with_tools.py:Lookups")
 

@@ -14,7 +14,7 @@ from grouprl.papers import listings
 from grouprl.plan.plan import plan
 from grouprl.rewards import load_reward, score
 from grouprl.tasks import load_task
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 TINY = (
     "model.tiny.hidden=16",

@@ -64,7 +64,7 @@ def fetch(url, body=None, key=""):
 
 def check_logp(policy, row):
     """The recorded log-probs are the policy's own, at the tokens it sampled."""
-    logp_bt = policy.logp(Tokens.of([row["prompt_ids"]], [row["response_ids"]])).logp_bt[0]
+    logp_bt = policy.logp(Tokens.of([row["prompt_ids"]], [row["response_ids"]]))[0]
     mask = torch.tensor(row["mask"])
     assert mask.any()
     assert torch.allclose(logp_bt[mask].double(), torch.tensor(row["logp"], dtype=torch.float64)[mask], atol=1e-5)

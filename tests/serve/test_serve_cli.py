@@ -113,7 +113,7 @@ class Heard(LocalSampler):
 
 def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: object, engine: str) -> Path:
     """A folder that loads as a run whose policy is `policy`."""
-    from grouprl.train import export
+    from grouprl.training import export
 
     (tmp_path / "run").mkdir(exist_ok=True)
     (tmp_path / "run" / "config.yaml").write_text("seed: 0")

@@ -114,7 +114,7 @@ def test_log_probs_are_of_what_was_sampled_from(engine: SglangEngine, policy: An
     for request, ids, logp in zip(requests, samples.actions, samples.logp_bt[:, 0], strict=True):
         every = Tokens.of([request.prompt] * 99, [[token] for token in range(99)])
         with torch.no_grad():
-            logp_v, order = policy.logp(every).logp_bt[:, 0].double().sort(descending=True)
+            logp_v, order = policy.logp(every)[:, 0].double().sort(descending=True)
         before_v = logp_v.exp().cumsum(0) - logp_v.exp()
         kept = (torch.arange(99) < (top_k or 99)) & (before_v <= top_p)
         found = order.tolist().index(ids[0])

@@ -26,7 +26,7 @@ from grouprl.storage.checkpoint import FILES, inspect, newest, prune
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, digest, replacing, settle
 from grouprl.storage.tensors import load_state, load_weights, save_state
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import run_config
 

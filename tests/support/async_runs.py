@@ -12,12 +12,12 @@ import io
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
 from multiprocessing import reduction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,10 +25,10 @@ import pytest
 from rich.console import Console
 
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.asynchronous import process
-from grouprl.orchestrator.asynchronous import process_main as child
-from grouprl.orchestrator.asynchronous.process import SamplerProcess
-from grouprl.train.loop import train
+from grouprl.orchestrator.asynchronous import sampler_process
+from grouprl.orchestrator.asynchronous.sampler_process import SamplerProcess
+from grouprl.processes.child_process import LoggedProcess
+from grouprl.training.loop import train
 from kills import FORKS
 
 OF_ASYNC = ("staleness", "spanning", "groups_ahead", "canary", "seconds", "tokens_per_second", "memory_mb")
@@ -106,7 +106,7 @@ def dies(completion, answer, **_):
         os._exit(7)
     return 0.0
 
-IN_SAMPLER = sys.argv[0].endswith("process_main.py")
+IN_SAMPLER = sys.argv[0].endswith("sampler_main")
 if IN_SAMPLER and os.environ.get("TAMPER") == "stale":
     taken = CausalPolicy.load_trainable_state
     def once(self, state, seen=[]):
@@ -128,14 +128,26 @@ def plain_reward(path: Path, name: str) -> dict[str, Any]:
 
 
 class _Forked:
-    """Stands for the `subprocess.Popen` of a sampler: the same script, in a process with the imports done."""
+    """Stands for the `LoggedProcess` of a sampler: the same function, in a process with the imports done."""
 
-    def __init__(self, words: list[str], *, stdout: Any, pass_fds: tuple[int, ...], **_: Any) -> None:
-        self._process = FORKS.Process(
-            target=_sampler, args=(words[2:], _Descriptors((*pass_fds, stdout.fileno())), os.getcwd(), dict(os.environ))
-        )
+    def __init__(self, main: Callable[..., object], *words: object, files: Sequence[int]) -> None:
+        lifeline, self._lifeline = os.pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        kept = self._kept((lifeline, *files, self._log.fileno()))
+        given = (main, [str(lifeline), *map(str, words)], kept, os.getcwd(), dict(os.environ))
+        self._process = self._forks().Process(target=_sampler, args=given)
         self._process.start()
+        os.close(lifeline)
         self.pid = self._process.pid
+
+    last_output = LoggedProcess.last_output
+    end = LoggedProcess.end
+
+    def _forks(self) -> Any:
+        return FORKS
+
+    def _kept(self, numbers: tuple[int, ...]) -> _Descriptors:
+        return _Descriptors(numbers)
 
     @property
     def returncode(self) -> int | None:
@@ -167,25 +179,27 @@ class _Descriptors:
             os.close(fd)
 
 
-def _sampler(words: list[str], descriptors: _Descriptors, folder: str, environment: dict[str, str]) -> None:
+def _sampler(
+    main: Callable[..., object], words: list[str], descriptors: _Descriptors, folder: str, environment: dict[str, str]
+) -> None:
     os.setsid()
     os.chdir(folder)
     os.environ.update(environment)
     descriptors.take()
     for ours in (1, 2):
         os.dup2(descriptors.numbers[-1], ours)
-    sys.argv = list(words)
-    child.main(*map(int, words[1:]))
+    sys.argv = [main.__module__, *words]
+    main(*words)
 
 
 class _ForkedHere(_Forked):
     """The same from a trainer that has the imports done itself; files keep their numbers."""
 
-    def __init__(self, words: list[str], *, stdout: Any, pass_fds: tuple[int, ...], **_: Any) -> None:
-        given = (words[2:], _Kept((*pass_fds, stdout.fileno())), os.getcwd(), dict(os.environ))
-        self._process = multiprocessing.get_context("fork").Process(target=_sampler, args=given)
-        self._process.start()
-        self.pid = self._process.pid
+    def _forks(self) -> Any:
+        return multiprocessing.get_context("fork")
+
+    def _kept(self, numbers: tuple[int, ...]) -> _Descriptors:
+        return _Kept(numbers)
 
 
 class _Kept(_Descriptors):
@@ -199,14 +213,12 @@ class _Kept(_Descriptors):
 
 def warm_here() -> None:
     """Let the samplers of this process, a trainer's, be forked from it."""
-    known = SimpleNamespace(Popen=_ForkedHere, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
-    process.subprocess = known  # type: ignore[assignment]
+    sampler_process.LoggedProcess = _ForkedHere  # type: ignore[assignment,misc]
 
 
 def warm(patch: pytest.MonkeyPatch) -> None:
     """Let samplers be forked."""
-    known = SimpleNamespace(Popen=_Forked, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
-    patch.setattr("grouprl.orchestrator.asynchronous.process.subprocess", known)
+    patch.setattr(sampler_process, "LoggedProcess", _Forked)
 
 
 def watched(patch: pytest.MonkeyPatch) -> list[int]:

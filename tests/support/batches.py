@@ -175,12 +175,17 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
     )
 
 
+def named_outputs(method: Method, cross_bt: Tensor) -> dict[str, Tensor]:
+    """What a loss is given by name: cross-entropies."""
+    return {name: cross_bt for name in method.outputs if name not in ("log_prob", "entropy", "value")}
+
+
 def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcome:
     """Loss, gradients and metrics of `case`; `prepared` are its rows of a step that was prepared as a whole."""
     ready = method.prepare(case.batch) if prepared is None else prepared
     given = (case.logp_bt, case.entropy_bt, case.value_bt, case.cross_bt)
     leaves = [x.clone().requires_grad_() for x in given]
-    loss = method.loss(leaves[0], ready, leaves[1], None if method.cross is None else leaves[3])
+    loss = method.loss(leaves[0], ready, leaves[1], outputs=named_outputs(method, leaves[3]))
     value, metrics = loss.value, dict(loss.metrics)
     if method.critic is not None:
         extra = method.value_loss(leaves[2], ready)

@@ -6,7 +6,7 @@ import os
 import time
 
 from grouprl.rewards.contract import known_examples
-from grouprl.rewards.isolated import Apart, Spoiled
+from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 
 def while_it_is_there(path: str) -> str:

@@ -9,17 +9,17 @@ def results(policy, tokens):
     g = torch.Generator().manual_seed(9)
     shape = (len(tokens), tokens.max_response)
     cotangents = [torch.randn(shape, generator=g, dtype=torch.float64).to(policy.dtype) for _ in range(2)]
-    out = policy.logp(tokens, entropy=True)
+    out = policy.evaluate(tokens, ["log_prob", "entropy"])
     for parameter in policy.parameters():
         parameter.grad = None
-    policy.backward(tokens, *cotangents)
+    policy.backward(tokens, dict(zip(out, cotangents, strict=True)))
     return out, {name: p.grad for name, p in policy.named_parameters()}
 
 
 def assert_same(first, second, tolerance):
     (out, grads), (other, other_grads) = first, second
-    torch.testing.assert_close(out.logp_bt, other.logp_bt, rtol=0, atol=tolerance)
-    torch.testing.assert_close(out.entropy_bt, other.entropy_bt, rtol=0, atol=tolerance)
+    for name, x in out.items():
+        torch.testing.assert_close(x, other[name], rtol=0, atol=tolerance)
     assert grads.keys() == other_grads.keys()
     for name, grad in grads.items():
         scale = float(other_grads[name].abs().max())

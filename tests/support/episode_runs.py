@@ -13,7 +13,7 @@ from rich.console import Console
 
 import toy_envs
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 
 def run_config(**changes: Any) -> dict[str, Any]:

@@ -11,13 +11,18 @@ from pathlib import Path
 TIMING = ("seconds", "tokens_per_second", "memory_mb")
 
 
-PRELOADED = ["grouprl.train.loop", "grouprl.policy.tiny", "transformers.models.llama.modeling_llama", "pyarrow.parquet"]
+PRELOADED = [
+    "grouprl.training.loop",
+    "grouprl.policy.tiny",
+    "transformers.models.llama.modeling_llama",
+    "pyarrow.parquet",
+]
 
 
 def child(config: Path, folder: Path, resume: bool, log: Path) -> None:
     """Run in a process of its own, with its output in `log`."""
     from grouprl.config.run import load_config
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)

@@ -62,32 +62,32 @@ POINTS: dict[str, tuple[str, str, bool]] = {
     "episodes": ("grouprl.rollout.text_episodes", "play", False),
     "scoring": ("grouprl.rollout.row_source", "score", False),
     "judging": ("grouprl.algorithms.method", "Method.compute_advantages", True),
-    "backward": ("grouprl.train.update", "accumulate", True),
+    "backward": ("grouprl.training.update", "accumulate", True),
     "optimiser step": ("torch.optim", "AdamW.step", True),
-    "before memory": ("grouprl.train.loop", "remember", False),
-    "after memory": ("grouprl.train.loop", "remember", True),
-    "rollouts written": ("grouprl.train.loop", "write_rollouts", True),
+    "before memory": ("grouprl.training.loop", "remember", False),
+    "after memory": ("grouprl.training.loop", "remember", True),
+    "rollouts written": ("grouprl.monitor.run_record", "RunRecord.rollout", True),
     "half a metrics line": ("grouprl.storage.run_folder", "RunFolder.append_metrics", False),
     "after a metrics line": ("grouprl.storage.run_folder", "RunFolder.append_metrics", True),
-    "checkpoint begins": ("grouprl.train.session", "save_checkpoint", False),
+    "checkpoint begins": ("grouprl.training.session", "save_checkpoint", False),
     "weights of a checkpoint": ("grouprl.storage.checkpoint", "save_file", True),
     "state of a checkpoint": ("grouprl.storage.checkpoint", "save_state", True),
-    "checkpoint ends": ("grouprl.train.session", "save_checkpoint", True),
-    "pruning ends": ("grouprl.train.session", "prune", True),
+    "checkpoint ends": ("grouprl.training.session", "save_checkpoint", True),
+    "pruning ends": ("grouprl.training.session", "prune", True),
     "a file before it is moved": ("os", "replace", False),
     "a file after it was moved": ("os", "replace", True),
     "a folder being removed": ("shutil", "rmtree", False),
     "on disk": ("os", "fsync", True),
     "rewinding": ("grouprl.storage.run_folder", "RunFolder.rewind", True),
-    "evaluation": ("grouprl.train.loop", "evaluate", False),
-    "evaluated": ("grouprl.train.loop", "evaluate", True),
-    "before.json": ("grouprl.train.loop", "write_before", True),
-    "phase begins": ("grouprl.train.session", "Session.begin", True),
-    "pretrain": ("grouprl.train.session", "Session.pretraining_pieces", True),
-    "ending": ("grouprl.train.loop", "conclude", False),
+    "evaluation": ("grouprl.training.loop", "evaluate_rows", False),
+    "evaluated": ("grouprl.training.loop", "evaluate_rows", True),
+    "before.json": ("grouprl.training.loop", "write_before", True),
+    "phase begins": ("grouprl.training.session", "Session.begin", True),
+    "pretrain": ("grouprl.training.session", "Session.pretraining_pieces", True),
+    "ending": ("grouprl.training.loop", "conclude", False),
     "final model": ("grouprl.policy.causal_lm", "CausalPolicy.save", True),
-    "report": ("grouprl.train.ending", "write_report", False),
-    "reported": ("grouprl.train.ending", "write_report", True),
+    "report": ("grouprl.training.ending", "write_report", False),
+    "reported": ("grouprl.training.ending", "write_report", True),
 }
 """Where a process can be killed: module, name in it, and whether after the call rather than before it."""
 
@@ -139,7 +139,7 @@ FORKS: Any = multiprocessing.get_context("forkserver")
 """Processes that have their imports done."""
 FORKS.set_forkserver_preload(
     [
-        "grouprl.train.loop",
+        "grouprl.training.loop",
         "grouprl.policy.tiny",
         "grouprl.methods",
         "transformers.models.llama.modeling_llama",
@@ -156,13 +156,13 @@ FORKS.set_forkserver_preload(
 
 def _child(config: Path, folder: Path, moment: Moment | None, count: Path | None) -> None:
     from grouprl.config.run import load_config
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     with folder.with_suffix(".log").open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     watch = _Watch(moment)
-    _trap("grouprl.train.session", "Session.__init__", True, watch.see)
+    _trap("grouprl.training.session", "Session.__init__", True, watch.see)
     points = () if moment is None and count is None else POINTS if moment is None or moment.point == "random" else None
     for point in (moment.point,) if points is None and moment is not None else points or ():
         _trap(*POINTS[point], functools.partial(watch.arrive, point))

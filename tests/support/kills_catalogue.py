@@ -25,7 +25,7 @@ from claims import NOT_RUN, OF_TEAMS, OF_TURNS
 from grouprl import methods
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 EXACT = (
     *("judging", "backward", "optimiser step", "before memory", "after memory", "rollout", "scoring", "episodes"),

@@ -79,10 +79,20 @@ def processes(*words: str) -> dict[int, str]:
     return found
 
 
+def learners(folder: Path) -> list[int]:
+    """Processes of the run's learners, which a cluster has placed."""
+    found = []
+    for pid in processes("-m grouprl", str(folder)):
+        with contextlib.suppress(OSError):
+            if b"GROUPRL_LEARNER=" in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
+    return found
+
+
 def ranks(folder: Path) -> dict[int, int]:
     """Processes of the run's learners, by rank."""
     found = {}
-    for pid in processes("learner_process", str(folder / "run")):
+    for pid in learners(folder / "run"):
         with contextlib.suppress(OSError, IndexError):
             told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             found[int(next(each for each in told if each.startswith(b"RANK="))[5:])] = pid

@@ -12,7 +12,7 @@ from pathlib import Path
 def main() -> None:
     """Take `rank:deed` in turn, those of this rank: say, exit, die, wait, and checkpoint."""
     rank = os.environ["RANK"]
-    for each in sys.argv[2:]:
+    for each in sys.argv[1:]:
         who, _, deed = each.partition(":")
         name, _, value = deed.partition("=")
         if who != rank:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Ticket, WorkerLost, WorkerRoom
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def config(method: Any, **changes: Any) -> dict[str, Any]:
 
 def run(folder: Path, method: Any = "grpo", *, resume: bool = False, **changes: Any) -> Path:
     from grouprl.config.run import parse_config
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     console = Console(file=io.StringIO(), width=100)
     return train(parse_config(config(method, **changes)), folder=folder, resume=resume, console=console).folder

@@ -37,7 +37,7 @@ POINTS = {
     "weights to samplers": ("grouprl.policy.rank_work", "renew_whole", False),
     "checkpoint begins": ("grouprl.policy.rank_checkpoint", "write_parts", False),
     "part written": ("grouprl.policy.rank_checkpoint", "write_parts", True),
-    "checkpoint whole": ("grouprl.train.session", "save_checkpoint", True),
+    "checkpoint whole": ("grouprl.training.session", "save_checkpoint", True),
     "metrics": ("grouprl.storage.run_folder", "RunFolder.append_metrics", True),
 }
 

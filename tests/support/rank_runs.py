@@ -24,7 +24,7 @@ from ranks import free_port
 TIMING = ("seconds", "tokens_per_second", "memory_mb", "tokens_per")
 ALPHABET = "0123456789+=|- ?<>:;,.abcdefghijklmnopqrstuvwxyz"
 PRELOADED = [
-    *("grouprl.cli.app", "grouprl.train.loop", "grouprl.policy.sharded_optimizer", "grouprl.policy.rank_checkpoint"),
+    *("grouprl.cli.app", "grouprl.training.loop", "grouprl.policy.sharded_optimizer", "grouprl.policy.rank_checkpoint"),
     *("grouprl.policy.tiny", "transformers.models.gpt2.modeling_gpt2", "pyarrow.parquet", "torch.distributed.fsdp"),
 ]
 REWARD = """def digits(completion, **_):

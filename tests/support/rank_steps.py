@@ -13,13 +13,13 @@ import torch
 from grouprl import method
 from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.config.sections import Optim
-from grouprl.core.leader import own_rank
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.ranks import Ranks, follow, leading
 from grouprl.policy.sharded import ShardedPolicy
 from grouprl.policy.sharded_optimizer import ShardedOptimizer
-from grouprl.train.update import Learner
+from grouprl.processes.current_ranks import own_rank
+from grouprl.training.update import Learner
 from ranks import TinyBuilders
 from updates import make_batch
 
@@ -29,13 +29,15 @@ STEPS = 3
 def batch_of(policy, chosen, seed: int):
     """A ragged batch with all that a method reads, from the policy of one process."""
     batch = make_batch(policy, seed=seed)
-    out = policy.logp(batch.inputs, values=chosen.critic is not None)
+    values = [] if chosen.critic is None else ["value"]
+    out = policy.evaluate(batch.inputs, ["log_prob", *values])
+    logp_bt = out["log_prob"]
     rows = len(batch.reward_b)
     extra = {"correct_b": batch.reward_b > 0, "truncated_b": torch.zeros(rows, dtype=torch.bool), "max_length": 8}
-    shift_bt = torch.where(batch.mask_bt, 0.1 * torch.sin(torch.arange(batch.mask_bt.numel())).view_as(out.logp_bt), 0)
+    shift_bt = torch.where(batch.mask_bt, 0.1 * torch.sin(torch.arange(batch.mask_bt.numel())).view_as(logp_bt), 0)
     entropy_bt = torch.where(batch.mask_bt, 1.0, 0.0).double()
-    values = {} if out.value_bt is None else {"value_bt": out.value_bt}
-    return batch.replace(ref_bt=out.logp_bt + shift_bt, entropy_bt=entropy_bt, **extra, **values)
+    extra |= {"value_bt": out["value"]} if values else {}
+    return batch.replace(ref_bt=logp_bt + shift_bt, entropy_bt=entropy_bt, **extra)
 
 
 def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: float = 1e-2) -> dict[str, float]:
@@ -75,8 +77,8 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: f
     squares = [(float((end[k] - other[k]).square().sum()), float((end[k] - start[k]).square().sum())) for k in end]
     apart["of the way"] = (sum(a for a, _ in squares) / sum(b for _, b in squares)) ** 0.5
     tokens = make_batch(one).inputs
-    apart["logp"] = float((one.logp(tokens).logp_bt - sharded.logp(tokens).logp_bt).abs().max())
-    apart["whole"] = float((one.logp(tokens).logp_bt - sharded.whole.logp(tokens).logp_bt).abs().max())
+    apart["logp"] = float((one.logp(tokens) - sharded.logp(tokens)).abs().max())
+    apart["whole"] = float((one.logp(tokens) - sharded.whole.logp(tokens)).abs().max())
     return apart
 
 

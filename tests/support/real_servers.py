@@ -22,7 +22,7 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.servers.engine import ServerEngine
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from served_policies import LETTERS
 from served_policies import moved as moved_by
 
@@ -50,7 +50,7 @@ def apart_bt(policy: Any, requests: Sequence[Request[Any]], samples: Any, temper
     """The differences of the server's log-probs to the policy's."""
     before, policy.temperature = policy.temperature, temperature
     with torch.no_grad():
-        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).numpy()
     policy.temperature = before
     found: np.ndarray = np.abs(logp_bt - samples.logp_bt)
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.rewards import load_reward, score
-from grouprl.rewards.workers import RewardWorkers
+from grouprl.rewards.reward_workers import RewardWorkers
 
 FILE = Path(__file__).with_name("hostile_rewards.py")
 CLOCK = 1.5
@@ -54,4 +54,4 @@ def members(group: int) -> list[int]:
 def children() -> set[int]:
     """The worker processes of this one, dead ones that nobody has waited for among them."""
     ours = {pid for pid, (_, parent, _) in processes().items() if parent == os.getpid()}
-    return {pid for pid in ours if (line := Path(f"/proc/{pid}/cmdline").read_bytes()) == b"" or b"worker.py" in line}
+    return {pid for pid in ours if (line := Path(f"/proc/{pid}/cmdline").read_bytes()) == b"" or b"worker_main" in line}

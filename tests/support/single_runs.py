@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from grouprl.config.run import parse_config
-from grouprl.train.loop import Summary, train
+from grouprl.training.loop import Summary, train
 
 
 def run_config(**changes: Any) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def launch(config: Path, folder: Path) -> BaseProcess:
 
 def _child(config: Path, folder: Path) -> None:
     from grouprl.config.run import load_config
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     with folder.with_suffix(".log").open("a") as file:
         pipe = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file, start_new_session=True)

@@ -70,7 +70,7 @@ def misbehave(how: str) -> str:
             return "child"
         os.wait()
     if how == "forge":
-        os.write(int(sys.argv[2]), b'["result", "x"\n')
+        os.write(int(sys.argv[3]), b'["result", "x"\n')
     if how == "long":
         return "y" * 100_000
     return f"did {how} in {'here' if 'pytest' in sys.modules else 'a worker'}"

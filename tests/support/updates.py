@@ -8,7 +8,7 @@ from grouprl import Batch
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.records.tokens import Tokens
-from grouprl.train.update import Learner
+from grouprl.training.update import Learner
 
 
 def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:
@@ -25,7 +25,7 @@ def make_batch(policy: CausalPolicy, groups: int = 4, size: int = 4, seed: int =
     tokens = Tokens.of(prompts, completions)
     group_b = torch.arange(groups).repeat_interleave(size)
     reward_b = torch.tensor([float(g == 0 or (i + g) % 3 == 0) for g in range(groups) for i in range(size)]).double()
-    old_bt = policy.logp(tokens).logp_bt
+    old_bt = policy.logp(tokens)
     noise_bt = 0.3 * torch.randn(old_bt.shape, generator=generator, dtype=torch.float64)
     mask_bt = tokens.present_bt()
     old_bt = torch.where(mask_bt, old_bt + noise_bt, 0)
@@ -37,6 +37,11 @@ def gradient(policy: CausalPolicy) -> torch.Tensor:
     for p in policy.parameters():
         p.grad = None
     return flat
+
+
+def accumulate(policy, method, step: Batch, **options) -> dict[str, float]:
+    """Add the gradient of a weighted step to `.grad`; return its metrics."""
+    return Learner(policy, torch.optim.SGD(policy.parameters(), lr=0.0), method, **options).accumulate(step)
 
 
 def learner_of(policy, chosen, **options) -> Learner:

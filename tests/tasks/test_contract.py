@@ -84,7 +84,7 @@ def sampled_run(folder: Path) -> Path:
     """A run of one step with its rollouts."""
     from rich.console import Console
 
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     tiny = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}}
     sizes = {"batch": {"prompts": 4, "group_size": 4}, "eval": {"every": 0, "final_prompts": 4}, "steps": 1}

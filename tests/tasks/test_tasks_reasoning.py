@@ -9,8 +9,8 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.rewards import check_reward, library, score
-from grouprl.rewards.isolated import Apart, Spoiled
 from grouprl.rewards.library import Entries, dataset_maker
+from grouprl.rewards.verifier_calls import Apart, Spoiled
 from grouprl.tasks import load_task
 
 pytest.importorskip("reasoning_gym")

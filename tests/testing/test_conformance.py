@@ -80,23 +80,23 @@ def test_a_policy_of_a_user_conforms() -> None:
 class Padded(Mlp):
     """Leaves numbers beyond a row's length."""
 
-    def _masked(self, inputs: Any, entropy: bool, values: bool) -> list[Tensor | None]:
-        return [None if x is None else x + 1e-3 for x in super()._masked(inputs, entropy, values)]
+    def _masked(self, inputs: Any, names: Any) -> dict[str, Tensor]:
+        return {name: x + 1e-3 for name, x in super()._masked(inputs, names).items()}
 
 
 class Coupled(Mlp):
     """Lets a row's log-probs depend on its neighbours."""
 
-    def score(self, inputs: Any, **requested: bool) -> Any:
-        logp_bt, *more = super().score(inputs, **requested)
-        return logp_bt + 0.01 * len(inputs), *more
+    def score(self, inputs: Any, names: Any) -> Any:
+        found = super().score(inputs, names)
+        return found | {"log_prob": found["log_prob"] + 0.01 * len(inputs)} if "log_prob" in found else found
 
 
 class Halved(Mlp):
     """Gives half of the gradient."""
 
-    def backward(self, inputs: Any, *cotangents: Any, **more: Any) -> None:
-        super().backward(inputs, *(None if x is None else x / 2 for x in cotangents), **more)
+    def backward(self, inputs: Any, cotangents: Any, /) -> None:
+        super().backward(inputs, {name: x / 2 for name, x in cotangents.items()})
 
 
 class Sharing(Mlp):
@@ -134,7 +134,7 @@ class Losing(Mlp):
         (Padded, "exactly 0"),
         (Coupled, "that row alone"),
         (Halved, "gradient of sum"),
-        (Sharing, "when a copy moves|when the policy moves"),
+        (Sharing, "when a copy moves|when the model moves"),
         (Forgetful, "parameters' names"),
         (Losing, "exactly one pass"),
     ],
@@ -206,7 +206,7 @@ def test_the_sampler_of_vectors_conforms() -> None:
 
         def logp(requested: Any, samples: Any, policy: Mlp = policy) -> np.ndarray:
             rows = ArrayInputs.of([[r.prompt] for r in requested], [list(x) for x in samples.actions])
-            return policy.logp(rows).logp_bt.numpy()
+            return policy.logp(rows).numpy()
 
         check_sampler(sampler, requests, logp=logp, pieces=False)
         check_sync(sampler, policy, sample=lambda sampler=sampler, requests=requests: sampler.sample(requests))
@@ -219,7 +219,7 @@ def test_actions_are_sampled_from_the_distribution_that_is_scored() -> None:
     seen = np.ones(4, dtype=np.float32)
     sample = local_engine(policy).sample([Request(seen, 1, seed) for seed in range(4000)])
     share = np.mean([action for (action,) in sample.actions])
-    (p_one,) = policy.logp(ArrayInputs.of([[seen]], [[1]])).logp_bt.exp()[0].tolist()
+    (p_one,) = policy.logp(ArrayInputs.of([[seen]], [[1]])).exp()[0].tolist()
     assert abs(share - p_one) < 4 * np.sqrt(p_one * (1 - p_one) / 4000)
     greedy = local_engine(policy).sample([Request(seen, 1, 0, greedy=True)])
     assert greedy.actions == ((1,),)

@@ -37,8 +37,9 @@ from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
-from grouprl.train.loop import _batch, train
-from grouprl.train.session import Session, start
+from grouprl.training.loop import batch_of, train
+from grouprl.training.opening import start
+from grouprl.training.session import Session
 from policies import make_policy
 
 PROMPTS = [(1, 4, 5, 13), (1, 9), (1, 6, 7, 8), (1, 9)]
@@ -53,7 +54,7 @@ def own_logp(policy: Any) -> Callable[[Sequence[Request[Any]], Samples[Any]], np
         found = torch.zeros(samples.logp_bt.shape, dtype=torch.float64)
         for i, (request, actions) in enumerate(zip(requests, samples.actions, strict=True)):
             policy.temperature = request.temperature
-            found[i, : len(actions)] = policy.logp(Tokens.of([request.prompt], [actions])).logp_bt[0].double()
+            found[i, : len(actions)] = policy.logp(Tokens.of([request.prompt], [actions]))[0].double()
         return found.numpy()
 
     return score
@@ -266,7 +267,7 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
     sampled = as_rollout(requests, LocalSampler(policy).sample(requests))
     policy.temperature = 0.8
     torch.testing.assert_close(
-        sampled.entropy_bt, policy.logp(sampled.tokens, entropy=True).entropy_bt, rtol=0, atol=1e-9
+        sampled.entropy_bt, policy.evaluate(sampled.tokens, ["entropy"])["entropy"], rtol=0, atol=1e-9
     )
     temperatures = set()
     for i, ids in enumerate(sampled.response_ids):
@@ -274,7 +275,7 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
             around = float(np.log(float(sampled.entropy_bt[i, t]))) - scaling.pivot
             h = around / (scaling.above if around > 0 else scaling.below)
             policy.temperature = 0.8 * (1 + 0.4 * float(np.clip(h, -1, 1)))
-            one = policy.logp(Tokens.of([requests[i].prompt], [ids])).logp_bt[0, t]
+            one = policy.logp(Tokens.of([requests[i].prompt], [ids]))[0, t]
             assert float(one) == pytest.approx(float(sampled.logp_bt[i, t]), abs=1e-9)
             temperatures.add(round(policy.temperature, 6))
     assert len(temperatures) > 5
@@ -429,11 +430,11 @@ def test_old_log_probs_are_computed_anew_unless_the_sampler_says_that_they_are_e
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=_shifted, exact=exact))
     rollout = collect_rollout(session.context)
     assert rollout is not None
-    batch = _batch(session, rollout.wanted)
+    batch = batch_of(session, rollout.wanted)
     assert batch is not None
     assert batch.old_bt is not None
     assert batch.behavior_bt is not None
-    own_bt, mask_bt = session.policy.logp(rollout.wanted.tokens).logp_bt[:, : batch.size[1]], batch.mask_bt
+    own_bt, mask_bt = session.policy.logp(rollout.wanted.tokens)[:, : batch.size[1]], batch.mask_bt
     torch.testing.assert_close(batch.behavior_bt[mask_bt], own_bt[mask_bt] - 0.3, atol=1e-4, rtol=0)
     old_bt = own_bt - 0.3 if exact else own_bt
     torch.testing.assert_close(batch.old_bt[mask_bt], old_bt[mask_bt], atol=1e-4, rtol=0)

@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import exact_match
 from grouprl.tasks import Example, load_task
 from grouprl.tools import FORMS, Toolbox, ToolEnvironment, ToolError, tool
-from grouprl.tools.toolbox import shown
+from grouprl.tools.attempt import shown
 
 
 @dataclass

@@ -187,18 +187,18 @@ def make_run(folder: Path, steps: int = 140, evil: str = "") -> Path:
     (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
     findings = [
         {
-            "key": "dead_groups",
+            "code": "dead_groups",
             "severity": "warning",
-            "words": "62 % of the groups are dead. " + evil,
+            "text": "62 % of the groups are dead. " + evil,
             "remedy": "Harder prompts.",
             "first_step": 90,
             "last_step": 140,
             "persists": True,
         },
         {
-            "key": "grad_spike",
+            "code": "grad_spike",
             "severity": "alarm",
-            "words": "The gradient norm jumped to 30.",
+            "text": "The gradient norm jumped to 30.",
             "remedy": "Lower the rate.",
             "first_step": 70,
             "last_step": 70,

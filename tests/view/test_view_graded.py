@@ -14,7 +14,7 @@ from grouprl.cli.app import app
 from grouprl.config.run import parse_config
 from grouprl.evaluation.sampling import Sample
 from grouprl.plan.plan import plan
-from grouprl.train.loop import train
+from grouprl.training.loop import train
 from grouprl.view.charts import Series, chart
 from grouprl.view.curves import reward_parts
 from grouprl.view.report import write_report

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from episode_runs import launch
 from grouprl import InputError
 from grouprl.algorithms.augment.prefix_turns import led
 from grouprl.cli.app import app
-from grouprl.monitor.metrics import write_rollouts
+from grouprl.monitor.metrics import rollout_table
 from grouprl.view.runfiles import read_rollouts
 from grouprl.view.trajectory import Trajectory, find, of_step
 from grouprl.view.trajectory_page import episode_groups
@@ -105,7 +106,7 @@ def test_what_was_not_trained_on_is_marked(tmp_path: Path) -> None:
     branched = made.sample([led(rows, 0, 1)])
     (tmp_path / "rollouts").mkdir()
     length = len(branched.rollout.response_ids[0])
-    write_rollouts(tmp_path / "rollouts" / "step-000003.parquet", 3, branched, [[0.5] * length])
+    pq.write_table(rollout_table(3, branched, [[0.5] * length]), tmp_path / "rollouts" / "step-000003.parquet")
     each = find(tmp_path)
     first, second = each.turns
     assert first.trained == 0

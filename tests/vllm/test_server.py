@@ -109,7 +109,7 @@ def test_log_probs_are_of_what_was_sampled_from(engine: VllmEngine, policy: Any)
     samples = engine.sample(requests)
     for request, ids, logp in zip(requests, samples.actions, samples.logp_bt[:, 0], strict=True):
         every = Tokens.of([request.prompt] * policy.model.config.vocab_size, [[t] for t in range(99)])
-        logp_v = policy.logp(every).logp_bt[:, 0]
+        logp_v = policy.logp(every)[:, 0]
         best = logp_v.topk(5)
         assert ids[0] in best.indices.tolist()
         assert float(logp_v[ids[0]] - best.values.logsumexp(0)) == pytest.approx(float(logp), abs=ROUNDING)
@@ -367,7 +367,7 @@ from grouprl.rollout.vllm.process import serve_words, server_environment
 
 def apart(samples):
     with torch.no_grad():
-        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).logp_bt.numpy()
+        logp_bt = policy.logp(Tokens.of([r.prompt for r in requests], samples.actions)).numpy()
     return float(np.abs(logp_bt - samples.logp_bt).max())
 
 policy = load_policy(sys.argv[2], lora={"r": 4, "alpha": 8, "target_modules": "all-linear"})

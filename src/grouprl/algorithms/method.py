@@ -19,6 +19,7 @@ from grouprl.algorithms.stage_checks import call, changed_batch, check_part, one
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import LOG_PROB, VALUE
 
 if TYPE_CHECKING:  # only names of types: what composes a method does not load what samples and trains
     from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
@@ -117,17 +118,10 @@ class Method:
         return 1 if self.update is None else self.update.phases
 
     @property
-    def needs_entropy(self) -> bool:
-        """Whether `loss` must be given entropies (differentiable ones, unless only gates read them)."""
-        return any(p.entropy for p in self._in_loss())
-
-    @property
-    def cross(self) -> float | None:
-        """Temperature of the differentiable cross-entropies that `loss` must be given; None: none."""
-        wanted = {p.cross for p in self._in_loss() if p.cross is not None}
-        if len(wanted) > 1:
-            raise InputError(f"cross-entropies at the temperatures {sorted(wanted)}", "one method can use one")
-        return next(iter(wanted), None)
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the policy's outputs that the loss reads: log-probs, values of a critic, and what parts ask for."""
+        asked = [name for p in self._in_loss() for name in p.outputs()]
+        return tuple(dict.fromkeys([LOG_PROB, *asked, *([] if self.critic is None else [VALUE])]))
 
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
@@ -181,12 +175,17 @@ class Method:
         return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
 
     def loss(
-        self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None, cross_bt: Tensor | None = None
+        self,
+        logp_bt: Tensor,
+        batch: Batch,
+        entropy_bt: Tensor | None = None,
+        *,
+        outputs: Mapping[str, Tensor] | None = None,
     ) -> Loss:
-        """Loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `cross_bt` ([B,T]).
+        """Loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `outputs` ([B,T] each).
 
-        `cross_bt` is Σ_a sg(softmax(z/κ))_a log π(a), with κ the method's `cross`; it reaches the parts as
-        batch.stats['cross'].
+        `outputs` are those of the policy that parts ask for beside entropies (`Method.outputs`), by name; they reach
+        the parts as batch.stats.
 
         `batch` holds rows of a batch that went through `prepare` (or `compute_advantages` and `compute_loss_weights`).
         Values and metrics of the micro-batches of one step add up to those of the whole step; a method with `couples`
@@ -202,8 +201,9 @@ class Method:
         whole_bt, logp_bt = logp_bt, torch.where(batch.mask_bt, logp_bt, 0)
         if entropy_bt is not None:
             entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
-        if cross_bt is not None:
-            batch = batch.replace(stats={**batch.stats, "cross": torch.where(batch.mask_bt, cross_bt, 0)})
+        if outputs:
+            own = {name: torch.where(batch.mask_bt, x, 0) for name, x in outputs.items()}
+            batch = batch.replace(stats={**batch.stats, **own})
         surrogate = token_loss(self.objective, batch, self.objective, logp_bt, batch)
         policy_bt = weight_bt * surrogate.loss_bt
         if batch.multiplier_bt is not None:

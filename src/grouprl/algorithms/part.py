@@ -57,7 +57,7 @@ KINDS: dict[str, str] = {
     "update": "how a prepared rollout becomes optimiser steps",
 }
 
-TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
+TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "asks": "outputs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
 
 OLD_PARTS = {
@@ -120,8 +120,6 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
-    entropy: ClassVar[bool] = False
-    """Whether the formula needs the policy's current entropies, with gradient."""
     needs_text: ClassVar[bool] = False
     """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
@@ -144,6 +142,9 @@ class Part:
     """The part's formula in plain symbols, settings in braces; '' where words say it all."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
+    asks: ClassVar[tuple[str, ...]] = ()
+    """Names of the policy's current outputs that a formula of the loss reads beside log-probs: ("entropy",). All but
+    entropies reach it as `batch.stats`, with gradient."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
@@ -151,11 +152,6 @@ class Part:
         for attribute, method in TEMPLATES.items():
             if attribute in vars(cls) and method not in vars(cls):
                 setattr(cls, method, next(vars(c)[method] for c in reversed(cls.__mro__) if method in vars(c)))
-
-    @property
-    def cross(self) -> float | None:
-        """Temperature κ of the cross-entropies, with gradient, that the formula needs; None: it needs none."""
-        return None
 
     def words(self) -> str:
         """Return one plain sentence on what the part does with these settings: `says`, filled in."""
@@ -170,6 +166,10 @@ class Part:
     def needs(self) -> tuple[str, ...]:
         """Return the names of the Batch fields that these settings make the part read: `reads`, filled in."""
         return tuple(self._filled(name) for name in self.reads)
+
+    def outputs(self) -> tuple[str, ...]:
+        """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
+        return tuple(self._filled(name) for name in self.asks)
 
     def _filled(self, template: str) -> str:
         """Return `template` with the part's settings in place of the names in braces."""

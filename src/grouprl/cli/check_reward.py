@@ -73,7 +73,7 @@ def check_reward_command(
     [bold]Exit codes[/] 0 nothing passed, 1 something did, 2 not found.
     """
     from grouprl.rewards.attacks import CANARY, AttackFinding, attack
-    from grouprl.rewards.workers import in_workers
+    from grouprl.rewards.worker_choice import in_workers
 
     reward, cases = _target(name, task, examples)
     scorer, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)

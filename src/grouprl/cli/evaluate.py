@@ -195,7 +195,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None
     from grouprl.policy.team import TeamPolicy
     from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
-    from grouprl.train.export import load_trained
+    from grouprl.training.export import load_trained
     from grouprl.view.runfiles import is_graded
 
     trained = load_trained(run, checkpoint)

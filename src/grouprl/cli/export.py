@@ -42,7 +42,7 @@ def export_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars, telling
-    from grouprl.train.export import export
+    from grouprl.training.export import export
 
     silence_loading_bars()
     when = export(run, dest, checkpoint)

@@ -160,7 +160,7 @@ def _policy(source: str, checkpoint: int | None, device: str, engine: str | None
     """
     from grouprl.policy import load_policy
     from grouprl.rollout.engines import LOCAL, chosen_engine, configured_engine
-    from grouprl.train.export import load_trained
+    from grouprl.training.export import load_trained
 
     if (Path(source) / "config.yaml").is_file():
         trained = load_trained(Path(source), checkpoint)

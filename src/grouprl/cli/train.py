@@ -17,8 +17,8 @@ from grouprl.cli.learners import LearnerJob, run_learners
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
-from grouprl.core.leader import launched, own_rank, ranks_requested
 from grouprl.core.terminal import Terminal
+from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
 
 if TYPE_CHECKING:
     from grouprl.config.run import Config
@@ -120,7 +120,7 @@ def train_command(
         if code := run_learners(config, LearnerJob(source, run_folder(chosen), given, resume, told)):
             raise typer.Exit(code)
         return
-    from grouprl.train.loop import train
+    from grouprl.training.loop import train
 
     silence_loading_bars()
     with leading_ranks(), apart(Telling.quiet):

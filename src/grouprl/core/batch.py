@@ -263,7 +263,7 @@ _REMEDY = {
     "greedy_reward_b": "Sample one greedy completion per prompt (the method's data plan requests it).",
     "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
     "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
-    "entropy_bt": "Ask the policy for entropies (policy.logp(…, entropy=True)).",
+    "entropy_bt": "Ask the policy for entropies (policy.evaluate(inputs, ['entropy'])).",
     "token_bt": "Pass token_bt, the id of each token.",
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
     "correct_b": "Pass correct_b, the raw correctness of each sequence.",
@@ -276,7 +276,7 @@ _REMEDY = {
     "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
     "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
     "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
-    "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.statistics computes it).",
+    "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.evaluate(inputs, ['{key}']) gives it).",
     "past": "Pass past={{'{key}': …}}, [B]: what was known of the prompt before.",
 }
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, raised, suggest
+from grouprl.core.timeout import imported_in_time
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, raised
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
+from grouprl.core.timeout import imported_in_time
 
 ENTRY_POINTS = "grouprl.plugins"
 """Group of entry points under which an installed package announces modules that register parts, methods, metrics."""

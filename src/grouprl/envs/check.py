@@ -11,13 +11,13 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
-from grouprl.core.forks import ending_forks
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
+from grouprl.processes.fork_guard import ending_forks
 
 if TYPE_CHECKING:
     from grouprl.envs.environment import Environment

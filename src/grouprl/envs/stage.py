@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from grouprl.core.forks import ending_forks
 from grouprl.core.hashing import generator
 from grouprl.core.spans import span
 from grouprl.envs.async_methods import BackgroundLoop
 from grouprl.envs.call_times import CallTimes
 from grouprl.envs.environment import Patient, unwritable
+from grouprl.processes.fork_guard import ending_forks
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
 Call = tuple[int, tuple[object, ...]]

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-from grouprl.envs.fork_server import ForkServer
+from grouprl.processes.fork_server import ForkServer
+from grouprl.processes.worker_process import end_workers
+from grouprl.processes.worker_slot import WorkerSlot
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.process import WorkerProcess
 
 QUICK = 0.002
 """Where calls take fewer seconds than that, a worker is sent several ahead: it never waits for the next one."""
@@ -44,18 +45,15 @@ class StageCall:
 
 
 @dataclass(eq=False)
-class Slot:
-    """A worker and its calls; `deadline` is when it is given up."""
+class Slot(WorkerSlot):
+    """A worker and its calls."""
 
     key: Hashable
-    process: WorkerProcess
-    deadline: float
     timeout: float
     apart: bool = False
     """Whether it holds one episode alone, which is suspected of having ended the process of others."""
     spare: bool = False
     """Whether it was started to help the others and has nothing to do before it is ready."""
-    ready: bool = False
     together: bool = False
     """Whether its calls wait at the same time."""
     queued: deque[StageCall] = field(default_factory=deque)
@@ -104,6 +102,13 @@ class Slot:
         self.since, self._seen = time.monotonic(), None
         if self.ready and not self.together:
             self.deadline = self.since + self.timeout
+
+    def started(self, together: bool) -> None:
+        """Note that the worker is ready, and whether its calls wait at the same time."""
+        self.ready, self.together, self.spare = True, together, False
+        self.begun()
+        if together:
+            self.watch(0)
 
     def taken(self, number: int, seconds: float) -> StageCall:
         """Return call `number`, which is answered. Raises KeyError where the worker does not have it, or not yet."""
@@ -214,14 +219,7 @@ def memory_for_another(pid: int, coming: int = 0) -> bool:
 
 def end(slots: dict[Hashable, Slot], servers: list[ForkServer]) -> None:
     """End the workers, those that have nothing to do by themselves, the others at once; then what began them."""
-    for slot in slots.values():
-        if slot.ready and not slot.sent:
-            slot.process.hang_up()
-    for slot in slots.values():
-        if slot.ready and not slot.sent:
-            slot.process.dismiss()
-        else:
-            slot.process.kill()
+    end_workers((slot.process, slot.ready and not slot.sent) for slot in slots.values())
     slots.clear()
     while servers:
         servers.pop().close()

@@ -1,33 +1,30 @@
-"""The process in which environments act: started as a script, as that of rewards is (`grouprl.rewards.worker`).
+"""What a worker process of environments does with the calls that it is sent.
 
-The first frame says where modules are found, how much memory there may be and which task to load. Then each frame is
-one call: (its number, method, episode, arguments). Each reply is a line of JSON: ["ready", whether calls wait at the
-same time], ["on", number] where several calls are under way and this one has the process now (0: none has), and
-["answer", number, value, seconds that it took, seconds of processor time].
+Each is (its number, method, episode, arguments). Each reply is ["ready", whether calls wait at the same time], ["on",
+number] where several calls are under way and this one has the process now (0: none has), or ["answer", number, value,
+seconds that it took, seconds of processor time].
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import faulthandler
-import importlib.util
 import inspect
-import json
-import os
-import signal
-import sys
 import threading
 import time
 import types
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-if TYPE_CHECKING:
-    from grouprl.core.json_types import JsonObject
-    from grouprl.envs.stage import Environments, PlayedTask
+from grouprl.core.json_types import JsonObject
+from grouprl.envs.async_methods import awaited, is_async
+from grouprl.envs.environment import Patient
+from grouprl.envs.json_values import to_plain
+from grouprl.envs.stage import WAITING, Environments, PlayedTask
+from grouprl.processes.frames import Replies
+from grouprl.processes.parcel import unpack
+from grouprl.rewards.contract import Failure
 
 _Call = tuple[int, str, int, tuple[object, ...]]
 """Its number, the method, the episode, and what the method is called with."""
@@ -35,45 +32,21 @@ RUNNING: contextvars.ContextVar[int] = contextvars.ContextVar("RUNNING", default
 """Number of the call for which code runs; tasks that an environment starts inherit it."""
 
 
-def main(requests: int, replies: int, lifeline: int) -> None:
-    """Load the task, say that it is there, and answer calls until the parent closes the requests."""
-    shared = _beside("rewards/worker.py")
-    shared.die_with(lifeline)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    for ours in (requests, replies, lifeline):
-        os.set_inheritable(ours, False)
-    calls = shared.frames(requests)
-    hello = next(calls)
-    sys.path[:] = hello["path"]
-    shared.limit_resources(hello["memory"])
-    shared.use_bare_package(hello["package"])
-    serve(hello["parcel"], calls, replies, hello["seconds"])
+def prepare(given: tuple[JsonObject, float]) -> None:
+    """Import what a worker imports, for its copies."""
+    unpack(given[0]).environment()
 
 
-def serve(parcel: JsonObject, calls: Iterator[_Call], replies: int, seconds: float) -> None:
+def serve(given: tuple[JsonObject, float], calls: Iterator[_Call], reply: Replies) -> None:
     """Answer calls one after the other; environments that wait for something outside wait at the same time.
 
-    Of the latter each call has `seconds` seconds. The others are watched by the parent, which can end this process.
+    Of the latter each call has the seconds that are given. The others are watched by the parent, which can end this
+    process.
     """
-    from grouprl.envs.async_methods import is_async
-    from grouprl.envs.environment import Patient
-    from grouprl.envs.json_values import to_plain
-    from grouprl.envs.stage import Environments
-    from grouprl.rewards.transport import unpack
-
-    task = cast("PlayedTask", unpack(parcel))
+    parcel, seconds = given
+    task: PlayedTask = unpack(parcel)
     example = task.environment()
     together = is_async(example) or isinstance(example, Patient)
-    own, lock = os.getpid(), threading.Lock()
-
-    def reply(*values: object) -> None:
-        if os.getpid() != own:  # a child that the environment forked and that returned from it
-            os._exit(0)
-        rest = (json.dumps(values) + "\n").encode()
-        with lock:
-            while rest:
-                rest = rest[os.write(replies, rest) :]
 
     def answer(number: int, found: object, wall: float, processor: float) -> None:
         reply("answer", number, to_plain(found), wall, processor)
@@ -88,8 +61,6 @@ def serve(parcel: JsonObject, calls: Iterator[_Call], replies: int, seconds: flo
 
 def one_by_one(held: Environments, calls: Iterator[_Call], answer: Callable[..., None]) -> None:
     """Answer each call before the next is looked at."""
-    from grouprl.envs.async_methods import awaited
-
     for number, method, episode, arguments in calls:
         begun, busy = time.perf_counter(), time.process_time()
         found = awaited(held.call(method, episode, arguments))
@@ -140,8 +111,6 @@ class _Together:
         self.answer(number, found, time.perf_counter() - begun, 0.0)
 
     async def _found(self, method: str, episode: int, arguments: tuple[object, ...]) -> object:
-        from grouprl.envs.stage import WAITING
-
         found = self.held.call(method, episode, arguments, early=True)
         if found is WAITING:
             return await _in_a_thread(lambda: self.held.call(method, episode, arguments))
@@ -197,21 +166,4 @@ def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.
 
 
 def _overdue(method: str, seconds: float) -> object:
-    from grouprl.rewards.contract import Failure
-
     return Failure(f"{method}() did not return within {seconds:g} s (environment.timeout)", "", "timeout", lost=True)
-
-
-def _beside(path: str) -> ModuleType:
-    """Return a module of the package without importing the package."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    spec = importlib.util.spec_from_file_location("_shared_worker", os.path.join(folder, path))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import time
 import weakref
 from collections import Counter, defaultdict, deque
@@ -19,15 +18,17 @@ from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
-from grouprl.envs import stage_worker
 from grouprl.envs.async_methods import close
-from grouprl.envs.fork_server import ForkServer, supported
 from grouprl.envs.json_values import from_plain
 from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
 from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
+from grouprl.envs.stage_worker import prepare, serve
+from grouprl.processes.fork_server import ForkServer, supported
+from grouprl.processes.frames import BadReply
+from grouprl.processes.parcel import CannotSend, pack
+from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, WorkerProcess, WorkerSpec
+from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, core_count, wait_for_slots
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
-from grouprl.rewards.transport import CannotSend, pack
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""
@@ -35,14 +36,9 @@ MOST_WAITING = 64
 """and so many where they wait instead of computing, while there is memory for them."""
 SLOW_SECONDS = 0.05
 """A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
-START_SECONDS = 120.0
-"""How long a worker may take to import the task."""
-FAILED_STARTS = 3
-"""So many workers in a row that cannot start end the run."""
 ENOUGH = 16
 """More prompts than that lost, and more than came through, end the run; of one prompt, more lost episodes than that and
 none that came through, and the others are not tried."""
-LONGEST_WAIT = 0.1
 LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
 
@@ -74,10 +70,11 @@ class WorkerStage(AnsweringStage):
             raise InputError(f"Environments got {count} workers", "there is at least one")
         self.name, self.count, self.most, self.timeout = task.name, count, max(most or count, count), timeout
         try:
-            self._hello = hello_frame(pack(task), int(memory_gb * 2**30), [], timeout)
+            given = (pack(task, "task"), timeout)
+            self._spec = WorkerSpec(serve, given, int(memory_gb * 2**30), LONGEST_REPLY)
         except CannotSend as error:
             raise CannotSend(
-                f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The reward', 'it')}",
+                f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The task', 'it')}",
                 "a worker imports the task, so its class must be found by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
@@ -179,11 +176,11 @@ class WorkerStage(AnsweringStage):
 
     def _start(self, key: Hashable) -> Hashable:
         try:
-            process = self._copied() or WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY)
+            process = self._copied() or WorkerProcess(self._spec)
         except OSError as error:  # too many open files, no memory for another process
             raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
         apart = isinstance(key, tuple)
-        self._slots[key] = Slot(key, process, time.monotonic() + START_SECONDS, self.timeout, apart)
+        self._slots[key] = Slot(process, key, self.timeout, apart)
         return key
 
     def _copied(self) -> WorkerProcess | None:
@@ -192,7 +189,7 @@ class WorkerStage(AnsweringStage):
         if server is None:
             return None
         try:
-            return WorkerProcess(self._hello, stage_worker.__file__, LONGEST_REPLY, begin=server.begin)
+            return WorkerProcess(self._spec, server.begin)
         except OSError:
             server.close()
             return None
@@ -204,7 +201,7 @@ class WorkerStage(AnsweringStage):
         if not self._servers:
             if not supported():
                 return "useless"
-            self._servers.append(ForkServer(self._hello, START_SECONDS))
+            self._servers.append(ForkServer(self._spec, prepare, START_SECONDS))
         return self._servers[0].state
 
     def _feed(self, slot: Slot) -> None:
@@ -246,55 +243,37 @@ class WorkerStage(AnsweringStage):
 
         All of them from time to time: a process may have ended whose children hold its pipes.
         """
-        poll, owners = select.poll(), dict[int, Slot]()
-        for slot in self._slots.values():
-            streams = [(slot.process.replies, select.POLLIN), (slot.process.output, select.POLLIN)]
-            if slot.process.sending:
-                streams.append((slot.process.requests, select.POLLOUT))
-            for stream, event in streams:
-                poll.register(stream, event)
-                owners[stream.fileno()] = slot
-        left = min(slot.deadline for slot in self._slots.values()) - time.monotonic()
-        spoke = {owners[number].key for number, _ in poll.poll(1000 * max(0.0, min(left, longest)))}
+        spoke = wait_for_slots(self._slots.values(), longest)
         now = time.monotonic()
         if now - self._looked >= LONGEST_WAIT:
             self._looked = now
             return list(self._slots.values())
-        return [slot for slot in self._slots.values() if slot.key in spoke or now > slot.deadline]
+        return [slot for slot in self._slots.values() if slot.process in spoke or now > slot.deadline]
 
     def _attend(self, slot: Slot) -> None:
         """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
-        process, ended = slot.process, slot.process.ended()
-        process.flush()
-        process.read_output()
-        try:
-            for reply in process.read_replies():
-                self._take(slot, reply)
-        except (BadReply, ValueError, TypeError, KeyError) as error:
-            self._lose(slot, "error", f"sent something that is not an answer: {str(error)[:200]}")
-            return
-        if ended:
-            self._lose(slot, "error", f"did not return: the process of the environment {process.how_it_ended()}")
-        elif time.monotonic() > slot.deadline:
-            process.say_where()
-            self._lose(slot, "timeout", f"did not return within {self.timeout:g} s (environment.timeout)")
+        if (loss := slot.attend(lambda reply: self._take(slot, reply))) is not None:
+            self._lose(slot, loss)
         elif self._slots.get(slot.key) is slot:
             self._feed(slot)
 
     def _take(self, slot: Slot, reply: list[Any]) -> None:
         kind, *values = reply
-        if kind == "ready" and len(values) == 1:
-            slot.ready, slot.together, slot.spare, self._failed_starts = True, bool(values[0]), False, 0
-            slot.begun()
-            if slot.together:
-                slot.watch(0)
-        elif kind == "on" and len(values) == 1 and slot.together:
-            slot.watch(int(values[0]))
-        elif kind == "answer" and len(values) == 4:
+        try:
+            if kind == "ready" and len(values) == 1:
+                self._failed_starts = 0
+                slot.started(bool(values[0]))
+                return
+            if kind == "on" and len(values) == 1 and slot.together:
+                slot.watch(int(values[0]))
+                return
+            if kind != "answer":
+                raise ValueError(repr(reply)[:60])
             number, found, wall, _ = values
-            self._note(slot, slot.taken(number, float(wall)), from_plain(found))
-        else:
-            raise BadReply(repr(reply)[:60])
+            each, answer = slot.taken(number, float(wall)), from_plain(found)
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadReply(str(error)[:200]) from error
+        self._note(slot, each, answer)
 
     def _note(self, slot: Slot, each: StageCall, found: object) -> None:
         """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
@@ -334,25 +313,28 @@ class WorkerStage(AnsweringStage):
 
     # -------------------------------------------------------------------------------------- lost and moved
 
-    def _lose(self, slot: Slot, status: Literal["error", "timeout"], what: str) -> None:
+    def _lose(self, slot: Slot, loss: WorkerLoss) -> None:
         """End a worker, find out who was to blame, and make the calls of the others again."""
         del self._slots[slot.key]
         slot.process.kill()
-        printed = slot.process.printed.decode(errors="replace").strip()
-        trace = f"last output of the process:\n{printed}" if printed else ""
+        said = {
+            "late": f"did not return within {self.timeout:g} s (environment.timeout)",
+            "wrong": f"sent something that is not an answer: {loss.what}",
+        }
+        what = said.get(loss.kind, f"did not return: the process of the environment {loss.what}")
         if not slot.ready:
             self._failed_starts += 1
             for server in self._servers:  # whatever it is: the next one is no copy
                 server.close()
             if self._failed_starts >= FAILED_STARTS:
-                why = what if status == "error" else f"it was not ready after {START_SECONDS:g} s"
-                raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {trace}")
+                why, printed = loss.at_start(what), slot.evidence()
+                raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {printed}")
         open_calls = slot.open_calls()
         for episode in slot.episodes:
             self._home.pop(episode, None)
         if slot.ready:
             self._serve_forks()  # who lost one may lose more, and suspects are brought back in workers of their own
-            self._blame(slot, status, what, trace)
+            self._blame(slot, "timeout" if loss.kind == "late" else "error", what)
         again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
         for each in again:
             if each.answered:
@@ -364,7 +346,7 @@ class WorkerStage(AnsweringStage):
         for other in self._slots.values():
             self._feed(other)
 
-    def _blame(self, slot: Slot, status: Literal["error", "timeout"], what: str, trace: str) -> None:
+    def _blame(self, slot: Slot, status: Literal["error", "timeout"], what: str) -> None:
         """Decide which episode a lost worker was lost by, or which one is to be tried apart from the others."""
         culprit = slot.culprit
         episode = next(reversed(slot.episodes), None) if culprit is None else culprit.episode
@@ -375,7 +357,7 @@ class WorkerStage(AnsweringStage):
             self._apart.add(episode)
             return
         method = culprit.method if culprit is not None else "an earlier call"
-        failure = Failure(f"{method}{'()' * (culprit is not None)} {what}", trace, status, lost=True)
+        failure = Failure(f"{method}{'()' * (culprit is not None)} {what}", slot.evidence(), status, lost=True)
         self._journal.pop(episode, None)
         self._apart.discard(episode)
         self._dead[episode] = failure
@@ -453,7 +435,7 @@ class WorkerStage(AnsweringStage):
         if wanted <= 0 or (state := self._serve_forks()) == "importing":
             return
         if state == "useless":
-            wanted = min(wanted, 1, _cores() - starting)
+            wanted = min(wanted, 1, core_count() - starting)
         for n in range(wanted):
             if not memory_for_another(shared[0].process.child.pid, starting + n):
                 return
@@ -491,7 +473,7 @@ def open_stage(
     try:
         if os.name != "posix":
             raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
-        count, more = (min(most, _cores()), MOST_WAITING) if workers == "auto" else (workers, None)
+        count, more = (min(most, core_count()), MOST_WAITING) if workers == "auto" else (workers, None)
         more = None if most < MOST_WORKERS else more
         return WorkerStage(task, count, timeout=timeout, memory_gb=memory_gb, most=more), ""
     except CannotSend as error:
@@ -510,7 +492,3 @@ def harmless(task: PlayedTask) -> bool:
     if example is not None:
         close(example)
     return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

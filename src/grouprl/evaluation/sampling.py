@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import RunError
+from grouprl.core.run_events import Sample
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
 from grouprl.protocols import RowSource
 from grouprl.records.examples import Example, prompt_text
@@ -20,22 +20,6 @@ from grouprl.rewards import ErrorPolicy, Scores
 
 Progress = Callable[[int, int], None]
 """Called with (completions sampled, completions in all)."""
-
-
-class Sample(NamedTuple):
-    """One held-out prompt with the policy's completion: the greedy one where it was sampled, else the first sample.
-
-    `correct` is None where the reward is graded, so that there is no right and wrong.
-    """
-
-    prompt: str
-    completion: str
-    reward: float
-    correct: bool | None
-
-    def without_mark(self) -> Sample:
-        """Return it as neither right nor wrong."""
-        return self._replace(correct=None)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.algorithms.stage_checks import BrokenContract, called, is_own, written
-from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised
+from grouprl.core.outputs import ENTROPY
+from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.core.wording import in_one_line
 from grouprl.methods.compose import as_data, compose
-from grouprl.methods.contrast import EXAMPLES, ContrastExample, example_batch
+from grouprl.methods.contrast import EXAMPLES, ContrastExample, blank_outputs, example_batch
 from grouprl.methods.registry import Entry
 
 OPTIONAL = (
@@ -133,8 +134,7 @@ def _on_examples(method: Method) -> None:
 def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
     """dLoss/dlogp [B,T] of a step, or of rows of one."""
     logp_bt = logp_bt.detach().clone().requires_grad_()
-    cross_bt = None if method.cross is None else torch.zeros_like(logp_bt)
-    value = method.loss(logp_bt, ready, ready.entropy_bt, cross_bt).value
+    value = method.loss(logp_bt, ready, ready.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
     if not value.requires_grad:
         own = is_own(method.objective)
         whose = f"{called(method.objective)}{written(method.objective)}" if own else f"the method '{method.name}'"
@@ -160,7 +160,7 @@ def _numbers(method: Method) -> Iterator[RuleFinding]:
 def _only_needs(method: Method) -> None:
     batch, logp_bt = example_batch(EXAMPLES[1])
     unneeded = {name: None for name in OPTIONAL if name not in method.needs()}
-    if method.critic is not None or method.needs_entropy:
+    if method.critic is not None or ENTROPY in method.outputs:
         unneeded = {k: v for k, v in unneeded.items() if k not in ("value_bt", "entropy_bt")}
     bare = batch.replace(**unneeded)
     try:

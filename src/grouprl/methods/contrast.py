@@ -11,6 +11,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonObject
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.methods.compose import STAGES
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
@@ -116,13 +117,18 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     )
 
 
+def blank_outputs(method: Method, logp_bt: Tensor) -> dict[str, Tensor]:
+    """Return zeros, [B,T], for each of the policy's outputs that reach the loss by name."""
+    named = [name for name in method.outputs if name not in (LOG_PROB, ENTROPY, VALUE)]
+    return {name: torch.zeros_like(logp_bt) for name in named}
+
+
 def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:
     """Return what is known of each completion of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
     ready = method.compute_loss_weights(method.compute_advantages(batch))
     logp_bt.requires_grad_()
-    cross_bt = None if method.cross is None else torch.zeros_like(ready.mask_bt, dtype=logp_bt.dtype)
-    value = method.loss(logp_bt, ready, batch.entropy_bt, cross_bt).value
+    value = method.loss(logp_bt, ready, batch.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
     (grad_bt,) = torch.autograd.grad(value, logp_bt)
     advantage_bt, group_b = ready.need("advantage_bt", "numbers"), batch.group_b.tolist()
     ratio_bt = (logp_bt.detach() - batch.need("old_bt", "numbers")).exp()

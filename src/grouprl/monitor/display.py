@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from grouprl.core.json_types import JsonMapping
+from grouprl.core.run_events import (
+    EvaluationEnded,
+    FindingChanged,
+    PhaseBegan,
+    Progress,
+    RunBegan,
+    RunEnded,
+    RunListener,
+    StepEnded,
+    UserMessage,
+)
 from grouprl.core.terminal import Terminal
-from grouprl.evaluation.sampling import Sample
-from grouprl.monitor.finding import Finding
 from grouprl.monitor.screen import RunScreen, line
 from grouprl.monitor.summary import side_by_side, summary_table
-
-__all__ = ["Display", "Sample", "side_by_side", "summary_table"]
 
 REDRAWS_PER_SECOND = 2
 """A redraw costs a few milliseconds of one core."""
@@ -27,7 +33,7 @@ LINES_PER_PHASE = 20
 """... and at most this many lines per phase, so that a long run leaves a readable log."""
 
 
-class Display:
+class Display(RunListener):
     """Shows the progress of a run. Use it as a context manager, or call `close` at the end.
 
     `live=None` decides by the console: live on a real terminal that can move its cursor, lines otherwise (CI, files).
@@ -35,19 +41,14 @@ class Display:
 
     def __init__(
         self,
-        total_steps: int,
         console: Console | None = None,
         live: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
-        *,
-        actions: bool = False,
     ) -> None:
-        """`actions`: the policy takes actions, and writes no tokens."""
         self.console = console or Terminal()
-        self.total_steps = total_steps
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self._clock = clock
-        self._screen = RunScreen(clock, actions=actions)
+        self._screen = RunScreen(clock)
         self._live: Live | None = None
         self._told: dict[str, str] = {}
         self._last_shown = float("-inf")
@@ -63,37 +64,62 @@ class Display:
         """Restore the terminal."""
         self.close()
 
-    def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
-        """Begin a phase (one of `screen.TITLES`) of `total` steps (None: the run's), `done` already made."""
-        total = self.total_steps if total is None else total
-        self._screen.begin(name, total, done)
+    def begin(self, event: RunBegan) -> None:
+        """Take over in which words the policy is spoken of."""
+        self._screen.actions = event.actions
+
+    def phase_begin(self, event: PhaseBegan) -> None:
+        """Begin a phase (one of `screen.TITLES`)."""
+        self._screen.begin(event.name, event.total, event.done)
         self._last_shown, self._last_line_step = float("-inf"), -1
         if self.live:
             self._start()
-        else:
-            self._print(Text(f"── {self._screen.title}" + (f", {total} steps" if total and name != "eval" else "")))
+            return
+        steps = f", {event.total} steps" if event.total and event.name != "eval" else ""
+        self._print(Text(f"── {self._screen.title}{steps}"))
 
-    def progress(self, done: int, total: int) -> None:
-        """Move the bar of a phase that has no records (an evaluation: completions sampled of all)."""
-        self._screen.move(done, total)
+    def progress(self, event: Progress) -> None:
+        """Move the bar of an evaluation that is a phase of its own; those between steps are left to the next record."""
+        if self._screen.name == "eval":
+            self._screen.move(event.done, event.total)
 
-    def step(
-        self,
-        record: JsonMapping,
-        samples: Sequence[Sample] | None = None,
-        findings: Sequence[Finding] = (),
-    ) -> None:
-        """Show one record of `metrics.jsonl`, a few completions of the step, and the findings so far."""
-        self._screen.take(record, samples, findings)
-        if self.live:
-            self._start()
-        else:
-            self._log(record)
-            self._tell(findings)
+    def step(self, event: StepEnded) -> None:
+        """Show a record of metrics.jsonl, and a few completions of the step."""
+        self._screen.take(event.record, event.samples)
+        self._show(event.record)
 
-    def message(self, text: str) -> None:
+    def evaluation(self, event: EvaluationEnded) -> None:
+        """Show the numbers of an evaluation."""
+        self._screen.take(event.record, None)
+        self._show(event.record)
+
+    def finding(self, event: FindingChanged) -> None:
+        """Show a finding; where there is no terminal say it once, and again only when its severity changes."""
+        found = event.finding
+        self._screen.judge(found)
+        if not self.live and found.persists and self._told.get(found.code) != found.severity:
+            self._told[found.code] = found.severity
+            self._print(Text(f"{found.severity} (step {found.last_step}): {found}"))
+
+    def message(self, event: UserMessage) -> None:
         """Print a line that stays (above the live screen)."""
-        self._print(Text(text))
+        self._print(Text(event.text))
+
+    def end(self, event: RunEnded) -> None:
+        """Print the numbers and completions before and after, or how to continue."""
+        if event.error is not None:
+            return
+        console, actions = self.console, self._screen.actions
+        if event.before is not None and event.after is not None:
+            console.print(summary_table(event.before.record, event.after.record, actions=actions))
+            console.print(side_by_side(event.before.samples, event.after.samples, actions=actions))
+            console.print(event.verdict, soft_wrap=True)
+        elif event.after is None:
+            console.print(f"Interrupted in {event.phase} after step {event.step}; a checkpoint is written.")
+            console.print(f"Go on with: grouprl train {event.folder} --resume", soft_wrap=True)
+        for remark in event.remarks:
+            console.print(remark, soft_wrap=True)
+        console.print(f"Report: {event.report}", soft_wrap=True)
 
     def close(self) -> None:
         """Draw the last state, stop the live screen and restore the terminal. May be called twice."""
@@ -106,7 +132,10 @@ class Display:
             self._live = Live(self._screen, console=self.console, refresh_per_second=REDRAWS_PER_SECOND)
             self._live.start(refresh=True)
 
-    def _log(self, record: Mapping[str, object]) -> None:
+    def _show(self, record: Mapping[str, object]) -> None:
+        if self.live:
+            self._start()
+            return
         screen, now = self._screen, self._clock()
         last = screen.done >= screen.total > 0
         evaluation = record.get("phase") == "eval"
@@ -115,13 +144,6 @@ class Display:
             self._print(line(screen, record))
             if not evaluation:
                 self._last_shown, self._last_line_step = now, screen.done
-
-    def _tell(self, findings: Sequence[Finding]) -> None:
-        """Say each finding once, and again only when its severity changes."""
-        for finding in findings:
-            if finding.persists and self._told.get(finding.key) != finding.severity:
-                self._told[finding.key] = finding.severity
-                self._print(Text(f"{finding.severity} (step {finding.last_step}): {finding.words} {finding.remedy}"))
 
     def _print(self, text: Text) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -19,7 +17,6 @@ from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import turn_metrics
 from grouprl.rollout.row_settings import sample_id
-from grouprl.storage.run_folder import replacing
 
 
 def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
@@ -123,11 +120,9 @@ def memory_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
-def write_rollouts(path: Path, step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> None:
-    """Write every completion of a step as one Parquet file; `advantage` per row, None for rows not trained on."""
-    table = pa.table(_columns(step, samples, advantage), schema=SCHEMA)
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+def rollout_table(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> pa.Table:
+    """Return every completion of a step as a table; `advantage` per row, None for rows not trained on."""
+    return pa.table(_columns(step, samples, advantage), schema=SCHEMA)
 
 
 TURN = [

@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.finding import RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.run_events import Sample
 from grouprl.core.units import worded
-from grouprl.evaluation.sampling import Sample
-from grouprl.monitor.finding import Finding, percent
+from grouprl.monitor.history import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ class RunScreen:
     evaluation: JsonObject = field(default_factory=dict)
     first_evaluation: dict[str, object] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    held: dict[str, RunFinding] = field(default_factory=dict)
+    """Findings that hold, by code."""
     marks: list[tuple[int, float]] = field(default_factory=list)
     lock: RLock = field(default_factory=RLock)
     actions: bool = False
@@ -76,10 +78,16 @@ class RunScreen:
             self.done, self.total = done, total
             self.marks = [*self.marks[-PACE_STEPS:], (done, self.clock())]
 
-    def take(self, record: JsonMapping, samples: Sequence[Sample] | None, findings: Sequence[Finding]) -> None:
+    def judge(self, finding: RunFinding) -> None:
+        """Take over a finding as it is now; one that no longer holds is shown no more."""
+        with self.lock:
+            self.held.pop(finding.code, None)
+            if finding.persists:
+                self.held[finding.code] = finding
+
+    def take(self, record: JsonMapping, samples: Sequence[Sample] | None) -> None:
         """Add a record of any phase."""
         with self.lock:
-            self.findings = tuple(f for f in findings if f.persists) if findings else self.findings
             if samples is not None:
                 self.samples = tuple(samples)
             if record.get("phase") == "eval":
@@ -115,7 +123,7 @@ class RunScreen:
         if numbers:
             rows += [Text(""), *_columns(numbers, width)]
         room = height - 2 - len(rows)
-        health = _findings(self.findings, width, min(8, room - 2 - (5 if self.samples else 0)))
+        health = _findings(gravest_first(self.held.values()), width, min(8, room - 2 - (5 if self.samples else 0)))
         room -= (len(health) + 2 if health else 0) + 2
         if self.samples and room > 0:
             rows += [Text(""), Text(worded("completions", actions=self.actions), style="bold")]
@@ -291,12 +299,12 @@ def _columns(rows: list[tuple[str, str]], width: int) -> list[Text]:
     return lines
 
 
-def _findings(findings: Sequence[Finding], width: int, room: int) -> list[RenderableType]:
+def _findings(findings: Sequence[RunFinding], width: int, room: int) -> list[RenderableType]:
     """At most `room` lines: each finding on one or two, and how many did not fit."""
     lines: list[RenderableType] = []
     for i, finding in enumerate(findings):
         sign = Text(f"{SEVERITY_SIGN[finding.severity]} ", style=SEVERITY_STYLE[finding.severity])
-        words = textwrap.wrap(plain(finding.words), width - 2, max_lines=2, placeholder=" …")
+        words = textwrap.wrap(plain(finding.text), width - 2, max_lines=2, placeholder=" …")
         if len(lines) + len(words) > room - (i + 1 < len(findings)):
             lines.append(Text(f"  and {len(findings) - i} more, in the report", style="dim"))
             break

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.core.json_types import JsonMapping
+from grouprl.core.run_events import Sample
 from grouprl.core.units import worded
-from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 
 COMPLETION_WIDTH = 200

@@ -50,10 +50,9 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
     if wrong:
         yield f"the agent {wrong[0]!r} cannot have a model of its own: its name would be that of a folder of weights"
     filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
-    read = sorted(need for need in method.needs() if need.startswith("stats.") and need not in filled)
-    if read or method.cross is not None:
-        what = f"batch.{read[0]}" if read else "a cross-entropy at another temperature"
-        yield f"{method.name} reads {what}, a statistic of one policy, and each agent has its own. {REMEDY}"
+    read = sorted(need for need in method.needs() if need == "stats.influence" and need not in filled)
+    if read:
+        yield f"{method.name} reads batch.{read[0]}, a statistic of one policy, and each agent has its own. {REMEDY}"
     for part in method.parts():
         if part.one_policy:
             yield f"{part.name} looks inside one model, and each agent has its own. {REMEDY}"

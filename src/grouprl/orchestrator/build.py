@@ -9,7 +9,6 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.config.sections import Model
-from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.rank_build import check_alone, sharded_policy
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -22,6 +21,7 @@ from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.team import TeamPolicy
+from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy
 
 if TYPE_CHECKING:

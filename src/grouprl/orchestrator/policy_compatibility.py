@@ -8,11 +8,12 @@ from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import has_output
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.policy.kinds import policy_kind
-from grouprl.protocols import Policy, PolicyStatistics
+from grouprl.protocols import GroupInfluence, Policy
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
 """Keys of `model` that apply to language models alone."""
@@ -85,11 +86,11 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
             yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"
     read = [n for n in method.needs() if n.startswith(TEXT_FIELDS)]
     yield from (f"{method.name} reads batch.{need}, which is read off texts" for need in read)
-    stats = [n for n in method.needs() if n.startswith("stats.")]
-    if stats and not isinstance(policy, PolicyStatistics):
-        yield f"{method.name} reads batch.{stats[0]}, and {name} has no statistics of its distributions"
-    if method.cross is not None:
-        yield f"{method.name} reads a cross-entropy at another temperature, and {name} has none"
+    stats = [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.")]
+    for output in [*stats, *method.outputs]:
+        known = output == "influence" and isinstance(policy, GroupInfluence)
+        if not (known or has_output(policy.outputs, output)):
+            yield f"{method.name} reads the output '{output}' of the policy, and {name} has none"
     for each in method.parts():
         if each.one_policy:
             yield f"{each.name} looks inside a language model, and {name} is not one. Leave it out"

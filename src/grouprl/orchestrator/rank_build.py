@@ -11,7 +11,6 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
-from grouprl.core.leader import current_ranks, launched
 from grouprl.core.plugins import load_plugins
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.call_syntax import call_syntax
@@ -19,6 +18,7 @@ from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import load_policy
 from grouprl.policy.optimizers import BY_ELEMENT
+from grouprl.processes.current_ranks import current_ranks, launched
 
 if TYPE_CHECKING:
     from grouprl.config.sections import Model, Placing

@@ -15,7 +15,6 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
     from grouprl.records.token_policy import TokenPolicy
 
@@ -46,15 +45,6 @@ def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, 
     if "marks.said" in needs:
         marks["said"] = said(batch, samples)
     return batch.replace(keys=keys, marks=marks)
-
-
-def add_statistics(policy: Policy, batch: Batch, needs: Sequence[str]) -> Batch:
-    """Return the batch with the statistics of the policy that `needs` names as `stats.NAME`."""
-    if not any(name.startswith("stats.") and name != "stats.cross" for name in needs):
-        return batch
-    from grouprl.policy.statistics import add_statistics as fill
-
-    return fill(cast("CausalPolicy", policy), batch, needs)
 
 
 def said(batch: Batch, samples: ScoredSamples) -> Tensor:

@@ -11,7 +11,6 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
-from grouprl.core.leader import current_ranks, ranks_here
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.placed.placement import ranks_sample
@@ -21,6 +20,7 @@ from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, 
 from grouprl.plan.passes import computed_anew
 from grouprl.policy.load import resolve_device
 from grouprl.policy.passes import free_bytes
+from grouprl.processes.current_ranks import current_ranks, ranks_here
 from grouprl.records.examples import Split
 from grouprl.rollout.episode_rows import Measured, measured
 from grouprl.rollout.template_check import check_template

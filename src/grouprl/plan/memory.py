@@ -17,7 +17,6 @@ from torch import nn
 from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
-from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -31,6 +30,7 @@ from grouprl.policy.model_checks import check_config, check_files, check_state, 
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.policy.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
+from grouprl.processes.current_ranks import current_ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

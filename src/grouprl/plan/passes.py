@@ -9,7 +9,6 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
-from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.build import pass_settings
 from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
 from grouprl.policy.choose_engine import engine_name, other_engine
@@ -17,6 +16,7 @@ from grouprl.policy.lean import AUTO_LIMIT
 from grouprl.policy.load import DTYPES
 from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, checkpointing_threshold, free_bytes
 from grouprl.policy.precision import PrecisionChoice, choose_precision, told
+from grouprl.processes.current_ranks import current_ranks
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from grouprl.config.sections import Placing
 from grouprl.core.errors import GrouprlError
-from grouprl.core.leader import current_ranks, launched, placed_by, ranks_requested
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts, look
 from grouprl.orchestrator.placed.host import Kind
 from grouprl.orchestrator.placed.placement import placed_counts
@@ -16,6 +15,7 @@ from grouprl.orchestrator.placed.reward import reward_hello
 from grouprl.orchestrator.placed.stage import stage_hello
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
+from grouprl.processes.current_ranks import current_ranks, launched, placed_by, ranks_requested
 from grouprl.rollout.engines import LOCAL
 
 WHAT: Mapping[Kind, str] = {

@@ -16,7 +16,7 @@ from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.scoring import score
 from grouprl.rewards.validation import plain_rewards
-from grouprl.rewards.workers import in_workers
+from grouprl.rewards.worker_choice import in_workers
 from grouprl.tasks import Task
 
 PROMPTS = 4

@@ -1,4 +1,4 @@
-"""What is trained: policies that give log-probs and take their cotangents."""
+"""What is trained: models that give outputs of rows by name and take their cotangents."""
 
 from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.policy.arrays import ArrayInputs
@@ -7,11 +7,10 @@ from grouprl.policy.frozen import FrozenPolicy
 from grouprl.policy.kinds import Build, register_policy
 from grouprl.policy.load import load_policy
 from grouprl.policy.mlp import Mlp
-from grouprl.policy.module import ModulePolicy
+from grouprl.policy.module import ModulePolicy, TrainableModule
 from grouprl.policy.text import Message
 from grouprl.policy.threads import choose_threads, set_threads
 from grouprl.policy.tiny import PRINTABLE, build_tiny, char_tokenizer
-from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
 
 __all__ = [
@@ -24,8 +23,8 @@ __all__ = [
     "Message",
     "Mlp",
     "ModulePolicy",
-    "PolicyOutput",
     "Tokens",
+    "TrainableModule",
     "build_tiny",
     "char_tokenizer",
     "choose_threads",

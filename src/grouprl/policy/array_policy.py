@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.policy.arrays import ArrayInputs
 from grouprl.policy.kinds import Build
 from grouprl.policy.module import ModulePolicy
@@ -49,18 +50,20 @@ class ArrayPolicy(ModulePolicy):
         At temperature 1 it is the policy itself; the meaning of any other is the policy's own.
         """
 
-    def score(self, inputs: ArrayInputs, *, entropy: bool, values: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:
         """Score the actions of `inputs` under the distributions of their observations."""
         observation_btd = inputs.observation_btd.to(self.device, self.dtype)
         present_bt = inputs.present_bt().to(self.device)
         seen_nd, action_n = observation_btd[present_bt], inputs.action_bt.to(self.device)[present_bt]
-        found = self.distribution(seen_nd, self.temperature)
-        logp_n = found.log_prob(action_n.to(self.dtype) if action_n.is_floating_point() else action_n)
-        entropy_n = found.entropy() if entropy else None
-        value_n = self.critic(seen_nd)[:, 0] if values and self.critic is not None else None
-        each = [None if x is None else _spread(x, present_bt) for x in (logp_n, entropy_n, value_n)]
-        assert each[0] is not None
-        return each[0], each[1], each[2]
+        found: dict[str, Tensor] = {}
+        if LOG_PROB in names or ENTROPY in names:
+            distribution = self.distribution(seen_nd, self.temperature)
+            taken_n = action_n.to(self.dtype) if action_n.is_floating_point() else action_n
+            found = {LOG_PROB: distribution.log_prob(taken_n)}
+            found |= {ENTROPY: distribution.entropy()} if ENTROPY in names else {}
+        if VALUE in names and self.critic is not None:
+            found[VALUE] = self.critic(seen_nd)[:, 0]
+        return {name: _spread(x, present_bt) for name, x in found.items()}
 
     @torch.no_grad()
     def act(

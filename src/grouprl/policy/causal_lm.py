@@ -1,4 +1,4 @@
-"""A causal language model as a policy: log-probabilities out, cotangents in."""
+"""A causal language model as a policy: outputs by name, and their cotangents back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from grouprl.core.errors import InputError
-from grouprl.core.spans import note, span, spanned
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.core.spans import note, spanned
 from grouprl.policy import gradient_norms, statistics
 from grouprl.policy.choose_engine import choose_engine
-from grouprl.policy.engine import ModelEngine, Readout
+from grouprl.policy.engine import CROSS, ModelEngine, Readout
 from grouprl.policy.frozen import FrozenPolicy
+from grouprl.policy.generation import generation_settings
+from grouprl.policy.influence import influence
 from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
@@ -31,8 +34,7 @@ from grouprl.policy.passes import (
 )
 from grouprl.policy.precision import Precision
 from grouprl.policy.text import TextPolicy
-from grouprl.policy.trainable import check_cotangents
-from grouprl.protocols import PolicyOutput
+from grouprl.policy.trainable import check_cotangents, check_outputs, live_rows, pull_back
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -146,64 +148,46 @@ class CausalPolicy(TextPolicy):
         """Longest sequence the model was built for, if it says so."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
-    def logp(
-        self,
-        tokens: Tokens,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> PolicyOutput:
-        """Score the responses of `tokens` at the policy's temperature.
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Log-probs, entropies and cross-entropies, values where there is a value head, and statistics."""
+        values = () if self.value_head is None else (VALUE,)
+        return (LOG_PROB, ENTROPY, *values, CROSS, *statistics.READINGS)
+
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, torch.Tensor]:
+        """Return the outputs `names` of the responses of `tokens` at the policy's temperature, [B,T].
 
         Args:
             tokens: B rows.
+            names: see `outputs`. "cross@κ" is the cross-entropy Σ_a sg(softmax(z/κ))_a log π(a), z the model's own
+                logits; statistics (see `statistics.READINGS`) are read in a pass of their own and have no gradient.
             grad: keep the graph (of all rows at once; `backward` bounds memory by recomputing pass by pass).
-            entropy: also the entropy of each position's distribution, in nats.
-            values: also the value of the state before each token, from the value head.
-            cross: also the cross-entropy Σ_a sg(softmax(z/cross))_a log π(a), z the model's own logits.
-        """
-        with torch.set_grad_enabled(grad):
-            passes = self.passes(tokens, range(len(tokens)))
-            parts = [self._run(tokens.rows(rows), entropy, values, cross) for rows in passes]
-            columns = zip(*parts, strict=True) if parts else iter([()] * 4)
-            found = ([x for x in column if x is not None] for column in columns)
-            logp_bt, entropy_bt, value_bt, cross_bt = (join_passes(tokens, passes, column) for column in found)
-        return PolicyOutput(
-            logp_bt,
-            entropy_bt if entropy else None,
-            value_bt if values else None,
-            cross_bt if cross is not None else None,
-        )
 
-    def backward(
-        self,
-        tokens: Tokens,
-        grad_logp_bt: torch.Tensor,
-        grad_entropy_bt: torch.Tensor | None = None,
-        grad_value_bt: torch.Tensor | None = None,
-        grad_cross_bt: torch.Tensor | None = None,
-        *,
-        cross: float | None = None,
-    ) -> None:
+        Raises:
+            InputError: a name of which there is no output.
+        """
+        check_outputs(self, names)
+        own = [name for name in names if not statistics.is_reading(name)]
+        found = statistics.readings(self, tokens, [name for name in names if statistics.is_reading(name)])
+        if own:
+            with torch.set_grad_enabled(grad):
+                passes = self.passes(tokens, range(len(tokens)))
+                parts = [self._run(tokens.rows(rows), own) for rows in passes]
+                found |= {name: join_passes(tokens, passes, [part[name] for part in parts]) for name in own}
+        return {name: found[name] for name in names}
+
+    def backward(self, tokens: Tokens, cotangents: Mapping[str, torch.Tensor], /) -> None:
         """Add the parameter gradients of sum(cotangent * output) to `.grad`, one pass at a time.
 
         Rows whose cotangents are all exactly zero are never run. Cotangents beyond a row's length are ignored.
-        `cross` is the temperature that `logp` was given for the cross-entropies of `grad_cross_bt`.
 
         Raises:
-            InputError: a cotangent that is not [B,T] of `tokens`, one for values without a value head, or one for
-                cross-entropies without their temperature.
+            InputError: a cotangent that is not [B,T] of `tokens`, a name of which there is no output, or a statistic's.
         """
-        if grad_cross_bt is not None and cross is None:
-            raise InputError("cross=None with grad_cross_bt", "Cross-entropies have a temperature", "Pass cross=…")
-        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
-        check_cotangents(tokens, given)
-        present_bt = tokens.present_bt().to(grad_logp_bt.device)
-        live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
-        for rows in self.passes(tokens, live_b.nonzero()[:, 0].tolist()):
-            self._backward_pass(tokens.rows(rows), [None if c is None else c[rows] for c in given], cross)
+        check_cotangents(self, tokens, cotangents)
+        statistics.refuse_readings(cotangents)
+        for rows in self.passes(tokens, live_rows(tokens, cotangents)):
+            self._backward_pass(tokens.rows(rows), {name: c[rows] for name, c in cotangents.items()})
 
     @property
     def pass_tokens(self) -> int:
@@ -219,17 +203,11 @@ class CausalPolicy(TextPolicy):
         for own in self.passes(tokens, range(len(tokens)) if rows is None else rows):
             yield own, self._engine.read(tokens.rows(own))
 
-    def statistics(
-        self,
-        tokens: Tokens,
-        names: Sequence[str],
-        *,
-        group_b: torch.Tensor | None = None,
-        correct_b: torch.Tensor | None = None,
-        mask_bt: torch.Tensor | None = None,
-    ) -> dict[str, torch.Tensor]:
-        """Return statistics of the response tokens by name, [B,T]; see `statistics.statistics`."""
-        return statistics.statistics(self, tokens, names, group_b=group_b, correct_b=correct_b, mask_bt=mask_bt)
+    def influence(
+        self, tokens: Tokens, group_b: torch.Tensor, correct_b: torch.Tensor, mask_bt: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return each token's influence on the correct completions of its group, [B,T]; see `influence.influence`."""
+        return influence(self, tokens, group_b, correct_b, mask_bt)
 
     def hidden(self, tokens: Tokens) -> list[torch.Tensor]:
         """Return each row's last hidden states, [T_b,H]; see `statistics.hidden`."""
@@ -239,48 +217,31 @@ class CausalPolicy(TextPolicy):
         """Return ids and log-probs of the `k` likeliest tokens, [B,T,k]; see `statistics.top`."""
         return statistics.top(self, tokens, k)
 
-    def cross_logp(self, tokens: Tokens, prompts: Sequence[Sequence[int]]) -> PolicyOutput:
-        """Score the responses of `tokens` as completions to other prompts, one for each row.
-
-        Raises InputError where there is not one prompt of at least one token for each row.
-        """
-        return self.logp(Tokens.of(prompts, tokens.response_ids))
-
     def gradient_norms(
         self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding"
     ) -> torch.Tensor:
         """Return the gradient norm of each completion's log-prob, [B]; see `gradient_norms.gradient_norms`."""
         return gradient_norms.gradient_norms(self, tokens, block)
 
-    def _backward_pass(self, tokens: Tokens, cotangents_bt: list[torch.Tensor | None], cross: float | None) -> None:
-        wanted = [cotangent is not None for cotangent in cotangents_bt]
+    def _backward_pass(self, tokens: Tokens, cotangents_bt: Mapping[str, torch.Tensor]) -> None:
         with torch.enable_grad():
-            outputs = self._run(tokens, wanted[1], wanted[2], cross if wanted[3] else None)
+            found = self._run(tokens, tuple(cotangents_bt))
         lengths = tokens.response_lengths
-        pairs = [
-            (out, torch.cat([c[row, :n] for row, n in enumerate(lengths)]).to(out))
-            for out, c in zip(outputs, cotangents_bt, strict=True)
-            if out is not None and c is not None
-        ]
-        with span("backward"):
-            torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
+        pull_back(
+            found, {name: torch.cat([c[i, :n] for i, n in enumerate(lengths)]) for name, c in cotangents_bt.items()}
+        )
 
     @spanned("forward")
-    def _run(
-        self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return outputs of one pass, [M] each."""
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
             note("read", tokens)
             read = self._engine.read(tokens)
-        scores = read.score(temperature=self.temperature, entropy=entropy, cross=cross)
-        value_m = read.each(self._value(read.hidden_nd)) if values else None
-        return scores.logp_m, scores.entropy_m, value_m, scores.cross_m
+        found = read.score(names, temperature=self.temperature)
+        return found | {VALUE: read.each(self._value(read.hidden_nd))} if VALUE in names else found
 
     def _value(self, hidden_nd: torch.Tensor) -> torch.Tensor:
-        if self.value_head is None:
-            raise InputError(
-                "The policy has no value head", "Values come from a value head", "Load it with value_head=True"
-            )
+        assert self.value_head is not None, "`outputs` says so"
         return self.value_head(hidden_nd.to(self.value_head.weight.dtype))[:, 0]
 
     def load_value_head(self, folder: Path) -> None:
@@ -318,6 +279,8 @@ class CausalPolicy(TextPolicy):
             raise InputError("adapter_only=True", "The policy has no LoRA adapters", "Save the whole model")
         model = copy.deepcopy(self.model).merge_and_unload() if adapted and not adapter_only else self.model
         model.save_pretrained(folder)
+        if not adapter_only:
+            generation_settings(model, self.eos_ids).save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if self.value_head is not None:
             save_value_head(self.value_head.state_dict(), Path(folder))

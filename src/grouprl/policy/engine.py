@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, parameter, stem
 from grouprl.policy.logprobs import (
     TokenScores,
     chunk_rows,
@@ -26,6 +27,10 @@ from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+CROSS = "cross@"
+"""Output with a temperature κ: the cross-entropy of the distribution at κ, held constant, and the policy's own."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,25 @@ class Readout:
         """The response tokens."""
         return self.each(self.target_n)
 
-    def score(self, *, temperature: float, entropy: bool = False, cross: float | None = None) -> TokenScores:
-        """Score the response tokens at `temperature`; `cross` is as in `token_logprobs`."""
-        if cross is not None and not cross > 0:
-            raise InputError(f"cross={cross}", "The temperature of a cross-entropy is positive", "Use 1.0")
-        scores = self._score(temperature, entropy, cross)
-        return TokenScores(self.each(scores.logp_m), *(None if x is None else self.each(x) for x in scores[1:]))
+    def score(self, names: Collection[str], *, temperature: float) -> dict[str, torch.Tensor]:
+        """Return those of the outputs `names` that are read off distributions at `temperature`, [M] each.
+
+        They are log-probs, entropies and cross-entropies; `cross@κ` is Σ_a softmax(z/κ)_a log π(a), the first factor
+        held constant.
+
+        Raises:
+            InputError: cross-entropies at more than one κ.
+        """
+        crossed = [name for name in names if stem(name) == CROSS]
+        if len(crossed) > 1:
+            raise InputError(
+                f"cross-entropies {' and '.join(crossed)}", "one pass computes them at one temperature", "Request one"
+            )
+        if not crossed and LOG_PROB not in names and ENTROPY not in names:
+            return {}
+        scores = self._score(temperature, ENTROPY in names, parameter(crossed[0]) if crossed else None)
+        found = {LOG_PROB: scores.logp_m, ENTROPY: scores.entropy_m, **dict.fromkeys(crossed, scores.cross_m)}
+        return {name: self.each(x) for name, x in found.items() if name in names and x is not None}
 
     def _score(self, temperature: float, entropy: bool, cross: float | None) -> TokenScores:
         if self.head is not None:

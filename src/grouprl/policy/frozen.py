@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+from torch import Tensor
+
 from grouprl.policy.lora import is_adapted
 from grouprl.policy.readable import ReadablePolicy
-from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
 
 
@@ -20,7 +21,7 @@ class FrozenPolicy:
         self._adapted = is_adapted(policy.model)
         self._policy = policy if self._adapted else policy.copied(trainable=False)
 
-    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
-        """Score the responses of `tokens`, without a graph."""
+    def logp(self, tokens: Tokens) -> Tensor:
+        """Return the log-prob of every response token, [B,T], without a graph."""
         with self._policy.model.disable_adapter() if self._adapted else nullcontext():
-            return self._policy.logp(tokens, entropy=entropy)
+            return self._policy.logp(tokens)

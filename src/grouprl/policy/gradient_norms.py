@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.outputs import LOG_PROB
 from grouprl.policy.lean import base_model
 from grouprl.policy.readable import ReadablePolicy
 from grouprl.records.tokens import Tokens
@@ -37,8 +38,10 @@ def _norm(policy: ReadablePolicy, completion: Tokens, parameters: list[Tensor]) 
     if not completion.max_response:
         return 0.0
     with torch.enable_grad():
-        (logp_m,) = [readout.score(temperature=policy.temperature).logp_m for _, readout in policy.readouts(completion)]
-        found = torch.autograd.grad(logp_m.sum(), parameters, allow_unused=True)
+        (found_m,) = [
+            read.score((LOG_PROB,), temperature=policy.temperature) for _, read in policy.readouts(completion)
+        ]
+        found = torch.autograd.grad(found_m[LOG_PROB].sum(), parameters, allow_unused=True)
     squares = [x.to(policy.score_dtype).square().sum() for x in found if x is not None]
     return float(torch.stack(squares).sum().sqrt())
 

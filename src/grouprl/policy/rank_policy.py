@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RankPolicy(CausalPolicy):
-    """A policy of which this process holds a part; each call of `logp` and `backward` is one pass, of all ranks.
+    """A policy of which this process holds a part; each call of `evaluate` and `backward` is one pass, of all ranks.
 
     Args:
         model: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
@@ -102,18 +102,13 @@ class RankPolicy(CausalPolicy):
                 module.set_gradient_divide_factor(1.0)  # losses are sums already, over all ranks
                 module.set_force_sum_reduction_for_comms(True)
 
-    def _run(
-        self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        found: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
-        found = self._trunk(tokens, entropy, values, cross)
+    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = self._trunk(tokens, names)
         return found
 
-    def run_whole(
-        self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    def run_whole(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
         """Score a pass while the trunk's own weights are gathered; for the trunk."""
-        return super()._run(tokens, entropy, values, cross)
+        return super()._run(tokens, names)
 
 
 class _Trunk(nn.Module):
@@ -125,8 +120,8 @@ class _Trunk(nn.Module):
         self._own = [policy]  # in a list: a policy is no module, and must not be looked through as one
         self.eval()
 
-    def forward(self, tokens: Tokens, entropy: bool, values: bool, cross: float | None) -> object:
-        return self._own[0].run_whole(tokens, entropy, values, cross)
+    def forward(self, tokens: Tokens, names: Sequence[str]) -> object:
+        return self._own[0].run_whole(tokens, names)
 
 
 def _wide(head: Head) -> Head:

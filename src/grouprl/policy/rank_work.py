@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -40,20 +40,12 @@ class Builders(Protocol):
         ...
 
 
-class Wanted(NamedTuple):
-    """What a pass computes beside log-probs; all ranks compute the same."""
-
-    entropy: bool = False
-    values: bool = False
-    cross: float | None = None
-
-
 @dataclass(frozen=True)
 class Scoring:
     """Passes of one rank whose outputs are wanted; None: a pass of nothing."""
 
     passes: Sequence[Tokens | None]
-    wanted: Wanted
+    names: tuple[str, ...]
     name: str = POLICY
     base: bool = False
     """Whether adapters are switched off."""
@@ -63,8 +55,8 @@ class Scoring:
 class Pull:
     """Passes of one rank, each with the cotangents of its outputs [B,T], to be pulled back."""
 
-    passes: Sequence[tuple[Tokens, list[Tensor | None]] | None]
-    wanted: Wanted
+    passes: Sequence[tuple[Tokens, dict[str, Tensor]] | None]
+    names: tuple[str, ...]
     seed: int | None
     """Of the adapters' dropout; None: there is none."""
 
@@ -76,7 +68,7 @@ class Passes:
     function: Callable[..., Mapping[str, float]]
     common: object
     pieces: Sequence[object]
-    wanted: Wanted
+    names: tuple[str, ...]
     seed: int | None
 
 
@@ -97,14 +89,14 @@ def keep_reference(station: Station, share: None) -> None:
     station.kept[REFERENCE] = found
 
 
-def score(station: Station, share: Scoring) -> list[list[Tensor | None]]:
-    """Return log-probs, entropies, values and cross-entropies of each pass, [M] each, on the CPU."""
+def score(station: Station, share: Scoring) -> list[dict[str, Tensor]]:
+    """Return outputs of each pass, [M] each, on the CPU."""
     policy, found = station.kept[share.name], []
     with policy.model.disable_adapter() if share.base else nullcontext(), torch.no_grad():
         for tokens in share.passes:
-            outputs = policy._run(NOTHING if tokens is None else tokens, *share.wanted)
+            outputs = policy._run(NOTHING if tokens is None else tokens, share.names)
             if tokens is not None:
-                found.append([None if x is None else x.cpu() for x in outputs])
+                found.append({name: x.cpu() for name, x in outputs.items()})
     return found
 
 
@@ -114,11 +106,10 @@ def pull(station: Station, share: Pull) -> None:
     with _gradients(station, share.seed):
         for piece in share.passes:
             if piece is None:
-                _pass_of_nothing(policy, share.wanted)
+                _pass_of_nothing(policy, share.names)
             else:
                 tokens, cotangents = piece
-                placed = [None if c is None else c.to(policy.device) for c in cotangents]
-                policy._backward_pass(tokens, placed, share.wanted.cross)
+                policy._backward_pass(tokens, {name: c.to(policy.device) for name, c in cotangents.items()})
 
 
 def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
@@ -127,7 +118,7 @@ def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
     with _gradients(station, share.seed):
         for piece in share.pieces:
             if piece is None:
-                _pass_of_nothing(policy, share.wanted)
+                _pass_of_nothing(policy, share.names)
             else:
                 found.append(share.function(policy, share.common, piece))
     return found
@@ -216,10 +207,10 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local().detach()
 
 
-def _pass_of_nothing(policy: RankPolicy, wanted: Wanted) -> None:
+def _pass_of_nothing(policy: RankPolicy, names: Sequence[str]) -> None:
     """Go forward and backward with all the others, adding nothing."""
     with torch.enable_grad():
-        outputs = [x for x in policy._run(NOTHING, *wanted) if x is not None and x.requires_grad]
+        outputs = [x for x in policy._run(NOTHING, names).values() if x.requires_grad]
     torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
 
 

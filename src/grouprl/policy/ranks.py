@@ -24,10 +24,10 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memory
 from grouprl.core.importing import Source
-from grouprl.core.leader import LEADING, placed_by
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
-from grouprl.core.watch import PeerWatch
+from grouprl.processes.current_ranks import LEADING, placed_by
+from grouprl.processes.liveness import PeerWatch
 
 IDLE = timedelta(days=365)
 """How long a rank waits for its next work: while a reward is computed there is none."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from grouprl.policy.engine import Readout
-from grouprl.protocols import PolicyOutput
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -32,20 +31,8 @@ class ReadablePolicy(Protocol):
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None, /) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) and yield the rows of each pass with its states."""
 
-    def statistics(
-        self,
-        tokens: Tokens,
-        names: Sequence[str],
-        /,
-        *,
-        group_b: torch.Tensor | None = None,
-        correct_b: torch.Tensor | None = None,
-        mask_bt: torch.Tensor | None = None,
-    ) -> dict[str, torch.Tensor]:
-        """Return statistics of the response tokens by name, [B,T]."""
-
-    def logp(self, tokens: Tokens, /, *, entropy: bool = False) -> PolicyOutput:
-        """Score the responses of `tokens` at the policy's temperature."""
+    def logp(self, tokens: Tokens, /) -> torch.Tensor:
+        """Return the log-probs of the responses of `tokens` at the policy's temperature, [B,T]."""
 
     def copied(self, *, trainable: bool = True) -> ReadablePolicy:
         """Return a copy as it is now, that shares no weights."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
+from grouprl.core.outputs import LOG_PROB
 from grouprl.core.spans import span, spanned
 from grouprl.policy import rank_work as work
 from grouprl.policy.autograd import Ctx
@@ -20,11 +21,11 @@ from grouprl.policy.precision import Precision
 from grouprl.policy.rank_checkpoint import load_parts, save_parts
 from grouprl.policy.rank_policy import RankPolicy
 from grouprl.policy.rank_split import split_over_ranks
-from grouprl.policy.rank_work import Builders, Passes, Pull, Scoring, Wanted
+from grouprl.policy.rank_work import Builders, Passes, Pull, Scoring
 from grouprl.policy.ranks import Ranks
+from grouprl.policy.statistics import is_reading, refuse_readings
 from grouprl.policy.text import TextPolicy
-from grouprl.policy.trainable import check_cotangents, check_state
-from grouprl.protocols import PolicyOutput
+from grouprl.policy.trainable import check_cotangents, check_outputs, check_state, live_rows
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -129,9 +130,14 @@ class ShardedPolicy(TextPolicy):
         """Rank 0's part of the value head."""
         return self._part.value_head
 
-    def statistics(self, tokens: Tokens, names: Sequence[str], **given: Tensor | None) -> dict[str, Tensor]:
-        """Return statistics of the response tokens by name, [B,T], computed on rank 0."""
-        return self.whole.statistics(tokens, names, **given)
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs; see `CausalPolicy.outputs`."""
+        return self._part.outputs
+
+    def influence(self, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None) -> Tensor:
+        """Return each token's influence on the correct completions of its group, [B,T], computed on rank 0."""
+        return self.whole.influence(tokens, group_b, correct_b, mask_bt)
 
     def hidden(self, tokens: Tokens) -> list[Tensor]:
         """Return each row's last hidden states, [T_b,H], computed on rank 0."""
@@ -143,80 +149,52 @@ class ShardedPolicy(TextPolicy):
 
     # ----------------------------------------------------------------------------------------- what all ranks compute
 
-    def logp(
-        self,
-        tokens: Tokens,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> PolicyOutput:
-        """Score the responses of `tokens`; see `CausalPolicy.logp`.
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of the responses of `tokens`; see `CausalPolicy.evaluate`.
 
-        With `grad` the graph ends here: its backward pass runs the rows again, on all ranks (`backward`).
+        With `grad` the graph ends here: its backward pass runs the rows again, on all ranks (`backward`). Statistics
+        are computed on rank 0.
         """
-        wanted = Wanted(entropy, values, cross)
-        self._check(wanted)
-        if not grad:
-            return self.score(tokens, wanted)
-        return PolicyOutput(*_Scored.apply(self._leaf(), self, tokens, wanted))
+        check_outputs(self, names)
+        own = tuple(name for name in names if not is_reading(name))
+        read = [name for name in names if is_reading(name)]
+        found = self.whole.evaluate(tokens, read) if read else {}
+        if own and grad:
+            found |= dict(zip(own, _Scored.apply(self._leaf(), self, tokens, own), strict=True))
+        elif own:
+            found |= self.score(tokens, own)
+        return {name: found[name] for name in names}
 
     def _leaf(self) -> Tensor:
         return torch.zeros((), dtype=self.score_dtype, requires_grad=True)
 
-    def _check(self, wanted: Wanted) -> None:
-        if wanted.values and self.value_head is None:
-            self._part._value(torch.zeros(1, 1))  # says so
-
     @spanned("forward")
-    def score(self, tokens: Tokens, wanted: Wanted, *, name: str = work.POLICY, base: bool = False) -> PolicyOutput:
-        """Score rows without a graph, by what ranks keep as `name`; `base`: with adapters switched off."""
+    def score(
+        self, tokens: Tokens, names: tuple[str, ...], *, name: str = work.POLICY, base: bool = False
+    ) -> dict[str, Tensor]:
+        """Return outputs of rows without a graph, by what ranks keep as `name`; `base`: with adapters switched off."""
         cut = self.cut(tokens, range(len(tokens)))
         shares = [
-            Scoring([None if rows is None else tokens.rows(rows) for rows in own], wanted, name, base) for own in cut
+            Scoring([None if rows is None else tokens.rows(rows) for rows in own], names, name, base) for own in cut
         ]
         found = self.ranks.call(work.score, shares)[:: self.ranks.cut_by] if len(tokens) else []
         parts = [part for each in found for part in each]
         passes = [rows for own in cut[:: self.ranks.cut_by] for rows in own if rows is not None]
-        columns = zip(*parts, strict=True) if parts else iter([()] * 4)
-        kept = ([x for x in column if x is not None] for column in columns)
-        joined = (join_passes(tokens, passes, column).to(self.device, self.score_dtype) for column in kept)
-        logp_bt, entropy_bt, value_bt, cross_bt = joined
-        return PolicyOutput(
-            logp_bt,
-            entropy_bt if wanted.entropy else None,
-            value_bt if wanted.values else None,
-            cross_bt if wanted.cross is not None else None,
-        )
+        joined = {output: join_passes(tokens, passes, [part[output] for part in parts]) for output in names}
+        return {output: x.to(self.device, self.score_dtype) for output, x in joined.items()}
 
-    def backward(
-        self,
-        tokens: Tokens,
-        grad_logp_bt: Tensor,
-        grad_entropy_bt: Tensor | None = None,
-        grad_value_bt: Tensor | None = None,
-        grad_cross_bt: Tensor | None = None,
-        *,
-        cross: float | None = None,
-    ) -> None:
+    def backward(self, tokens: Tokens, cotangents: Mapping[str, Tensor], /) -> None:
         """Add the parameter gradients of sum(cotangent * output) to `.grad`; see `CausalPolicy.backward`."""
-        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
-        check_cotangents(tokens, given)
-        wanted = Wanted(
-            grad_entropy_bt is not None, grad_value_bt is not None, cross if grad_cross_bt is not None else None
-        )
-        self._check(wanted)
-        present_bt = tokens.present_bt().to(grad_logp_bt.device)
-        live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
-        cut = self.cut(tokens, live_b.nonzero()[:, 0].tolist())
+        check_cotangents(self, tokens, cotangents)
+        refuse_readings(cotangents)
+        cut = self.cut(tokens, live_rows(tokens, cotangents))
 
-        def piece(rows: list[int] | None) -> tuple[Tokens, list[Tensor | None]] | None:
-            return None if rows is None else (tokens.rows(rows), [None if c is None else c[rows].cpu() for c in given])
+        def piece(rows: list[int] | None) -> tuple[Tokens, dict[str, Tensor]] | None:
+            return None if rows is None else (tokens.rows(rows), {n: c[rows].cpu() for n, c in cotangents.items()})
 
-        seed = self._seed()
+        seed, names = self._seed(), tuple(cotangents)
         with span("backward"):
-            self.ranks.call(work.pull, [Pull([piece(rows) for rows in own], wanted, seed) for own in cut])
+            self.ranks.call(work.pull, [Pull([piece(rows) for rows in own], names, seed) for own in cut])
 
     def run_passes(
         self,
@@ -225,16 +203,14 @@ class ShardedPolicy(TextPolicy):
         tokens: Tokens,
         rows: Sequence[int],
         piece: Callable[[list[int]], object],
-        *,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
+        names: Sequence[str],
+        /,
     ) -> list[Mapping[str, float]]:
         """Let ranks go through `rows` pass by pass; see `grouprl.protocols.SpreadPolicy`."""
-        seed, wanted = self._seed(), Wanted(entropy, values, cross)
+        seed = self._seed()
         cut = self.cut(tokens, rows)
         shares = [
-            Passes(function, common, [None if own is None else piece(own) for own in passes], wanted, seed)
+            Passes(function, common, [None if own is None else piece(own) for own in passes], tuple(names), seed)
             for passes in cut
         ]
         return [record for found in self.ranks.call(work.run_passes, shares)[:: self.ranks.cut_by] for record in found]
@@ -274,7 +250,7 @@ class ShardedPolicy(TextPolicy):
         return state
 
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
-        """Distribute what `trainable_state` returned; raises InputError as `Trainable.load_trainable_state` does."""
+        """Distribute what `trainable_state` returned; InputError where names or shapes are not the policy's."""
         check_state(dict(self.named_parameters()), state)
         self.ranks.call(work.load, [state, *[None] * (self.ranks.count - 1)])
         self._stale = True
@@ -314,10 +290,6 @@ class ShardedPolicy(TextPolicy):
         """Return the gradient norm of each completion's log-prob, [B], computed on rank 0."""
         return self.copied().gradient_norms(tokens, block)
 
-    def cross_logp(self, tokens: Tokens, prompts: Sequence[Sequence[int]]) -> PolicyOutput:
-        """Score the responses of `tokens` as completions to other prompts, one for each row."""
-        return self.logp(Tokens.of(prompts, tokens.response_ids))
-
     def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
         """Write an ordinary Hugging Face folder from rank 0; see `CausalPolicy.save`."""
         self.whole.save(folder, adapter_only=adapter_only)
@@ -333,9 +305,9 @@ class ShardedReference:
     def __init__(self, policy: ShardedPolicy, name: str, *, base: bool = False) -> None:
         self._policy, self._name, self._base = policy, name, base
 
-    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
-        """Score the responses of `tokens`, without a graph."""
-        return self._policy.score(tokens, Wanted(entropy), name=self._name, base=self._base)
+    def logp(self, tokens: Tokens) -> Tensor:
+        """Return the log-prob of every response token, [B,T], without a graph."""
+        return self._policy.score(tokens, (LOG_PROB,), name=self._name, base=self._base)[LOG_PROB]
 
 
 class _Scored(torch.autograd.Function):
@@ -343,16 +315,14 @@ class _Scored(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Ctx, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, wanted: Wanted
-    ) -> tuple[Tensor | None, ...]:
-        ctx.policy, ctx.tokens, ctx.cross = policy, tokens, wanted.cross
+        ctx: Ctx, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, names: tuple[str, ...]
+    ) -> tuple[Tensor, ...]:
+        ctx.policy, ctx.tokens, ctx.names = policy, tokens, names
         ctx.set_materialize_grads(False)
-        out = policy.score(tokens, wanted)
-        return out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt
+        return tuple(policy.score(tokens, names).values())
 
     @staticmethod
     def backward(ctx: Ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        first = next(x for x in grads if x is not None)
-        logp = torch.zeros_like(first) if grads[0] is None else grads[0]
-        ctx.policy.backward(ctx.tokens, logp, *grads[1:], cross=ctx.cross)
-        return torch.zeros((), dtype=first.dtype), None, None, None
+        given = {name: x for name, x in zip(ctx.names, grads, strict=True) if x is not None}
+        ctx.policy.backward(ctx.tokens, given)
+        return torch.zeros((), dtype=next(iter(given.values())).dtype), None, None, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,8 +12,7 @@ from torch import nn
 from grouprl.core.errors import InputError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text import Message
-from grouprl.policy.trainable import Trainable, check_cotangents
-from grouprl.protocols import PolicyOutput
+from grouprl.policy.trainable import LogProbs, check_cotangents, check_outputs, of_rows
 from grouprl.records.tokens import Tokens
 
 
@@ -23,13 +22,12 @@ class FrozenTeam:
     def __init__(self, members: Sequence[Any]) -> None:
         self._members = list(members)
 
-    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
-        """Score the responses of `tokens`, each row by its agent's policy, without a graph."""
-        outputs = {agent: self._members[agent].logp(part, entropy=entropy) for agent, _, part in by_agent(tokens)}
-        return _joined(tokens, outputs)
+    def logp(self, tokens: Tokens) -> torch.Tensor:
+        """Return the log-prob of every response token, each row's by its agent's policy, without a graph."""
+        return _joined(tokens, {agent: self._members[agent].logp(part) for agent, _, part in by_agent(tokens)})
 
 
-class TeamPolicy(Trainable):
+class TeamPolicy(LogProbs):
     """One policy for each agent, with weights of its own; rows say whose they are (`Tokens.agents`).
 
     The policies may differ in everything but their tokens: an environment's text is encoded once for all. The step
@@ -134,44 +132,26 @@ class TeamPolicy(Trainable):
         """Return the text of each row."""
         return self._by_number[0].decode_all(rows)
 
-    def logp(
-        self,
-        tokens: Tokens,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> PolicyOutput:
-        """Score the responses, each row by its agent's policy; see `CausalPolicy.logp`."""
-        return _joined(
-            tokens,
-            {
-                agent: self.member(agent).logp(part, grad=grad, entropy=entropy, values=values, cross=cross)
-                for agent, _, part in by_agent(tokens)
-            },
-        )
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that every agent's policy has."""
+        first, *others = self._by_number
+        return tuple(name for name in first.outputs if all(name in other.outputs for other in others))
 
-    def backward(
-        self,
-        tokens: Tokens,
-        grad_logp_bt: torch.Tensor,
-        grad_entropy_bt: torch.Tensor | None = None,
-        grad_value_bt: torch.Tensor | None = None,
-        grad_cross_bt: torch.Tensor | None = None,
-        *,
-        cross: float | None = None,
-    ) -> None:
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, torch.Tensor]:
+        """Return the outputs `names`, each row's by its agent's policy; see `CausalPolicy.evaluate`."""
+        check_outputs(self, names)
+        parts = {agent: self.member(agent).evaluate(part, names, grad=grad) for agent, _, part in by_agent(tokens)}
+        return {name: _joined(tokens, {agent: found[name] for agent, found in parts.items()}) for name in names}
+
+    def backward(self, tokens: Tokens, cotangents: Mapping[str, torch.Tensor], /) -> None:
         """Add the gradients of sum(cotangent * output), each row's to its agent's policy.
 
-        Raises InputError for a cotangent that is not [B,T] of `tokens`.
+        Raises InputError for a cotangent that is not [B,T] of `tokens`, or a name of which there is no output.
         """
-        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
-        check_cotangents(tokens, given)
+        check_cotangents(self, tokens, cotangents)
         for agent, rows, part in by_agent(tokens):
-            own = [None if c is None else c[rows][:, : part.max_response] for c in given]
-            assert own[0] is not None
-            self.member(agent).backward(part, own[0], *own[1:], cross=cross)
+            self.member(agent).backward(part, of_rows(cotangents, rows, part.max_response))
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` into passes of one agent each that fit its token budget."""
@@ -179,14 +159,6 @@ class TeamPolicy(Trainable):
         for agent, own, _ in by_agent(tokens.rows(rows)):
             found += self.member(agent).passes(tokens, [rows[i] for i in own])
         return found
-
-    def statistics(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: statistics of one policy's distribution are not offered for several."""
-        raise InputError(
-            "statistics of the policy are requested",
-            "they are offered for one policy, and each agent has its own here",
-            "Set model.agents: shared, or take a method without them",
-        )
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter as agent.name; those of value heads as value_head.agent.name."""
@@ -226,26 +198,15 @@ def by_agent(tokens: Tokens) -> Iterator[tuple[int, list[int], Tokens]]:
         yield agent, rows, tokens.rows(rows)
 
 
-def _joined(tokens: Tokens, outputs: Mapping[int, PolicyOutput]) -> PolicyOutput:
+def _joined(tokens: Tokens, found: Mapping[int, torch.Tensor]) -> torch.Tensor:
     """Put the agents' rows back into the order of `tokens`, [B,T]."""
-    order = [row for agent in sorted(outputs) for row in _rows_of(tokens, agent)]
-    place = torch.tensor(order).argsort()
-    names = ("logp_bt", "entropy_bt", "value_bt", "cross_bt")
-    columns = {name: [getattr(outputs[agent], name) for agent in sorted(outputs)] for name in names}
-    if not outputs:
-        return PolicyOutput(torch.zeros(0, 0))
-    logp_bt, *others = (_stacked(column, tokens.max_response, place) for column in columns.values())
-    assert logp_bt is not None, "every agent has log-probs"
-    return PolicyOutput(logp_bt, *others)
+    if not found:
+        return torch.zeros(0, 0)
+    order = [row for agent in sorted(found) for row in _rows_of(tokens, agent)]
+    device = found[min(found)].device
+    padded = [nn.functional.pad(x, (0, tokens.max_response - x.shape[1])).to(device) for _, x in sorted(found.items())]
+    return torch.cat(padded)[torch.tensor(order).argsort().to(device)]
 
 
 def _rows_of(tokens: Tokens, agent: int) -> list[int]:
     return [row for row, owner in enumerate(tokens.agents or ()) if owner == agent]
-
-
-def _stacked(parts: Sequence[torch.Tensor | None], width: int, place: torch.Tensor) -> torch.Tensor | None:
-    found = [part for part in parts if part is not None]
-    if not found:
-        return None
-    padded = [nn.functional.pad(part, (0, width - part.shape[1])) for part in found]
-    return torch.cat([part.to(padded[0].device) for part in padded])[place.to(padded[0].device)]

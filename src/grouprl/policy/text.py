@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.policy.chat_template import template_of
-from grouprl.policy.trainable import Trainable
+from grouprl.policy.trainable import LogProbs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -17,14 +17,16 @@ Message = JsonMapping
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Encode plain text without special tokens; a text beyond the model's positions is for the caller to refuse.
+def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool = False) -> list[int]:
+    """Encode plain text; a text beyond the model's positions is for the caller to refuse.
+
+    `special` adds the special tokens that the tokenizer puts around a text by itself, such as a bos token.
 
     Raises:
         InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
     """
     try:
-        return list(tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
+        return list(tokenizer(text, add_special_tokens=special, verbose=False).input_ids)
     except Exception as error:
         unknown = sorted(set(text) - set(tokenizer.get_vocab()))
         if tokenizer.unk_token_id is not None or not unknown:
@@ -36,39 +38,48 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
         ) from error
 
 
-def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
     """Encode many plain texts at once, as `encode` does each; several times faster for short texts."""
     if not texts:
         return []
     try:
-        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids]
+        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=special, verbose=False).input_ids]
     except Exception:
-        return [encode(tokenizer, text) for text in texts]  # names the text that cannot be encoded
+        return [encode(tokenizer, text, special=special) for text in texts]  # names the text that cannot be encoded
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
-    """Encode a prompt: text gets the bos token in front (if there is one), messages the chat template.
+    """Encode a prompt as users of the exported model will: text by the tokenizer alone, messages by the chat template.
 
     Raises:
-        InputError: messages for a tokenizer without a chat template, an unknown character, a prompt without tokens.
+        InputError: messages for a tokenizer without a chat template, an unknown character, a prompt without tokens, a
+            tokenizer that ends every text.
     """
     if isinstance(prompt, str):
-        bos = tokenizer.bos_token_id
-        ids = ([] if bos is None else [bos]) + encode(tokenizer, prompt)
-    else:
-        ids = encode(tokenizer, render_chat(tokenizer, prompt))
-    if not ids:
-        raise InputError(f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something")
-    return ids
+        return _checked_prompt(tokenizer, prompt, encode(tokenizer, prompt, special=True))
+    return _checked_prompt(tokenizer, prompt, encode(tokenizer, render_chat(tokenizer, prompt)))
 
 
 def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
     """Encode many prompts, as `encode_prompt` does each; plain texts all at once."""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    if len(texts) < len(prompts) or not all(bos or text for text in texts):
+    if len(texts) < len(prompts):
         return [encode_prompt(tokenizer, prompt) for prompt in prompts]
-    return [bos + ids for ids in encode_all(tokenizer, texts)]
+    rows = encode_all(tokenizer, texts, special=True)
+    return [_checked_prompt(tokenizer, text, ids) for text, ids in zip(texts, rows, strict=True)]
+
+
+def _checked_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message], ids: list[int]) -> list[int]:
+    if not ids:
+        raise InputError(f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something")
+    ended = isinstance(prompt, str) and ids[-1] == tokenizer.eos_token_id
+    if ended and encode(tokenizer, str(prompt))[-1:] != ids[-1:]:
+        raise InputError(
+            f"The tokenizer puts its end token {tokenizer.eos_token!r} behind every text",
+            "A model continues a prompt, so that a prompt has no end",
+            "Set add_eos_token to false in the tokenizer's files, or ask in chat messages",
+        )
+    return ids
 
 
 def decode_all(
@@ -95,7 +106,7 @@ def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
     return template_of(tokenizer).render(messages, tools, variables=variables)
 
 
-class TextPolicy(Trainable):
+class TextPolicy(LogProbs):
     """Base of policies over tokens: what follows from their tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase

@@ -67,9 +67,10 @@ def build_tiny(
 def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedTokenizerFast:
     """Build a tokenizer with one token per character: <pad>=0, <bos>=1, <eos>=2, then `alphabet` in its order.
 
-    A character outside the alphabet is an error at encoding, never silently dropped.
+    It puts <bos> in front of a text by itself, as it is trained to continue. A character outside the alphabet is an
+    error at encoding, never silently dropped.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     repeated = sorted({c for c in alphabet if alphabet.count(c) > 1})
@@ -83,6 +84,7 @@ def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedToke
     tokenizer = Tokenizer(models.WordLevel(vocabulary))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = processors.TemplateProcessing(f"{BOS} $A", special_tokens=[(BOS, vocabulary[BOS])])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -1,27 +1,77 @@
-"""Named parameters as a state that can be saved and loaded."""
+"""What everything that is trained does alike: its named parameters as a state, cotangents cut by rows, log-probs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from grouprl.core.errors import InputError
-from grouprl.protocols import PolicyInputs
+from grouprl.core.errors import InputError, suggest
+from grouprl.core.outputs import LOG_PROB, VALUE, has_output
+from grouprl.core.spans import span
+from grouprl.protocols import PolicyInputs, Trainable
 
 
-def check_cotangents(inputs: PolicyInputs, cotangents: Iterable[torch.Tensor | None]) -> None:
-    """Raise InputError for a cotangent that is not [B,T] of `inputs`."""
-    shape = (len(inputs), inputs.width)
-    for cotangent in cotangents:
-        if cotangent is not None and tuple(cotangent.shape) != shape:
+def check_outputs(model: Trainable, names: Iterable[str]) -> None:
+    """Raise InputError for a name of which the model has no output."""
+    for name in names:
+        if not has_output(model.outputs, name):
+            critic = name == VALUE
             raise InputError(
-                f"A cotangent of shape {tuple(cotangent.shape)}", f"It is [B,T] = {shape}", "Match the inputs"
+                f"{type(model).__name__} has no output '{name}'",
+                "values come from a value head" if critic else f"its outputs are {', '.join(model.outputs)}",
+                "Load it with value_head=True, or take a method without critic"
+                if critic
+                else suggest(name, model.outputs),
             )
 
 
-def check_state(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> None:
+def check_cotangents(model: Trainable, inputs: PolicyInputs, cotangents: Mapping[str, Tensor]) -> None:
+    """Raise InputError for a cotangent of an output that the model does not have, or that no shape of one fits."""
+    check_outputs(model, cotangents)
+    shape = (len(inputs), inputs.width)
+    for name, cotangent in cotangents.items():
+        if tuple(cotangent.shape) not in (shape, shape[:1]):
+            raise InputError(
+                f"A cotangent of '{name}' of shape {tuple(cotangent.shape)}",
+                f"It is [B,T] = {shape}, or [B] of an output with a number for each row",
+                "Match the output",
+            )
+
+
+def live_rows(inputs: PolicyInputs, cotangents: Mapping[str, Tensor]) -> list[int]:
+    """Return the rows of which some cotangent is not zero where the row has a position."""
+    present_bt = inputs.present_bt()
+    found = [(c.cpu() != 0 if c.dim() == 1 else ((c.cpu() != 0) & present_bt).any(1)) for c in cotangents.values()]
+    return torch.stack(found).any(0).nonzero()[:, 0].tolist() if found else []
+
+
+def of_rows(cotangents: Mapping[str, Tensor], rows: Sequence[int], width: int) -> dict[str, Tensor]:
+    """Return the cotangents of `rows`, cut to `width` positions."""
+    return {name: c[rows] if c.dim() == 1 else c[rows][:, :width] for name, c in cotangents.items()}
+
+
+def pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, Tensor]) -> None:
+    """Add the gradients of sum(cotangent * output) of one pass; an output without a graph is a constant.
+
+    Raises:
+        InputError: a cotangent of another shape than its output's.
+    """
+    for name, cotangent in cotangents.items():
+        if outputs[name].shape != cotangent.shape:
+            raise InputError(
+                f"A cotangent of '{name}' with {cotangent.dim()} axes",
+                f"the output has {outputs[name].dim()}: [B,T] of positions, [B] of rows",
+                "Match the output",
+            )
+    pairs = [(outputs[name], c.to(outputs[name])) for name, c in cotangents.items() if outputs[name].requires_grad]
+    with span("backward"):
+        torch.autograd.backward([x for x, _ in pairs], [c for _, c in pairs])
+
+
+def check_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
     """Raise InputError where names or shapes of `state` are not those of the policy's `own` parameters."""
     wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n, p in own.items() if p.shape != state[n].shape)
     if wrong:
@@ -32,8 +82,8 @@ def check_state(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tenso
         )
 
 
-class Trainable:
-    """Base of policies: what follows from their named trainable parameters."""
+class NamedParameters:
+    """Base of what is trained: what follows from its named trainable parameters."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter with its name; those of value heads begin with `value_head.`."""
@@ -47,12 +97,12 @@ class Trainable:
         """Return the trainable parameters by who owns them: gradients are clipped and steps taken owner by owner."""
         return [self.parameters()]
 
-    def trainable_state(self) -> dict[str, torch.Tensor]:
+    def trainable_state(self) -> dict[str, Tensor]:
         """Return copies of all trainable parameters on the CPU, by name."""
         return {name: parameter.detach().cpu().clone() for name, parameter in self.named_parameters()}
 
     @torch.no_grad()
-    def load_trainable_state(self, state: Mapping[str, torch.Tensor]) -> None:
+    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
         """Copy what `trainable_state` returned into the parameters.
 
         Raises:
@@ -62,3 +112,11 @@ class Trainable:
         check_state(own, state)
         for name, parameter in own.items():
             parameter.copy_(state[name])
+
+
+class LogProbs(NamedParameters):
+    """Base of policies: log-probs are one of their outputs."""
+
+    def logp(self, inputs: PolicyInputs, /) -> Tensor:
+        """Return the log-prob of every action, [B,T], without a graph."""
+        return cast("Trainable[PolicyInputs]", self).evaluate(inputs, (LOG_PROB,))[LOG_PROB]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
     from grouprl.core.json_types import JsonMapping
-    from grouprl.protocols import PolicyOutput
     from grouprl.records.tokens import Tokens
 
 
@@ -81,14 +81,10 @@ class TokenPolicy(Protocol):
         """Return the texts of many rows, their end tokens left out."""
         ...
 
-    def logp(
-        self,
-        tokens: Tokens,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> PolicyOutput:
-        """Score the responses of `tokens`; see `CausalPolicy.logp`."""
+    def logp(self, tokens: Tokens, /) -> Tensor:
+        """Return the log-prob of every response token, [B,T]."""
+        ...
+
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of the responses of `tokens`; see `CausalPolicy.evaluate`."""
         ...

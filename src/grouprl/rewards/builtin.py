@@ -12,10 +12,10 @@ from fractions import Fraction
 
 from grouprl.core.errors import MissingExtra
 from grouprl.rewards.contract import known_examples
-from grouprl.rewards.isolated import Apart
 from grouprl.rewards.last_number import last_number
 from grouprl.rewards.math_answers import read_gold, same_answer
 from grouprl.rewards.math_text import answer_of, tidy
+from grouprl.rewards.verifier_calls import Apart
 
 ANSWER_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 THINK_THEN_ANSWER = r"\s*<think>(?:(?!</?think>).)*</think>\s*<answer>(?:(?!</?answer>).)*</answer>\s*"

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
-from grouprl.core.forks import ending_forks
+from grouprl.processes.fork_guard import ending_forks
 from grouprl.records.examples import Columns
 from grouprl.records.scores import By
 

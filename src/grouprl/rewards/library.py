@@ -1,11 +1,10 @@
 """The datasets of the reasoning-gym library and their scorers, which are not trusted.
 
 Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several
-run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.isolated`), which ends a
-scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar.
-And the full score is
-only believed for the library's own answer, the same number, or, where a question has several right answers, a text of
-their form (`FORMS`).
+run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.verifier_calls`), which
+ends a scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar.
+And the full score is only believed for the library's own answer, the same number, or, where a question has several
+right answers, a text of their form (`FORMS`).
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ import numpy as np
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.rewards.builtin import ANSWER_TAG
-from grouprl.rewards.isolated import Apart, Spoiled
 from grouprl.rewards.puzzles import uses_and_reaches
 from grouprl.rewards.structured import strict_json
+from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 if TYPE_CHECKING:
     from reasoning_gym.coaching import BaseCurriculum

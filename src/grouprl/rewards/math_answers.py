@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from grouprl.rewards.isolated import Apart, Spoiled
 from grouprl.rewards.math_text import Several, as_words, elements_of, literal, split_units, tidy, unwrapped, whole_gold
+from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 MOST_ELEMENTS = 50
 EQUATION = re.compile(r"(?<![\\<>!:=])=(?!=)")

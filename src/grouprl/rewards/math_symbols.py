@@ -1,5 +1,5 @@
-"""Mathematics in LaTeX compared by sympy; runs in a process of its own (`grouprl.rewards.isolated`), as it may not
-end."""
+"""Mathematics in LaTeX compared by sympy; runs in a process of its own (`grouprl.rewards.verifier_calls`), as it may
+not end."""
 
 from __future__ import annotations
 

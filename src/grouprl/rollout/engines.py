@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from grouprl.config.sections import Sampling
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
-from grouprl.core.leader import current_ranks
 from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, RunEngine, RunSampler
 from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.leader_engine import LeaderEngine

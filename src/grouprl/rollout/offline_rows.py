@@ -145,7 +145,7 @@ def likeliest(task: StoredRows, policy: TokenPolicy, example: Example, max_new_t
     """Return the stored row of a prompt whose log-probs add up to most under the policy, and its number of tokens."""
     rows = list(task.stored_rows(example))
     rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
-    best = int(policy.logp(rollout.tokens).logp_bt.double().sum(1).argmax())
+    best = int(policy.logp(rollout.tokens).double().sum(1).argmax())
     return rows[best], len(rollout.response_ids[best])
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from grouprl.core.outputs import ENTROPY, LOG_PROB
 from grouprl.core.spans import span
 from grouprl.protocols import EntropyScaling
 from grouprl.records.examples import Prompt, prompt_text
@@ -138,15 +139,15 @@ class PlayedRows(ScoringSource):
     def _with_prefix_logps(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
         """Return the rollout with the policy's own log-probs and entropies on the tokens of trained turn prefixes."""
         rows = [i for i, (request, _) in enumerate(which) if request.train_prefix and request.prefix_turns]
-        out = self.policy.logp(rollout.tokens.of_agents(episodes.agent_b).rows(rows), entropy=True)
+        found = self.policy.evaluate(rollout.tokens.of_agents(episodes.agent_b).rows(rows), (LOG_PROB, ENTROPY))
         logp_bt, entropy_bt = rollout.logp_bt.clone(), rollout.entropy_bt.clone()
         for place, row in enumerate(rows):
             led = len(which[row][0].prefix_turns)
             numbers = [turn.number for turn in episodes.records[row].turns]
             turns = [place for place, number in enumerate(numbers) if number < led]
             where = torch.from_numpy(np.isin(episodes.turn_bt[row], turns)).nonzero()[:, 0]
-            logp_bt[row, where] = out.logp_bt[place, where].cpu().to(logp_bt)
-            entropy_bt[row, where] = out.entropy_bt[place, where].cpu().to(entropy_bt)
+            logp_bt[row, where] = found[LOG_PROB][place, where].cpu().to(logp_bt)
+            entropy_bt[row, where] = found[ENTROPY][place, where].cpu().to(entropy_bt)
         return replace(rollout, logp_bt=logp_bt, entropy_bt=entropy_bt)
 
 

@@ -26,7 +26,7 @@ def verdict_scores(policy: CausalPolicy, task: Task, examples: Sequence[Example]
     prompts = [task.with_verdict(example, text) for example, text in zip(examples, texts, strict=True)]
     prompt_ids = policy.encode_prompts(prompts)
     yes, no = (policy.encode(verdict)[:1] for verdict in task.verdicts)
-    logp = [policy.logp(Tokens.of(prompt_ids, [ids] * len(prompt_ids))).logp_bt[:, 0].cpu() for ids in (yes, no)]
+    logp = [policy.logp(Tokens.of(prompt_ids, [ids] * len(prompt_ids)))[:, 0].cpu() for ids in (yes, no)]
     return torch.sigmoid(logp[0] - logp[1])
 
 

@@ -1,11 +1,21 @@
-"""Model-written Python, contained: no network, no files but its own, limited time, memory, processes and output."""
+"""Model-written Python, contained: no network, no files but its own, limited time, memory, processes and output.
 
-from grouprl.sandbox.box import Sandbox
-from grouprl.sandbox.folder import Folder, FolderEntry
-from grouprl.sandbox.level import LEVELS, Level, LevelName
-from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
-from grouprl.sandbox.settings import SandboxSettings
-from grouprl.sandbox.shared import active, execute, run
+What is listed in `__all__` is imported when it is first used: the processes in which such code runs import some files
+of this room and must hold nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from grouprl.sandbox.box import Sandbox
+    from grouprl.sandbox.folder import Folder, FolderEntry
+    from grouprl.sandbox.level import LEVELS, Level, LevelName
+    from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
+    from grouprl.sandbox.settings import SandboxSettings
+    from grouprl.sandbox.shared import active, execute, run
 
 __all__ = [
     "LEVELS",
@@ -22,3 +32,19 @@ __all__ = [
     "execute",
     "run",
 ]
+_HOMES = {
+    "Sandbox": "box",
+    **dict.fromkeys(("Folder", "FolderEntry"), "folder"),
+    **dict.fromkeys(("LEVELS", "Level", "LevelName"), "level"),
+    **dict.fromkeys(("Limits", "ProgramOutcome", "Why"), "outcome"),
+    "SandboxSettings": "settings",
+    **dict.fromkeys(("active", "execute", "run"), "shared"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is listed in `__all__` when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    found = globals()[name] = getattr(importlib.import_module(f"grouprl.sandbox.{_HOMES[name]}"), name)
+    return found

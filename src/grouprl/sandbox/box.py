@@ -19,11 +19,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
+import grouprl
 from grouprl.core.errors import InputError, RunError, suggest
 from grouprl.core.json_types import JsonObject
+from grouprl.processes.child_process import call_of
+from grouprl.processes.frames import LENGTH, framed, write_all
 from grouprl.sandbox import fork_server
 from grouprl.sandbox.folder import EPOCH, Folder, plain, rebuilt
-from grouprl.sandbox.fork_server import LENGTH
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
 
@@ -46,10 +48,10 @@ class _Server:
         request, self.requests = os.pipe()
         self.replies, reply = os.pipe()
         self.said = tempfile.TemporaryFile()  # noqa: SIM115
-        script = str(Path(fork_server.__file__))
+        program = call_of(fork_server.main, f"sys.path[0] = {str(Path(grouprl.__path__[0]).parent)!r}")
         python = getattr(sys, "_base_executable", sys.executable)
         self.child = subprocess.Popen(
-            [python, "-s", "-S", "-B", script, level, str(request), str(reply), *packages],
+            [python, "-s", "-S", "-B", "-c", program, level, str(request), str(reply), *packages],
             stdin=subprocess.DEVNULL,
             stdout=self.said,
             stderr=subprocess.STDOUT,
@@ -64,10 +66,8 @@ class _Server:
 
     def send(self, payload: bytes) -> None:
         """Send a request."""
-        rest = memoryview(LENGTH.pack(len(payload)) + payload)
         try:
-            while rest:
-                rest = rest[os.write(self.requests, rest) :]
+            write_all(self.requests, framed(payload))
         except BrokenPipeError as error:
             raise _Gone(self._last_words()) from error
 

@@ -1,6 +1,6 @@
 """The fork server: a bare Python that builds walls once and then starts every run as a fork of itself.
 
-Started as a script, with nothing of the trainer in its memory, its environment or its open files. Per run there are
+It has nothing of the trainer in its memory, its environment or its open files. Per run there are
 three processes: the watcher, which sees the run from outside; the first process of the run, whose end is everybody's
 end; and the program. Requests are pickles from the trainer; replies are JSON and raw bytes, never unpickled.
 """
@@ -13,15 +13,17 @@ import importlib
 import json
 import math
 import os
-import pickle
 import resource
 import select
 import signal
 import struct
 import sys
 import time
-import types
 from typing import TYPE_CHECKING
+
+from grouprl.processes.frames import framed, frames, write_all
+from grouprl.sandbox import folder, inside, kernel, leftovers, waiting
+from grouprl.sandbox.walls import Room, Walls, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,14 +31,11 @@ if TYPE_CHECKING:
     from grouprl.core.json_types import JsonObject
     from grouprl.sandbox.outcome import RunRequest
     from grouprl.sandbox.waiting import RunClock
-    from grouprl.sandbox.walls import Room, Walls
 
     Become = Callable[[RunRequest, Walls, Room, tuple[int, int, int, int], int | None], None]
 
-LENGTH = struct.Struct(">Q")
 STATUS = struct.Struct("=ii")
 PIECE = 1 << 16
-DRAIN = 1 << 22
 PATIENCE = 1.0
 """Seconds that the first process of a run has for collecting the program."""
 LOOK_SECONDS = 0.02
@@ -47,22 +46,25 @@ OFTEN = """
 """
 
 
-def main(level: str, packages: tuple[str, ...], requests: int, replies: int) -> None:
+def main(level: str, requests: str, replies: str, *packages: str) -> None:
     """Build the walls, say so, and serve until the trainer closes its side."""
-    from grouprl.sandbox import inside, waiting, walls  # and what it uses, before anything is shut out
+    del sys.path[0]  # where this package is: what it uses has been imported, and programs find nothing there
+    _serve(level, packages, int(requests), int(replies))
 
+
+def _serve(level: str, packages: tuple[str, ...], requests: int, replies: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prepare()
     processes = waiting.open_processes()
     try:
-        built = walls.build(level, packages)
+        built = build(level, packages)
     except (OSError, KeyError) as error:
         _reply(replies, {"ready": False, "what": str(error)})
         return
     _reply(replies, {"ready": True, "filter": built.filtered})
     gc.collect()
     gc.freeze()
-    while (request := _request(requests)) is not None:
+    for request in frames(requests):
         watcher = os.fork()
         if not watcher:
             try:
@@ -85,8 +87,6 @@ def _watch(
     request: RunRequest, walls: Walls, requests: int, replies: int, become: Become, processes: int | None
 ) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
-    from grouprl.sandbox import waiting
-
     limits = request["limits"]
     with walls.room(limits["disk"]) as room:
         given = _given(room.folder, request)
@@ -126,8 +126,6 @@ def _watch(
 
 def _given(room: str, request: RunRequest) -> dict[str, bytes]:
     """Put into the empty room what the program finds there; return the files that count as unchanged."""
-    from grouprl.sandbox import folder
-
     folder.place(room, request.get("folder") or ())
     return {name: _place(room, name, content) for name, content in request["files"].items()}
 
@@ -136,8 +134,6 @@ def _left(
     room: str, request: RunRequest, given: dict[str, bytes], began: float
 ) -> tuple[dict[str, object], list[bytes]]:
     """Return what the reply says of what the program left, and the contents that follow it."""
-    from grouprl.sandbox import folder, leftovers
-
     most = request["limits"]["disk"]
     if request.get("folder") is None:
         left, cut = leftovers.new_files(room, given, most)
@@ -164,8 +160,6 @@ def _be_first(
 
     The program's number stays its own until the watcher has `looked` at how long it waited.
     """
-    from grouprl.sandbox import kernel
-
     kernel.die_with_parent(signal.SIGKILL)
     kernel.adopt_orphans()
     (_, out), (_, err), (_, status), (_, begun) = pipes
@@ -285,37 +279,5 @@ def _place(folder: str, name: str, content: bytes) -> bytes:
     return content
 
 
-def _request(source: int) -> RunRequest | None:
-    head = _exactly(source, LENGTH.size)
-    return pickle.loads(_exactly(source, LENGTH.unpack(head)[0])) if head else None
-
-
-def _exactly(source: int, count: int) -> bytes:
-    found = bytearray()
-    while len(found) < count:
-        piece = os.read(source, min(count - len(found), DRAIN))
-        if not piece:
-            return b""
-        found += piece
-    return bytes(found)
-
-
 def _reply(target: int, head: dict[str, object], *bodies: bytes) -> None:
-    text = json.dumps(head).encode()
-    rest = memoryview(LENGTH.pack(len(text)) + text + b"".join(bodies))
-    while rest:
-        rest = rest[os.write(target, rest) :]
-
-
-def _find_own_package(folder: str) -> None:
-    """Let this package's modules be found without running the code of its parents, which import torch."""
-    for name, path in (("grouprl", os.path.dirname(folder)), ("grouprl.sandbox", folder)):
-        package = types.ModuleType(name)
-        package.__path__ = [path]
-        sys.modules[name] = package
-
-
-if __name__ == "__main__":
-    _find_own_package(os.path.dirname(os.path.abspath(__file__)))
-    del sys.path[0]
-    main(sys.argv[1], tuple(sys.argv[4:]), int(sys.argv[2]), int(sys.argv[3]))
+    write_all(target, framed(json.dumps(head).encode()) + b"".join(bodies))

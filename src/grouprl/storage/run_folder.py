@@ -153,7 +153,7 @@ class RunFolder:
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add one line to metrics.jsonl."""
-        line = json.dumps(record, allow_nan=False) + "\n"
+        line = json.dumps(dict(record), allow_nan=False) + "\n"
         with in_words(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(line)
 

@@ -11,12 +11,13 @@ import weakref
 from typing import TYPE_CHECKING, ClassVar
 
 from grouprl.core.errors import RunError
-from grouprl.envs.fork_server import ForkServer, supported
-from grouprl.envs.stage_workers import START_SECONDS, WorkerStage
+from grouprl.envs.stage_worker import prepare, serve
+from grouprl.envs.stage_workers import WorkerStage
+from grouprl.processes.fork_server import ForkServer, supported
+from grouprl.processes.parcel import CannotSend, pack
+from grouprl.processes.worker_process import START_SECONDS, WorkerSpec
 from grouprl.records.examples import Example
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.process import hello_frame
-from grouprl.rewards.transport import CannotSend, pack
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
@@ -72,8 +73,8 @@ class Beginnings:
         if not supported():
             return None
         if cls._server is None or cls._server[0] != os.getpid() or cls._server[1].state == "useless":
-            parcel = pack(NoTask())
-            server = ForkServer(hello_frame(parcel, MEMORY, []), START_SECONDS)
+            spec = WorkerSpec(serve, (pack(NoTask(), "task"), 0.0), MEMORY)
+            server = ForkServer(spec, prepare, START_SECONDS)
             cls._server = os.getpid(), server
             atexit.register(server.close)
         server = cls._server[1]

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import InputError, raised
 from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonObject
+from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.async_methods import awaited, close
 from grouprl.envs.playing import demonstrated_actions, total_reward

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.alarm import imported_in_time
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
 from grouprl.core.json_types import JsonObject
+from grouprl.core.timeout import imported_in_time
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.tasks.environments import SeededTask

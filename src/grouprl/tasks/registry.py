@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from grouprl.core.alarm import MAKING, TooLong, alarm
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
 from grouprl.core.importing import import_object, own_is_named
 from grouprl.core.renamed import with_new_names
+from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.records.examples import Example
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import check_option_names

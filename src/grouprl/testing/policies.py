@@ -1,15 +1,17 @@
-"""What every policy and its inputs must do (`grouprl.protocols.Policy`, `PolicyInputs`), whoever wrote them."""
+"""Rules of what is trained and of its inputs (`grouprl.protocols.Trainable`, `Policy`, `PolicyInputs`)."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from grouprl.protocols import Policy, PolicyInputs, PolicyOutput
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE, has_output
+from grouprl.protocols import Policy, PolicyInputs, Trainable
 from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
@@ -39,6 +41,32 @@ def check_inputs(inputs: PolicyInputs) -> None:
     hold(torch.equal(both.present_bt().sum(1), length_b[[0, *range(rows)]]), "joined() keeps order and lengths")
 
 
+def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str] = ()) -> None:
+    """Hold what is trained against the protocol, whether it has log-probs or not; its weights are unchanged in the end.
+
+    Args:
+        model: any implementation, on any device: a policy, a reward model, a value learner.
+        inputs: rows that it scores; three or more of different lengths test most.
+        names: outputs to test; none: all that have no parameter.
+
+    Raises:
+        AssertionError: saying what does not hold.
+    """
+    hold(isinstance(model, Trainable), f"{type(model).__name__} lacks something of Trainable")
+    check_inputs(inputs)
+    tested = tuple(names) or tuple(name for name in model.outputs if not name.endswith("@"))
+    hold(bool(tested), "outputs names at least one output")
+    before = model.trainable_state()
+    _check_parameters(model)
+    _check_outputs(model, inputs, tested)
+    _check_passes(model, inputs)
+    _check_backward(model, inputs, tested)
+    _check_state(model, inputs, tested)
+    _check_copies(model, inputs, tested)
+    _check_saving(model)
+    model.load_trainable_state(before)
+
+
 def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) -> None:
     """Hold a policy against the protocol; its weights are unchanged in the end.
 
@@ -51,160 +79,159 @@ def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) 
         AssertionError: saying what does not hold.
     """
     hold(isinstance(policy, Policy), f"{type(policy).__name__} lacks something of Policy")
-    check_inputs(inputs)
-    before = policy.trainable_state()
-    _check_parameters(policy)
-    _check_scores(policy, inputs, values)
-    _check_passes(policy, inputs)
-    _check_backward(policy, inputs, values)
-    _check_state(policy, inputs)
-    _check_copies(policy, inputs, values)
-    _check_saving(policy)
+    names = (LOG_PROB, ENTROPY, *((VALUE,) if values else ()))
+    hold(all(has_output(policy.outputs, name) for name in names), f"outputs has {', '.join(names)}")
+    check_trainable(policy, inputs, names)
+    before, logp_bt = policy.trainable_state(), policy.logp(inputs)
+    hold(torch.equal(logp_bt, policy.evaluate(inputs, names)[LOG_PROB]), "logp() is the output log_prob")
+    hold(tuple(logp_bt.shape) == (len(inputs), inputs.width), "log-probs are [B,T]")
+    if not values:
+        refuses(lambda: policy.evaluate(inputs, (VALUE,)), "a policy without critic refuses to give values")
+    reference, copy = policy.reference(), policy.copied(value_head=values)
+    hold((VALUE in copy.outputs) == values, "a copy has a critic where one is requested")
+    _disturb(policy)
+    _same(policy, reference.logp(inputs), logp_bt, "the reference stays as it was when the policy moves")
     policy.load_trainable_state(before)
 
 
-def _check_parameters(policy: Policy) -> None:
-    names, parameters = zip(*policy.named_parameters(), strict=True)
+def _check_parameters(model: Trainable) -> None:
+    names, parameters = zip(*model.named_parameters(), strict=True)
     hold(len(set(names)) == len(names), "named_parameters() has each name once")
-    hold([id(p) for p in policy.parameters()] == [id(p) for p in parameters], "parameters() are the named ones")
-    owned = [id(p) for owner in policy.owners() for p in owner]
+    hold([id(p) for p in model.parameters()] == [id(p) for p in parameters], "parameters() are the named ones")
+    owned = [id(p) for owner in model.owners() for p in owner]
     hold(sorted(owned) == sorted(id(p) for p in parameters), "every parameter has one owner")
     hold(all(p.requires_grad for p in parameters), "trainable parameters require gradients")
 
 
-def _check_scores(policy: Policy, inputs: PolicyInputs, values: bool) -> None:
-    out = policy.logp(inputs)
-    shape, kind = (len(inputs), inputs.width), policy.score_dtype
-    hold(tuple(out.logp_bt.shape) == shape, f"logp_bt is [B,T] = {shape}, not {tuple(out.logp_bt.shape)}")
-    hold(out.logp_bt.dtype == kind, f"logp_bt is {kind}, as score_dtype says")
-    hold(not out.logp_bt.requires_grad, "without grad=True there is no graph")
-    hold(policy.logp(inputs, grad=True).logp_bt.requires_grad, "with grad=True there is a graph")
-    hold(out.entropy_bt is None and out.value_bt is None and out.cross_bt is None, "what was not requested is None")
-    more = policy.logp(inputs, entropy=True, values=values)
-    hold(torch.equal(more.logp_bt, out.logp_bt), "requesting more changes no log-prob")
-    for x in (more.logp_bt, more.entropy_bt, more.value_bt if values else more.logp_bt):
-        hold(x is not None and tuple(x.shape) == shape, "what is requested is [B,T]")
-        assert x is not None
-        hold(bool(torch.isfinite(x).all()), "log-probs, entropies and values are finite")
-        hold(not bool(x.cpu()[~inputs.present_bt()].any()), "beyond a row's length everything is exactly 0")
-    for row in range(len(inputs)):
-        alone = policy.logp(inputs.rows([row])).logp_bt[0]
-        _same(policy, alone, out.logp_bt[row, : len(alone)], "a row's log-probs depend on that row alone")
+def _check_outputs(model: Trainable, inputs: PolicyInputs, names: Sequence[str]) -> None:
+    found, shape = model.evaluate(inputs, names), (len(inputs), inputs.width)
+    hold(set(found) == set(names), "evaluate() gives what is requested, and nothing else")
+    for name, x in found.items():
+        hold(tuple(x.shape) in (shape, shape[:1]), f"{name} is [B,T] = {shape} or [B], not {tuple(x.shape)}")
+        hold(x.dtype == model.score_dtype, f"{name} is {model.score_dtype}, as score_dtype says")
+        hold(not x.requires_grad, "without grad=True there is no graph")
+        hold(bool(torch.isfinite(x).all()), f"{name} is finite")
+        if x.dim() == 2:
+            hold(not bool(x.cpu()[~inputs.present_bt()].any()), "beyond a row's length everything is exactly 0")
+        hold(torch.equal(model.evaluate(inputs, (name,))[name], x), f"requesting more does not change {name}")
+    graphs = model.evaluate(inputs, names, grad=True).values()
+    hold(any(x.requires_grad for x in graphs), "with grad=True there is a graph")
     order = list(range(len(inputs)))[::-1]
-    turned = policy.logp(inputs.rows(order)).logp_bt
-    _same(policy, turned, out.logp_bt[order], "log-probs follow the order of the rows")
-    hold(len(policy.logp(inputs.rows([])).logp_bt) == 0, "no rows have no log-probs")
-    if not values:
-        refuses(lambda: policy.logp(inputs, values=True), "a policy without critic refuses to give values")
+    turned, empty = model.evaluate(inputs.rows(order), names), model.evaluate(inputs.rows([]), names)
+    for name, x in found.items():
+        for row in range(len(inputs)):
+            alone = model.evaluate(inputs.rows([row]), (name,))[name][0]
+            own = x[row, : len(alone)] if x.dim() == 2 else x[row]
+            _same(model, alone, own, f"{name} of a row depends on that row alone")
+        _same(model, turned[name], x[order], f"{name} follows the order of the rows")
+        hold(len(empty[name]) == 0, "no rows have no outputs")
+    refuses(lambda: model.evaluate(inputs, ("no_such_output",)), "an output that does not exist is refused")
 
 
-def _check_passes(policy: Policy, inputs: PolicyInputs) -> None:
+def _check_passes(model: Trainable, inputs: PolicyInputs) -> None:
     for rows in (list(range(len(inputs))), [len(inputs) - 1, 0], []):
-        found = [row for part in policy.passes(inputs, rows) for row in part]
+        found = [row for part in model.passes(inputs, rows) for row in part]
         hold(sorted(found) == sorted(rows), "passes() puts each of the rows into exactly one pass")
 
 
-def _check_backward(policy: Policy, inputs: PolicyInputs, values: bool) -> None:
+def _check_backward(model: Trainable, inputs: PolicyInputs, names: Sequence[str]) -> None:
     luck = torch.Generator().manual_seed(0)
-    shape = (len(inputs), inputs.width)
-    cotangents = [torch.randn(shape, generator=luck, dtype=policy.score_dtype) for _ in range(3)]
-    given: list[Tensor | None] = [x.to(policy.device) for x in cotangents]
-    if not values:
-        given[2] = None
-    whole = _gradients(policy, [(inputs, given)])
-    out = policy.logp(inputs, grad=True, entropy=True, values=values)
-    through = _through(policy, out, given)
-    _same(policy, whole, through, "backward() is the gradient of sum(cotangent * output)")
+    out = {name: x for name, x in model.evaluate(inputs, names, grad=True).items() if x.requires_grad}
+    given = {name: torch.randn(x.shape, generator=luck, dtype=x.dtype).to(model.device) for name, x in out.items()}
+    whole = _gradients(model, [(inputs, given)])
+    torch.autograd.backward(list(out.values()), [given[name] for name in out])
+    _same(model, whole, _taken(model), "backward() is the gradient of sum(cotangent * output)")
+    each = sum(_gradients(model, [(inputs, {name: c})]) for name, c in given.items())
+    _same(model, torch.as_tensor(each), whole, "the gradient of several outputs is the sum of those of each")
     half = len(inputs) // 2
     parts = [list(range(half)), list(range(half, len(inputs)))]
     split = [(inputs.rows(rows), _cut(given, rows, inputs.rows(rows).width)) for rows in parts if rows]
-    _same(policy, _gradients(policy, split), whole, "gradients add up, however the rows are cut")
-    none: list[Tensor | None] = [None if x is None else torch.zeros_like(x) for x in given]
-    hold(not bool(_gradients(policy, [(inputs, none)]).any()), "cotangents of 0 add nothing")
-    beyond: list[Tensor | None] = [torch.where(inputs.present_bt().to(policy.device), 0.0, 1e6).to(out.logp_bt)]
-    hold(not bool(_gradients(policy, [(inputs, [*beyond, None, None])]).any()), "what lies beyond a row is ignored")
-    wrong = torch.zeros(len(inputs), inputs.width + 1, dtype=policy.score_dtype, device=policy.device)
-    refuses(lambda: policy.backward(inputs, wrong), "a cotangent of another shape is refused")
+    _same(model, _gradients(model, split), whole, "gradients add up, however the rows are cut")
+    none = {name: torch.zeros_like(x) for name, x in given.items()}
+    hold(not bool(_gradients(model, [(inputs, none)]).any()), "cotangents of 0 add nothing")
+    absent_bt = ~inputs.present_bt().to(model.device)
+    beyond = {name: torch.where(absent_bt, 1e6, 0.0).to(x) for name, x in given.items() if x.dim() == 2}
+    hold(not bool(_gradients(model, [(inputs, beyond)]).any()), "what lies beyond a row is ignored")
+    wrong = torch.zeros(len(inputs), inputs.width + 1, dtype=model.score_dtype, device=model.device)
+    for name in out:
+        refuses(partial(model.backward, inputs, {name: wrong}), "a cotangent of another shape is refused")
+    refuses(lambda: model.backward(inputs, {"no_such_output": wrong}), "a cotangent of what does not exist is refused")
 
 
-def _check_state(policy: Policy, inputs: PolicyInputs) -> None:
-    state, logp_bt = policy.trainable_state(), policy.logp(inputs).logp_bt
-    hold(list(state) == [name for name, _ in policy.named_parameters()], "trainable_state() has the parameters' names")
-    _disturb(policy)
-    hold(not torch.equal(policy.logp(inputs).logp_bt, logp_bt), "log-probs depend on the trainable parameters")
-    policy.load_trainable_state(state)
-    hold(torch.equal(policy.logp(inputs).logp_bt, logp_bt), "a state loaded again gives the same log-probs")
-    refuses(lambda: policy.load_trainable_state({}), "a state without the policy's parameters is refused")
+def _check_state(model: Trainable, inputs: PolicyInputs, names: Sequence[str]) -> None:
+    state, found = model.trainable_state(), model.evaluate(inputs, names)
+    hold(list(state) == [name for name, _ in model.named_parameters()], "trainable_state() has the parameters' names")
+    _disturb(model)
+    hold(not _equal(model.evaluate(inputs, names), found), "outputs depend on the trainable parameters")
+    model.load_trainable_state(state)
+    hold(_equal(model.evaluate(inputs, names), found), "a state loaded again gives the same outputs")
+    refuses(lambda: model.load_trainable_state({}), "a state without the model's parameters is refused")
     first = next(iter(state))
     bent = {**state, first: torch.zeros(*state[first].shape, 2)}
-    refuses(lambda: policy.load_trainable_state(bent), "a state of another shape is refused")
+    refuses(lambda: model.load_trainable_state(bent), "a state of another shape is refused")
 
 
-def _check_copies(policy: Policy, inputs: PolicyInputs, values: bool) -> None:
-    state, logp_bt = policy.trainable_state(), policy.logp(inputs).logp_bt
-    frozen = policy.copied(trainable=False)
+def _check_copies(model: Trainable, inputs: PolicyInputs, names: Sequence[str]) -> None:
+    state = model.trainable_state()
+    frozen, copy = model.copied(trainable=False), model.copied()
     hold(not frozen.parameters(), "a copy that is not trainable has no trainable parameters")
-    reference, copy = policy.reference(), policy.copied(value_head=values)
-    _same(policy, copy.logp(inputs).logp_bt, logp_bt, "a copy scores as the policy does")
-    _disturb(policy)
-    for other, words in ((frozen, "a frozen copy"), (copy, "a copy"), (reference, "the reference")):
-        _same(policy, other.logp(inputs).logp_bt, logp_bt, f"{words} stays as it was when the policy moves")
-    policy.load_trainable_state(state)
+    kept = [name for name in names if has_output(copy.outputs, name)]  # all but those of a fresh critic
+    found = model.evaluate(inputs, kept)
+    before = {name: copy.evaluate(inputs, (name,))[name] for name in kept}
+    for name in kept:
+        _same(model, before[name], found[name], f"a copy gives the same {name}")
+    _disturb(model)
+    hold(_equal(frozen.evaluate(inputs, kept), before), "a frozen copy stays as it was when the model moves")
+    hold(_equal(copy.evaluate(inputs, kept), before), "a copy stays as it was when the model moves")
+    model.load_trainable_state(state)
     _disturb(copy)
-    hold(torch.equal(policy.logp(inputs).logp_bt, logp_bt), "the policy stays as it was when a copy moves")
+    hold(_equal(model.evaluate(inputs, kept), found), "the model stays as it was when a copy moves")
 
 
-def _check_saving(policy: Policy) -> None:
+def _check_saving(model: Trainable) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
-        policy.save(folder)
+        model.save(folder)
         hold(folder.is_dir() and any(folder.iterdir()), "save() leaves files in a folder that it makes")
 
 
-def _gradients(policy: Policy, parts: Iterable[tuple[object, list[Tensor | None]]]) -> Tensor:
+def _gradients(model: Trainable, parts: Iterable[tuple[object, Mapping[str, Tensor]]]) -> Tensor:
     """Return all gradients in one line, as `backward` adds them up; the parameters' own are left empty."""
-    for parameter in policy.parameters():
+    for parameter in model.parameters():
         parameter.grad = None
     for inputs, given in parts:
-        logp, *more = given
-        assert logp is not None
-        policy.backward(inputs, logp, *more)
-    return _taken(policy)
+        model.backward(inputs, given)
+    return _taken(model)
 
 
-def _through(policy: Policy, out: PolicyOutput, given: list[Tensor | None]) -> Tensor:
-    for parameter in policy.parameters():
-        parameter.grad = None
-    outputs = (out.logp_bt, out.entropy_bt, out.value_bt)
-    pairs = [(x, c) for x, c in zip(outputs, given, strict=True) if x is not None and c is not None]
-    with_graph = [(x, c) for x, c in pairs if x.requires_grad]
-    torch.autograd.backward([x for x, _ in with_graph], [c for _, c in with_graph])
-    return _taken(policy)
-
-
-def _taken(policy: Policy) -> Tensor:
-    found = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten().cpu() for p in policy.parameters()]
-    for parameter in policy.parameters():
+def _taken(model: Trainable) -> Tensor:
+    found = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten().cpu() for p in model.parameters()]
+    for parameter in model.parameters():
         parameter.grad = None
     return torch.cat(found)
 
 
-def _cut(given: list[Tensor | None], rows: list[int], width: int) -> list[Tensor | None]:
-    return [None if x is None else x[rows][:, :width] for x in given]
+def _cut(given: Mapping[str, Tensor], rows: list[int], width: int) -> dict[str, Tensor]:
+    return {name: x[rows] if x.dim() == 1 else x[rows][:, :width] for name, x in given.items()}
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in other)
 
 
 @torch.no_grad()
-def _disturb(policy: Policy) -> None:
+def _disturb(model: Trainable) -> None:
     luck = torch.Generator().manual_seed(1)
-    for parameter in policy.parameters():
+    for parameter in model.parameters():
         parameter.add_(torch.randn(parameter.shape, generator=luck).to(parameter) * 0.1)
 
 
-def _same(policy: Policy, one: Tensor, other: Tensor, words: str) -> None:
-    near = TOLERANCE.get(policy.score_dtype, 1e-4)
+def _same(model: Trainable, one: Tensor, other: Tensor, words: str) -> None:
+    near = TOLERANCE.get(model.score_dtype, 1e-4)
     one, other = one.detach().cpu().double(), other.detach().cpu().double()
-    width = min(one.shape[-1], other.shape[-1])
-    one, other = one[..., :width], other[..., :width]
+    if one.dim() == 2:
+        width = min(one.shape[1], other.shape[1])
+        one, other = one[:, :width], other[:, :width]
     hold(torch.allclose(one, other, rtol=near, atol=near), f"{words} (largest difference {_gap(one, other):.3g})")
 
 

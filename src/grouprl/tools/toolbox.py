@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import re
-import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pydantic
-
 from grouprl.chat.tool_calls import typed
-from grouprl.chat.turn_content import Call, Malformed, Result, Status
+from grouprl.chat.turn_content import Call, Malformed, Result
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import unwritable
+from grouprl.tools.attempt import attempt, shortened
 from grouprl.tools.definition import Tool, ToolError, as_tool
 
 REMEMBERED = 4096
 """Results that are kept."""
 NUL = "\0"
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
-"""Where Python says where in memory an object lies."""
 LONGEST = 4000
 """Characters of a result."""
 
@@ -134,7 +128,7 @@ class Toolbox:
             status, text = attempt(found, arguments, self.traces, self.longest)
         else:
             if self._worker is None:
-                from grouprl.tools.process import ToolProcess
+                from grouprl.tools.tool_process import ToolProcess
 
                 names = ", ".join(name for name, each in self.tools.items() if each.seconds is not None)
                 self._worker = ToolProcess((self, self.traces, self.longest), names)
@@ -142,77 +136,8 @@ class Toolbox:
         return Result(found.name, text, status)
 
 
-def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Status, str]:
-    """Call a tool and return (status, text): its result, or in words what went wrong."""
-    try:
-        return "ok", shortened(shown(found.function(**arguments)), longest)
-    except ToolError as error:
-        return "error", shortened(f"error: {_said(error)}", longest)
-    except TimeoutError as error:
-        return "timeout", shortened(f"error: {_said(error)}", longest)
-    except (Exception, SystemExit) as error:
-        text = traceback.format_exc() if traces else f"error: {type(error).__name__}: {_said(error)}"
-        return "error", shortened(text, longest)
-
-
-def shown(value: object) -> str:
-    """Return a tool's result as text: a string as it is, anything else as JSON, objects by their fields or their words.
-
-    Raises:
-        ToolError: for what has neither: its text would be an address in memory, another one in every run.
-    """
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False, default=_plain)
-    except (TypeError, ValueError):
-        return _in_words(value)
-
-
-def _plain(value: Any) -> object:
-    """Return what JSON says of an object: its fields, the members of a set in order, or its own words."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if isinstance(value, pydantic.BaseModel):
-        return value.model_dump()
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=lambda each: (type(each).__name__, shown(each)))
-    if isinstance(value, Mapping):
-        return {str(key): each for key, each in value.items()}
-    if callable(getattr(value, "tolist", None)):  # arrays and tensors
-        return value.tolist()
-    if type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__:
-        fields = {name: each for name, each in getattr(value, "__dict__", {}).items() if not name.startswith("_")}
-        if fields:
-            return fields
-    return _in_words(value)
-
-
-def _in_words(value: object) -> str:
-    text = str(value)
-    if ADDRESS.search(text):
-        raise ToolError(
-            f"the result is an object of type {type(value).__name__}, which says nothing of itself: a tool returns a "
-            "text, a number, a list, a dict or a dataclass"
-        )
-    return text
-
-
-def shortened(text: str, longest: int) -> str:
-    """Return the text, its end left out if it is too long."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
 def _tool(given: Tool | Callable[..., object]) -> Tool:
     return given if isinstance(given, Tool) else as_tool(given)
-
-
-def _said(error: BaseException) -> str:
-    """Return the message of an error, whose text may itself fail to be made."""
-    try:
-        return str(error)
-    except Exception as another:
-        return f"its message raised {type(another).__name__}"
 
 
 def _rebuilt(tools: Sequence[Tool], traces: bool, longest: int, alphabet: str) -> Toolbox:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from grouprl.core.json_types import JsonMapping
-from grouprl.monitor.verdict import verdict
+from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import components, further, held_out_rewards, leading, pictures, reward_parts, success
@@ -233,7 +233,7 @@ def _finding(row: Mapping[str, object]) -> str:
     span = f"step {first}" if first == last else f"steps {first} to {last}"
     when = escape(f"since step {first}" if row.get("persists") else span)
     state = "" if row.get("persists") else " past"
-    words, remedy = (escape(str(row.get(key, ""))) for key in ("words", "remedy"))
+    words, remedy = (escape(str(row.get(key, ""))) for key in ("text", "remedy"))
     head = f'<span class="badge">{severity}</span> <span class="muted">{when}</span>'
     return f'<li class="{severity}{state}">{head}<p>{words}</p><p class="remedy">{remedy}</p></li>'
 

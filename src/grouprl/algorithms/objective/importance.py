@@ -13,6 +13,7 @@ from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import TokenLoss, part
 from grouprl.core.batch import Batch
+from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Policy
 
 TRIES = 6
@@ -59,7 +60,7 @@ class Fisher:
         """(F + damping) v."""
         slope_bt = self.slope(v_p)
         clear(self.policy)
-        self.policy.backward(self.tokens, self.even_bt.to(slope_bt) * slope_bt)
+        self.policy.backward(self.tokens, {LOG_PROB: self.even_bt.to(slope_bt) * slope_bt})
         return gradient(self.own) + self.damping * v_p
 
     def slope(self, v_p: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ class Fisher:
 
     def _logp(self, v_p: Tensor, by: float) -> Tensor:
         write(self.own, self.start_p + by * v_p)
-        return self.policy.logp(self.tokens).logp_bt
+        return self.policy.logp(self.tokens)
 
 
 def clear(policy: Policy) -> None:

@@ -133,7 +133,7 @@ class EntropyBonus(Regularizer):
 
     coef: NonNegative = 0.01
     aggregate: OwnAggregate = None
-    entropy: ClassVar[bool] = True
+    asks = ("entropy",)
     equation = "- {coef:g} · H_t"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:

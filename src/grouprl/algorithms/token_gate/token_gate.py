@@ -65,7 +65,7 @@ class TopEntropy(TokenGate):
 
     share: Share = 0.2
     couples: ClassVar[str] = "batch"
-    entropy: ClassVar[bool] = True
+    asks = ("entropy",)
     says = "only the {share:.0%} of the optimiser step's tokens with the largest current entropy have a policy loss"
     equation = "[H_t ≥ quantile of the step's tokens, upper {share:g}]"
 

@@ -44,7 +44,7 @@ from grouprl.methods.registry import entry
             Golden(
                 rewards=[0],
                 lengths=[1],
-                fields={"stats.cross": [[-1.5]]},
+                fields={"stats.cross@1": [[-1.5]]},
                 advantage=[1.0],
                 loss=0.25466738,
                 grad=[[-0.40466739]],

@@ -59,7 +59,7 @@ class Canary:
     @torch.no_grad()
     def expect(self, version: int, checksum: int, keep: int) -> None:
         """Record the current policy as `version`; the last `keep` versions are kept."""
-        self._expected[version] = (checksum, self.policy.logp(self.tokens).logp_bt.cpu())
+        self._expected[version] = (checksum, self.policy.logp(self.tokens).cpu())
         for old in sorted(self._expected)[:-keep]:
             del self._expected[old]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from grouprl.orchestrator.asynchronous.process import SamplerProcess, Told
+from grouprl.orchestrator.asynchronous.sampler_process import SamplerProcess, Told
 from grouprl.records.requests import RolloutRequest
 
 

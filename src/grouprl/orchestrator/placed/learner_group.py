@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import cast
 
 from grouprl.core.errors import GrouprlError, RunError
-from grouprl.core.watch import RUN_FAILED
 from grouprl.orchestrator.placed.host import Ticket, WorkerHost, WorkerLost
 from grouprl.orchestrator.placed.learner_room import LEAVING, LearnerPlace, LearnerState
 from grouprl.orchestrator.placed.pool import REMEDY
+from grouprl.processes.liveness import RUN_FAILED
 
 LEASE = 20.0
 """Seconds after which a learner that nobody asks for ends by itself."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from grouprl.core.leader import LEARNER
 from grouprl.orchestrator.placed.ray_host import own_address, own_cluster
+from grouprl.processes import run_with_parent
+from grouprl.processes.child_process import ChildProcess
+from grouprl.processes.current_ranks import LEARNER
 
-MODULE = "grouprl.orchestrator.placed.learner_process"
+MODULE = "grouprl"
 LAST_WORDS = 1.0
 """Seconds that a process's last output may take to arrive after it has ended."""
 LEAVING = 5.0
@@ -80,7 +81,7 @@ class LearnerRoom:
 
     def __init__(self, told: LearnerHello) -> None:
         self._lease, self._asked = told.lease, time.monotonic()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._heard, self._readers = _PipeText(), list[threading.Thread]()
         threading.Thread(target=self._expire, name="lease", daemon=True).start()
 
@@ -96,16 +97,12 @@ class LearnerRoom:
         self._asked = time.monotonic()
         assert self._process is None, "a learner is started once"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(os.getpid()), *arguments],
-            env={**kept, **variables, LEARNER: own_cluster()},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        for pipe, into in ((self._process.stdout, self._heard.out), (self._process.stderr, self._heard.err)):
-            self._readers.append(threading.Thread(target=self._heard.read, args=(pipe, into), daemon=True))
+        command = (sys.executable, "-m", MODULE, *arguments)
+        environment = {**kept, **variables, LEARNER: own_cluster()}
+        pipe = subprocess.PIPE
+        self._process = ChildProcess(run_with_parent.main, *command, output=pipe, errors=pipe, environment=environment)
+        for source, into in ((self._process.stdout, self._heard.out), (self._process.stderr, self._heard.err)):
+            self._readers.append(threading.Thread(target=self._heard.read, args=(source, into), daemon=True))
             self._readers[-1].start()
         return self._process.pid
 
@@ -133,11 +130,10 @@ class LearnerRoom:
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
-            self._process.kill()
-            self._process.wait()
+            self._process.end()
 
     def _expire(self) -> None:
         while (left := self._asked + self._lease - time.monotonic()) > 0:
             time.sleep(left)
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
+            self._process.end()

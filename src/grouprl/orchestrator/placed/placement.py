@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from grouprl.config.sections import Placing
-from grouprl.core.leader import current_ranks
 from grouprl.envs.stage import Stage
 from grouprl.orchestrator.placed.host import Hello, Kind, WorkerHost, hello_of
 from grouprl.orchestrator.placed.pool import PoolLimits, WorkerPool
@@ -18,6 +17,7 @@ from grouprl.orchestrator.placed.reward import PlacedReward, reward_hello
 from grouprl.orchestrator.placed.sampler import PlacedSampler, SamplerSettings
 from grouprl.orchestrator.placed.stage import PlacedStage, stage_hello
 from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Engine, Policy
 from grouprl.rewards.contract import Reward
 from grouprl.rewards.judge import TrajectoryJudge

@@ -12,11 +12,11 @@ from typing import Protocol, cast
 
 from grouprl.config.sections import Placing
 from grouprl.core.errors import MissingExtra, RunError
-from grouprl.core.leader import placed_by
 from grouprl.core.network import is_own
-from grouprl.core.watch import PeerWatch
 from grouprl.orchestrator.placed.cluster_info import ClusterFacts
 from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Shared, Ticket, WorkerLost, WorkerRoom
+from grouprl.processes.current_ranks import placed_by
+from grouprl.processes.liveness import PeerWatch
 
 PATIENCE = 20.0
 """Seconds without an answer after which Ray's head is gone; one that is started again takes less."""

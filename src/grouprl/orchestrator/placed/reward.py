@@ -10,10 +10,10 @@ from typing import Literal, cast
 
 from grouprl.config.sections import Reward as RewardSettings
 from grouprl.orchestrator.placed.pool import PlacedJob, WorkerPool
+from grouprl.processes.parcel import pack, unpack
 from grouprl.rewards.contract import Columns, Reward, reward_name, takes_batch
-from grouprl.rewards.transport import pack, unpack
 from grouprl.rewards.validation import Verdict, VerdictReward, plain_rewards, verdicts_of
-from grouprl.rewards.workers import in_workers
+from grouprl.rewards.worker_choice import in_workers
 
 PIECES = 4
 """Pieces per worker: one that finishes early takes another piece."""
@@ -39,7 +39,7 @@ def reward_hello(reward: Reward, settings: RewardSettings) -> PlacedParcel:
     Raises:
         CannotSend: the reward can neither be imported in another process nor pickled for it.
     """
-    return PlacedParcel(pack(reward), settings.workers, settings.timeout, settings.memory_gb)
+    return PlacedParcel(pack(reward, "reward"), settings.workers, settings.timeout, settings.memory_gb)
 
 
 class PlacedReward(VerdictReward):
@@ -77,7 +77,7 @@ class ScoringWorker:
     """A reward in a worker's process, or in processes of its own, as `reward.workers` says."""
 
     def __init__(self, told: PlacedParcel) -> None:
-        reward = unpack(told.parcel)
+        reward: Reward = unpack(told.parcel)
         self.reward, _ = in_workers(reward, told.workers, timeout=told.timeout, memory_gb=told.memory_gb)
 
     def verdicts(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from grouprl.config.run import parse_config
-from grouprl.core.leader import current_ranks
 from grouprl.orchestrator.build import build_policy, load_options
 from grouprl.orchestrator.placed.pool import PlacedJob, WorkerPool
 from grouprl.orchestrator.placed.weights import PublishedWeights, publish, take
 from grouprl.orchestrator.rank_build import whole_copy
 from grouprl.orchestrator.resolve import resolve
+from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, Samples, SamplingSession
 from grouprl.rollout.rank_sampler import exact_copies
 from grouprl.rollout.request_shards import Prompt, Share, SharedSession, ShareSampler

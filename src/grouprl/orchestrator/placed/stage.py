@@ -15,8 +15,8 @@ from grouprl.envs.stage_slots import StageCall, unlike
 from grouprl.envs.stage_workers import open_stage
 from grouprl.orchestrator.placed.pool import PlacedCall, WorkerPool
 from grouprl.orchestrator.placed.reward import PlacedParcel
-from grouprl.rewards.contract import Failure, Reward
-from grouprl.rewards.transport import pack, unpack
+from grouprl.processes.parcel import pack, unpack
+from grouprl.rewards.contract import Failure
 from grouprl.tasks.task import Task
 
 TURN_SECONDS = 0.05
@@ -31,7 +31,7 @@ def stage_hello(task: Task, settings: Acting) -> PlacedParcel:
     Raises:
         CannotSend: the task cannot be found or pickled for another process.
     """
-    return PlacedParcel(pack(cast("Reward", task), "task"), settings.workers, settings.timeout, settings.memory_gb)
+    return PlacedParcel(pack(task, "task"), settings.workers, settings.timeout, settings.memory_gb)
 
 
 @dataclass(eq=False)
@@ -147,7 +147,7 @@ class ActingWorker:
     """Environments in a worker's process, or in processes of its own, as `environment.workers` says."""
 
     def __init__(self, told: PlacedParcel) -> None:
-        task = cast("Task", unpack(told.parcel))
+        task: Task = unpack(told.parcel)
         self.stage, _ = open_stage(task, told.workers, timeout=told.timeout, memory_gb=told.memory_gb)
         self._latest: dict[int, str] = {}
         """By episode: the method that was called last."""

@@ -41,7 +41,7 @@ class ServerCanary:
         an unlikely token, would hide an update.
         """
         with _unheated(policy), policy.full_precision():
-            self._expected.append(policy.logp(self._tokens).logp_bt.double().cpu().numpy())
+            self._expected.append(policy.logp(self._tokens).double().cpu().numpy())
 
     def check(self, told: Sequence[Sequence[float]]) -> float:
         """Return the largest difference in nats to what servers say of `rows`, of each token behind the first.

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from grouprl.rollout.servers import guard
+from grouprl.processes import run_with_parent
+from grouprl.processes.child_process import LoggedProcess, how_it_ended
 
 READ_LOG, SHOWN_LOG, SHOWN_ERRORS = 400_000, 2000, 5
 """Bytes of a server's log that are looked through for errors, characters that are shown where none is found, errors."""
@@ -25,23 +19,11 @@ class OwnServer:
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self.words, self.environment = list(words), dict(environment)
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the server
-        self._child: subprocess.Popen[bytes] | None = None
-        self._lifeline = -1
+        self._child: LoggedProcess | None = None
 
     def start(self) -> None:
         """Start the process."""
-        theirs, self._lifeline = os.pipe()
-        self._child = subprocess.Popen(
-            [sys.executable, str(Path(guard.__file__)), str(theirs), *self.words],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=self.environment,
-            pass_fds=(theirs,),
-            start_new_session=True,
-        )
-        os.close(theirs)
+        self._child = LoggedProcess(run_with_parent.main, *self.words, environment=self.environment)
 
     @property
     def pid(self) -> int:
@@ -51,32 +33,27 @@ class OwnServer:
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return self._child is not None and self._child.poll() is None
+        child = self._child
+        return child is not None and child.poll() is None
 
     def how_it_ended(self) -> str:
         """Say how the process ended, with its last output."""
-        code = None if self._child is None else self._child.poll()
-        how = "runs" if code is None else f"ended by itself with exit code {code}"
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            how = f"was ended by the signal {name}" + (", often for lack of memory" if name == "SIGKILL" else "")
+        child = self._child
+        code = None if child is None else child.poll()
+        how = "runs" if code is None else how_it_ended(code)
         last = self.last_words()
         return f"the server {self.words[0]} {how}" + (f". Its last output:\n{last}" if last else "")
 
     def last_words(self) -> str:
         """Return the errors that the process wrote of, without where they came from, or else the end of what it did."""
-        size = os.fstat(self._log.fileno()).st_size
-        text = os.pread(self._log.fileno(), READ_LOG, max(0, size - READ_LOG)).decode(errors="replace").strip()
+        child = self._child
+        text = "" if child is None else child.last_output(READ_LOG)
         lines = [line for line in text.splitlines() if "WARNING" not in line]
         errors = dict.fromkeys(found.group() for found in map(ERROR.search, lines) if found)
         return "\n".join(list(errors)[:SHOWN_ERRORS]) or text[-SHOWN_LOG:]
 
     def end(self) -> None:
         """End the process and everything it started."""
-        if self._child is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.wait()
-        self._child = None
-        os.close(self._lifeline)
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()

@@ -81,7 +81,7 @@ class AnswerBelief(Augmentation):
         """[N] mean log-prob of each completion behind what was seen; `apart`: each by the weights of its agent."""
         seen, answers, agents = zip(*requested, strict=True)
         tokens = Tokens(seen, answers, agents if apart else None)
-        logp_nt = context.text.policy.logp(tokens).logp_bt.cpu()
+        logp_nt = context.text.policy.logp(tokens).cpu()
         present_nt = tokens.present_bt()
         return torch.where(present_nt, logp_nt, 0).sum(1) / present_nt.sum(1)
 

@@ -18,7 +18,7 @@ class OneToken(Objective):
     """Expected policy gradient of sampling one token where a demonstration has x (OTR, arXiv:2509.26313).
 
     Reward 1 for x, `beta` for any other token, tokens sampled from p' = sg softmax(z/κ):
-    loss_t = -A_t[p'(x) log π(x) + β Σ_{a≠x} p'(a) log π(a)], the limit of many samples. `stats.cross`, the
+    loss_t = -A_t[p'(x) log π(x) + β Σ_{a≠x} p'(a) log π(a)], the limit of many samples. `cross@κ`, the
     cross-entropies Σ_a p'(a) log π(a), come with the loss; with κ other than 1 p'(x) is `stats.logp@κ`, taken at the
     start of the update.
     """
@@ -26,10 +26,12 @@ class OneToken(Objective):
     beta: Annotated[float, Field(le=1)] = -0.1
     kappa: Annotated[float, Field(gt=0)] = 1.0
 
-    @property
-    def cross(self) -> float | None:
-        """Temperature of the cross-entropies; without β they are not needed."""
-        return self.kappa if self.beta != 0 else None
+    @override
+    def outputs(self) -> tuple[str, ...]:
+        return (self._cross(),) if self.beta != 0 else ()
+
+    def _cross(self) -> str:
+        return f"cross@{self.kappa:g}"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A[p'(x) log π(x) + β(cross - p'(x) log π(x))]."""
@@ -37,7 +39,7 @@ class OneToken(Objective):
         right_bt = sampled_bt * logp_bt
         value_bt = right_bt
         if self.beta != 0:
-            value_bt = right_bt + self.beta * (batch.need("stats.cross", self.name) - right_bt)
+            value_bt = right_bt + self.beta * (batch.need(f"stats.{self._cross()}", self.name) - right_bt)
         return TokenLoss(-batch.need("advantage_bt", self.name) * value_bt, {})
 
     def _reading(self) -> str:

@@ -21,6 +21,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretrain.value_pretraining import foreseen
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive, Share
+from grouprl.core.outputs import LOG_PROB, VALUE
 from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
@@ -184,7 +185,7 @@ class GlobalValue(SecondModel):
         tokens = whole(pairs.tokens, context.text.policy)
         mask_bt, value_bt = tokens.present_bt(), _values(model, tokens)
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
-        model.backward(tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
+        model.backward(tokens, {VALUE: error_bt / mask_bt.sum()})
         outcome_bt = labels(pairs)[:, None].expand_as(value_bt)
         explained = foreseen(value_bt[mask_bt], outcome_bt[mask_bt])["explained_variance"]
         return {"value_loss": float(0.5 * error_bt[mask_bt].square().mean()), "explained_variance": explained}
@@ -208,9 +209,7 @@ class GlobalValue(SecondModel):
 
 def _values(model: CausalPolicy, tokens: Tokens) -> Tensor:
     """[B,T] the model's values, on the CPU."""
-    value_bt = model.logp(tokens, values=True).value_bt
-    assert value_bt is not None
-    return value_bt.cpu()
+    return model.evaluate(tokens, (VALUE,))[VALUE].cpu()
 
 
 def whole(tokens: Tokens, policy: CausalPolicy) -> Tokens:
@@ -243,23 +242,24 @@ class PreferenceModel(SecondModel):
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
-        return context.text.policy.logp(pairs.tokens).logp_bt.sum(1)
+        return context.text.policy.logp(pairs.tokens).sum(1)
 
     def learn(
         self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
     ) -> dict[str, float]:
         """Gradient of the mean of -log σ over pairs."""
-        half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens).logp_bt
+        half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens)
         implied_b = self.beta * (logp_bt.sum(1) - targets)
         margin_n = implied_b[:half] - implied_b[half:]
         slope_n = -self.beta * torch.sigmoid(-margin_n) / half
-        model.backward(pairs.tokens, torch.cat([slope_n, -slope_n])[:, None].expand_as(logp_bt).contiguous())
+        slope_bt = torch.cat([slope_n, -slope_n])[:, None].expand_as(logp_bt).contiguous()
+        model.backward(pairs.tokens, {LOG_PROB: slope_bt})
         loss = float(-torch.nn.functional.logsigmoid(margin_n).mean())
         return {"preference_loss": loss, "preference_accuracy": float((margin_n > 0).double().mean())}
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.expert`."""
-        expert_bt = self.model(context).logp(samples.tokens).logp_bt.cpu().to(batch.dtype)
+        expert_bt = self.model(context).logp(samples.tokens).cpu().to(batch.dtype)
         return batch.replace(stats={**batch.stats, "expert": expert_bt})
 
     @override

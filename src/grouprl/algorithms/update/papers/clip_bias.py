@@ -18,6 +18,7 @@ from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import LOG_PROB
 
 
 @part("update")
@@ -60,7 +61,7 @@ class ClipBias(Update):
                 return 0.0
             (cotangent_bt,) = torch.autograd.grad(clipped, leaf_bt)
         parameters = list(learner.policy.parameters())
-        learner.policy.backward(step.inputs, cotangent_bt)
+        learner.policy.backward(step.inputs, {LOG_PROB: cotangent_bt})
         norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
         total = float(torch.stack([x.float().cpu() for x in norms]).norm())
         for parameter in parameters:

@@ -1,0 +1,108 @@
+"""Findings: observations about a run or a check, each with a stable code by which it is filtered and tested.
+
+A kind of finding is declared once, beside the code that makes it, as a `Code`; calling the code makes the finding.
+Plans, health reports and checks share them, and the page of all codes is generated from `CODES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Severity = Literal["refusal", "alarm", "warning", "note"]
+"""How much a finding matters: a refusal keeps a run from starting."""
+SEVERITIES: tuple[Severity, ...] = ("refusal", "alarm", "warning", "note")
+"""All severities, gravest first."""
+Source = Literal["plan", "health", "check"]
+"""What makes a finding: the plan of a run, the health report of a run, or a check of the user's code."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One observation: its kind, how much it matters, what it is about, and what to do about it."""
+
+    code: str
+    severity: Severity
+    key: str
+    """The setting, metric, part or sample that it is about; "" for the whole run."""
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return the text, and the remedy behind it where there is one."""
+        text = self.text if not self.remedy or self.text.endswith((".", "?", "!")) else f"{self.text}."
+        return f"{text} {self.remedy}".rstrip()
+
+    def as_row(self) -> dict[str, object]:
+        """Return the finding as a dictionary that JSON can hold."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RunFinding(Finding):
+    """A finding of a run's records, and from which step to which it held."""
+
+    first_step: int = 0
+    last_step: int = 0
+    persists: bool = True
+    """Whether it still holds at the last record."""
+
+    def when(self) -> str:
+        """Return since when, or from when to when, it held."""
+        if self.persists:
+            return f"since step {self.first_step}"
+        return f"step {self.first_step}" + (f" to {self.last_step}" if self.last_step > self.first_step else "")
+
+
+def gravest_first(findings: Iterable[RunFinding]) -> list[RunFinding]:
+    """Return findings in the order of a report: those that hold first, then by severity, then by first step."""
+    order = {severity: place for place, severity in enumerate(SEVERITIES)}
+    return sorted(findings, key=lambda f: (not f.persists, order[f.severity], f.first_step, f.code))
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of finding; calling it makes one."""
+
+    name: str
+    source: Source
+    severities: tuple[Severity, ...]
+    """Severities that its findings can have; the first is the usual one."""
+    key: str
+    """What its findings are about where the finding itself names nothing else."""
+    meaning: str
+    remedy: str
+
+    def __call__(
+        self, text: str, remedy: str | None = None, *, key: str | None = None, severity: Severity | None = None
+    ) -> Finding:
+        """Return a finding of this kind; what is left out is that of the kind.
+
+        Raises:
+            ValueError: the kind does not declare this severity.
+        """
+        chosen = self.severities[0] if severity is None else severity
+        if chosen not in self.severities:
+            raise ValueError(f"'{chosen}' is no severity of {self.name}, which declares {', '.join(self.severities)}")
+        about, advice = self.key if key is None else key, self.remedy if remedy is None else remedy
+        return Finding(self.name, chosen, about, text, advice)
+
+
+CODES: dict[str, Code] = {}
+"""All kinds of findings declared by the modules that were imported so far, by name."""
+
+
+def declare(
+    source: Source, name: str, severity: Severity | tuple[Severity, ...], meaning: str, remedy: str, key: str = ""
+) -> Code:
+    """Declare a kind of finding and return it.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if name in CODES:
+        raise ValueError(f"the code {name} is declared twice; a code names one kind of finding. Choose another name")
+    severities = severity if isinstance(severity, tuple) else (severity,)
+    CODES[name] = Code(name, source, severities, key, meaning, remedy)
+    return CODES[name]

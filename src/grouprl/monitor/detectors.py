@@ -1,0 +1,343 @@
+"""The conditions behind the findings: each looks at the history of a run and says in words what it finds.
+
+A detector is a pure function `(History, HealthFacts) -> Finding | None`. Thresholds are constants with their reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from statistics import median
+
+from grouprl.core.finding import Finding, Severity
+from grouprl.monitor import health_codes as codes
+from grouprl.monitor.history import START, HealthFacts, History, percent
+from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
+
+DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
+"""A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
+ALL_DEAD, ALL_DEAD_STEPS = 0.999, 5
+"""Five rollout batches in a row without one mixed group: no update happened, and none is in sight."""
+SOLVED = 0.9
+"""Sampled pass@1 from which zero-variance groups and low entropy are signs of success."""
+INERT_STEPS = 20
+"""Records after which 'never' is said: enough for the first, largest updates to show."""
+KL_STILL = 1e-7
+"""Below this the reference and the policy are the same up to float32 rounding."""
+KL_OLD_LARGE = 0.2
+"""Ten times the KL at which PPO implementations stop an update early (0.015 to 0.03)."""
+ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
+"""A tenth of the start and, in nats per token, a level at which 19 of 20 tokens are practically certain."""
+ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
+"""Growth and level (nats per token) at which text typically turns into noise."""
+TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
+"""ScaleRL (arXiv:2510.13786) names truncation of 10 to 15 % as the sign that precedes instability."""
+LENGTH_GROWN, LENGTH_SHRUNK, LENGTH_NOTHING = 2.5, 0.35, 1.5
+"""Factors against the start, and the mean length in tokens of completions without content."""
+GAP_EXACT, GAP_WARNING, GAP_ALARM = 0.002, 0.02, 0.1
+"""Mean |log-prob gap| per token: rounding of one engine; of two half-precision engines; stale weights (0.2 seen)."""
+KL_BEHAVIOR_LARGE = 0.01
+"""KL between sampler and trainer above which training data is no longer the policy's own."""
+ERROR_ALARM = 0.05
+"""Share of completions without a score above which the scorer is broken rather than unlucky."""
+COLLAPSE = 0.5
+"""A quantity that has lost half of its best window mean (or of its progress) has collapsed, not fluctuated."""
+COLLAPSE_FROM = 0.15
+"""Sampled pass@1 below which a fall cannot be told from noise."""
+GRAD_SPIKE = 10.0
+"""Against the median of the window; heavy-tailed gradients reach 3 to 5 times in good runs."""
+LR_ZERO_STEPS = 3
+"""A schedule may touch 0 at its first and last step, not for three."""
+
+
+def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
+    """Many groups whose completions all got the same reward."""
+    dead = past.mean("groups_zero_variance") if facts.grouped else None
+    if dead is None or dead < DEAD_NOTE:
+        return None
+    effective = (
+        f": effective batch {round(facts.completions * (1 - dead))} of {facts.completions} completions"
+        if facts.completions
+        else ""
+    )
+    severity: Severity = "warning" if dead >= DEAD_WARNING else "note"
+    if past.graded:
+        words = f"{percent(dead)} of the groups are dead (all rewards of a group equal){effective}."
+        remedy = "Take prompts of another difficulty, a reward with finer grades, or more completions per prompt."
+        return codes.DEAD_GROUPS(words, remedy, severity=severity)
+    right, wrong = past.mean("groups_all_right") or 0.0, past.mean("groups_all_wrong") or 0.0
+    words = (
+        f"{percent(dead)} of the groups are dead ({percent(right)} all right, {percent(wrong)} all wrong){effective}."
+    )
+    if right >= wrong and (past.mean("pass@1") or 0.0) >= SOLVED:
+        return codes.DEAD_GROUPS(words, "The task is nearly solved: stop, or move on to harder prompts.")
+    easy = "Take harder prompts, or let the method drop and refill zero-variance groups (dapo)."
+    hard = "Take easier prompts, sample more completions per prompt, or warm up longer."
+    return codes.DEAD_GROUPS(words, easy if right >= wrong else hard, severity=severity)
+
+
+def no_signal(past: History, facts: HealthFacts) -> Finding | None:
+    """Nothing to learn from for several steps on end: every group dead, or no row left to train on."""
+    if facts.waits and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS:
+        return None
+    dead, rows = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
+    if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
+        words = f"No completion was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
+        return codes.NO_SIGNAL(words, "A selection rule removes everything: look at rows_dropped.")
+    if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
+        return None
+    right = past.values("groups_all_right")[-ALL_DEAD_STEPS:]
+    if right and min(right) >= SOLVED:
+        words = f"Every completion has been right for {ALL_DEAD_STEPS} steps: there is nothing left to learn here."
+        return codes.NO_SIGNAL(words, "Stop, or move on to harder prompts.", severity="note")
+    words = f"Every group has been dead for {ALL_DEAD_STEPS} steps: the policy gets no gradient at all."
+    remedy = "Check the reward on known completions, take easier prompts, or warm up longer."
+    return codes.NO_SIGNAL(words, remedy)
+
+
+def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
+    """A clip or cap that never acted."""
+    name = next((n for n in ("clip_fraction", "capped_fraction") if past.seen(n) >= INERT_STEPS), None)
+    if not facts.clips or name is None or past.peak(name) > 0:
+        return None
+    what = "clip" if name == "clip_fraction" else "cap"
+    words = f"The {what} has not acted once in {past.seen(name)} steps"
+    if facts.updates_per_rollout == 1 and facts.exact_sampler:
+        words += ": with one update per rollout the ratio is always 1."
+        remedy = "Use two or more minibatches or epochs per rollout, or a method without a ratio."
+        return codes.INERT_CLIP(words, remedy, severity="warning")
+    words += f": the policy moves too little within an update (largest kl_old {past.peak('kl_old'):.1g})."
+    return codes.INERT_CLIP(words, "Harmless. A higher learning rate or a tighter clip would make it act.")
+
+
+def kl_term(past: History, facts: HealthFacts) -> Finding | None:
+    """A KL term that cannot act or measures nothing."""
+    if facts.kl_weight == 0:
+        words = "The weight of the KL term is 0: the distance to the reference does not influence the training."
+        return codes.INERT_KL(words, "Leave the term out (saves the reference model) or give it a weight.")
+    if past.seen("kl_ref") >= INERT_STEPS and past.peak("kl_ref") < KL_STILL and past.peak("lr") > 0:
+        words = f"kl_ref has stayed 0 for {past.seen('kl_ref')} steps: policy and reference are the same model."
+        return codes.INERT_KL(
+            words, "Check that the reference is frozen and that the policy moves.", severity="warning"
+        )
+    return None
+
+
+def large_update(past: History, facts: HealthFacts) -> Finding | None:
+    """Updates that leave their trust region."""
+    kl = past.mean("kl_old")
+    if kl is None or kl < KL_OLD_LARGE:
+        return None
+    words = f"An update moves the policy by {kl:.2f} nats per token (kl_old); 0.05 is already large."
+    return codes.LARGE_UPDATE(words)
+
+
+def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
+    """Exploration that has ended, or text that turns into noise."""
+    now, start = past.mean("entropy"), past.start("entropy")
+    if now is None or start is None:
+        return None
+    words = f"Entropy is {now:.3f} nats per token, {percent(now / start)} of its start." if start > 0 else ""
+    if now < ENTROPY_LOW and now < ENTROPY_LEFT * start:
+        if (past.mean("pass@1") or 0.0) >= SOLVED:
+            return codes.ENTROPY_COLLAPSE(words, "Expected once the task is solved.", severity="note")
+        remedy = "Explore more: higher clip_high (dapo), an entropy or KL term, a lower learning rate."
+        return codes.ENTROPY_COLLAPSE(f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
+    if now > ENTROPY_HIGH and now > ENTROPY_GROWN * start > 0:
+        remedy = "Look at the samples; lower the learning rate or add a KL term."
+        return codes.ENTROPY_EXPLOSION(f"The completions become more random: {words}", remedy)
+    return None
+
+
+def truncation(past: History, facts: HealthFacts) -> Finding | None:
+    """Completions cut off by the token limit; episodes by that of turns."""
+    cut = past.mean("truncated_fraction")
+    if cut is None or cut < TRUNCATED_WARNING:
+        return None
+    if past.mean("turns_mean") is not None:
+        words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."
+        remedy = "Usual while a policy fails; if it persists, allow more turns, or look at what they are spent on."
+        return codes.TRUNCATION(words, remedy, severity="note")
+    limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
+    words = (
+        f"{percent(cut)} of the completions are cut off{limit} before they end; above 10 % runs tend to "
+        "become unstable."
+    )
+    severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
+    return codes.TRUNCATION(
+        words, "Raise the token limit, or shape rewards against overlong completions (dapo).", severity=severity
+    )
+
+
+def length_change(past: History, facts: HealthFacts) -> Finding | None:
+    """Completions that explode or shrink to nothing."""
+    now, start = past.mean("length_mean"), past.start("length_mean")
+    if now is None or start is None or start == 0:
+        return None
+    gained = _improved(past)
+    words = f"Completions have gone from {start:.1f} to {now:.1f} tokens"
+    if now > LENGTH_GROWN * start:
+        if gained:
+            return codes.LENGTH_GROWTH(
+                f"{words}, and the policy got better with it.", "Watch the token limit.", severity="note"
+            )
+        remedy = "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length."
+        return codes.LENGTH_GROWTH(f"{words} without getting better.", remedy)
+    if (now < LENGTH_SHRUNK * start or now < LENGTH_NOTHING < start) and not gained:
+        remedy = "Look at the samples; check whether the reward can be had without a solution."
+        return codes.LENGTH_SHRINKING(f"{words} without getting better.", remedy)
+    return None
+
+
+def _improved(past: History) -> bool:
+    """Whether pass@1 (or else the reward) stands clearly above its start."""
+    for name, margin in (("pass@1", 0.05), ("reward_mean", 0.0)):
+        now, start = past.mean(name), past.start(name)
+        if now is not None and start is not None:
+            return now > start + margin
+    return False
+
+
+def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
+    """Sampler and trainer that disagree about the probability of the same tokens."""
+    gap, kl = past.mean("logp_gap_mean"), past.mean("kl_behavior") or 0.0
+    if (
+        gap is None or facts.async_steps
+    ):  # completions of earlier weights differ for good reason; there the canary watches the sampler
+        return None
+    limit = GAP_EXACT if facts.exact_sampler else GAP_WARNING
+    if gap < limit and kl < KL_BEHAVIOR_LARGE:
+        return None
+    words = (
+        f"Sampler and trainer disagree by {gap:.3g} nats per token (largest {past.peak('logp_gap_max'):.2g}); "
+        f"up to {limit:g} is rounding."
+    )
+    remedy = "Check that the sampler has the latest weights, precision and temperature; add an importance cap."
+    return codes.SAMPLER_GAP(words, remedy, severity="alarm" if gap >= GAP_ALARM else "warning")
+
+
+def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
+    """Completions that could not be scored."""
+    errors = past.values("reward_errors")
+    total = sum(errors)
+    if total == 0:
+        return None
+    sampled = facts.completions * len(errors)
+    share = f" ({percent(total / sampled)})" if sampled else ""
+    words = f"{total:.0f} completions{share} of the last {len(errors)} steps could not be scored and were left out."
+    severity: Severity = "alarm" if sampled and total / sampled >= ERROR_ALARM else "warning"
+    late, fallen = sum(past.values("reward_timeouts")), sum(past.values("environment_errors"))
+    if fallen:
+        words += f" The environment failed on {fallen:.0f} of them."
+    if late:
+        clock = "environment.timeout" if fallen >= late else "reward.timeout"
+        words += f" {late:.0f} of them took longer than {clock}."
+    remedy = "Read the column `problem` of the stored rollouts: the reason, the traceback and what the reward printed."
+    return codes.REWARD_ERRORS(words, remedy, severity=severity)
+
+
+def collapse(past: History, facts: HealthFacts) -> Finding | None:
+    """Success that has been lost again."""
+    now, best = past.mean("pass@1"), past.best("pass@1")
+    remedy = "Go back to an earlier checkpoint; lower or decay the learning rate; look at the samples of the fall."
+    if now is not None and best is not None:
+        if best < COLLAPSE_FROM or now > COLLAPSE * best:
+            return None
+        return codes.COLLAPSE(f"pass@1 has fallen to {now:.2f} from {best:.2f} at its best.", remedy)
+    now, best, start = past.mean("reward_mean"), past.best("reward_mean"), past.start("reward_mean")
+    if now is None or best is None or start is None:
+        return None
+    if best - now <= max(COLLAPSE * (best - start), past.peak("reward_std")):
+        return None
+    return codes.COLLAPSE(f"The reward has fallen to {now:.3g} from {best:.3g} at its best.", remedy)
+
+
+def gradient(past: History, facts: HealthFacts) -> Finding | None:
+    """A gradient far larger than those before it."""
+    *before, last = past.values("grad_norm") or [0.0]
+    moving = [g for g in before if g > 0]
+    if len(moving) < START or last <= GRAD_SPIKE * median(moving):
+        return None
+    words = f"The gradient norm jumped to {last:.3g}, {last / median(moving):.0f} times its usual size."
+    return codes.GRAD_SPIKE(words)
+
+
+def non_finite(past: History, facts: HealthFacts) -> Finding | None:
+    """NaN or infinity in the ingredients of the update."""
+    names = ("loss", "grad_norm", "reward_mean", "entropy")
+    broken = [n for n in names if isinstance(v := past.last(n), float) and not isfinite(v)]
+    if not broken:
+        return None
+    words = f"Not a finite number: {', '.join(f'{n} = {past.last(n)}' for n in broken)}."
+    return codes.NON_FINITE(words)
+
+
+def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
+    """A refill that never fires or always runs out of rounds."""
+    rounds = past.values("refill_rounds")
+    if not facts.refill or past.seen("refill_rounds") < START:
+        return None
+    if past.seen("refill_rounds") >= INERT_STEPS and past.peak("refill_rounds") <= 1:
+        words = f"The refill has not fired once in {past.seen('refill_rounds')} steps: no group was dead."
+        return codes.REFILL(words, "Harmless; the method acts as it would without a refill.")
+    spent = sum(r >= facts.refill_max_rounds for r in rounds) / len(rounds) if facts.refill_max_rounds else 0.0
+    if len(rounds) < START or spent < 0.5:
+        return None
+    words = f"The refill used up all its {facts.refill_max_rounds} rounds in {percent(spent)} of the last steps."
+    return codes.REFILL(
+        words,
+        "Too few prompts give mixed groups: change their difficulty or the number of completions.",
+        severity="warning",
+    )
+
+
+def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
+    """Selection rules that never dropped anything."""
+    steps = past.seen("rows_trained")
+    if not facts.filters or steps < INERT_STEPS or past.peak("rows_dropped") > 0 or past.low("rows_trained") != 1:
+        return None
+    names = ", ".join(facts.filters)
+    words = f"The selection ({names}) has not dropped a completion in {steps} steps."
+    return codes.INERT_FILTER(words, "Harmless; the method acts as it would without it.")
+
+
+def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
+    """A learning rate of 0."""
+    rates = past.values("lr")[-LR_ZERO_STEPS:]
+    if len(rates) < LR_ZERO_STEPS or max(rates) > 0:
+        return None
+    words = f"The learning rate has been 0 for {LR_ZERO_STEPS} steps: the policy does not change."
+    return codes.ZERO_LEARNING_RATE(words)
+
+
+def poor_critic(past: History, facts: HealthFacts) -> Finding | None:
+    """A critic worse than a constant."""
+    explained = past.mean("explained_variance")
+    if explained is None or explained >= 0 or past.seen("explained_variance") < INERT_STEPS:
+        return None
+    words = f"The critic explains {percent(explained)} of the returns' variance: worse than a constant guess."
+    return codes.POOR_CRITIC(words)
+
+
+DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
+    non_finite,
+    zero_rate,
+    no_signal,
+    collapse,
+    reward_errors,
+    dead_groups,
+    truncation,
+    sampler_gap,
+    gradient,
+    stands_still,
+    moves_too_fast,
+    no_gain,
+    large_update,
+    entropy_level,
+    length_change,
+    inert_clip,
+    kl_term,
+    idle_refill,
+    idle_filter,
+    poor_critic,
+)

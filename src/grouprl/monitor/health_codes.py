@@ -1,0 +1,164 @@
+"""The kinds of findings of a health report."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from grouprl.core.finding import declare
+
+_health = partial(declare, "health")
+
+NON_FINITE = _health(
+    "non_finite",
+    "alarm",
+    "The loss, the gradient, the reward or the entropy is not a finite number.",
+    "Resume from the last checkpoint with a lower learning rate or float32.",
+    "loss",
+)
+ZERO_LEARNING_RATE = _health(
+    "zero_learning_rate",
+    "alarm",
+    "The learning rate has been 0 for several steps, so that the policy does not change.",
+    "Check optim.lr, optim.min_lr_ratio and optim.warmup_steps.",
+    "optim.lr",
+)
+NO_SIGNAL = _health(
+    "no_signal",
+    ("alarm", "note"),
+    "No completion of several steps taught anything: all groups have equal rewards, or a filter removes all rows.",
+    "Check the reward on known completions, take easier prompts, warm up longer, or look at the filters.",
+    "groups_zero_variance",
+)
+COLLAPSE = _health(
+    "collapse",
+    "alarm",
+    "Success or reward has fallen to half of its best.",
+    "Go back to an earlier checkpoint; lower or decay the learning rate; look at the samples of the fall.",
+    "reward_mean",
+)
+REWARD_ERRORS = _health(
+    "reward_errors",
+    ("warning", "alarm"),
+    "Completions could not be scored and were left out.",
+    "Read the column `problem` of the stored rollouts: the reason, the traceback and what the reward printed.",
+    "reward_errors",
+)
+DEAD_GROUPS = _health(
+    "dead_groups",
+    ("note", "warning"),
+    "Many groups have equal rewards, which teaches nothing.",
+    "Take prompts of another difficulty, sample more completions per prompt, or drop and refill such groups.",
+    "groups_zero_variance",
+)
+TRUNCATION = _health(
+    "truncation",
+    ("warning", "alarm", "note"),
+    "Many completions or episodes are cut off by a limit before they end.",
+    "Raise the limit of tokens or turns, or shape rewards against overlong completions.",
+    "truncated_fraction",
+)
+SAMPLER_GAP = _health(
+    "sampler_gap",
+    ("warning", "alarm"),
+    "Sampler and trainer disagree about the probability of the same tokens.",
+    "Check that the sampler has the latest weights, precision and temperature; add an importance cap.",
+    "logp_gap_mean",
+)
+GRAD_SPIKE = _health(
+    "grad_spike",
+    "warning",
+    "The gradient norm jumped to many times its usual size.",
+    "Once is harmless with gradient clipping; if it recurs, lower the learning rate.",
+    "grad_norm",
+)
+STANDS_STILL = _health(
+    "stands_still",
+    "warning",
+    "Updates are made, but the policy hardly moves.",
+    "Raise optim.lr: grouprl plan names the usual one for this kind of model. Or train for more steps.",
+    "update_ratio",
+)
+MOVES_TOO_FAST = _health(
+    "moves_too_fast",
+    "warning",
+    "One optimiser step changes the policy too much.",
+    "Lower optim.lr (a third, say), or warm it up: optim.warmup_steps.",
+    "update_ratio",
+)
+NO_GAIN = _health(
+    "no_gain",
+    ("note", "warning"),
+    "Evaluation shows no gain over the first one, or a loss.",
+    "Train longer, raise optim.lr, sample more completions per prompt; look at the reward of known completions.",
+    "eval/reward",
+)
+LARGE_UPDATE = _health(
+    "large_update",
+    "warning",
+    "Updates leave their trust region.",
+    "Lower the learning rate or the number of epochs per rollout.",
+    "kl_old",
+)
+ENTROPY_COLLAPSE = _health(
+    "entropy_collapse",
+    ("warning", "note"),
+    "The policy explores hardly any more.",
+    "Explore more: higher clip_high (dapo), an entropy or KL term, a lower learning rate.",
+    "entropy",
+)
+ENTROPY_EXPLOSION = _health(
+    "entropy_explosion",
+    "warning",
+    "Completions become more and more random.",
+    "Look at the samples; lower the learning rate or add a KL term.",
+    "entropy",
+)
+LENGTH_GROWTH = _health(
+    "length_growth",
+    ("warning", "note"),
+    "Completions have become several times as long.",
+    "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length.",
+    "length_mean",
+)
+LENGTH_SHRINKING = _health(
+    "length_shrinking",
+    "warning",
+    "Completions shrink without getting better.",
+    "Look at the samples; check whether the reward can be had without a solution.",
+    "length_mean",
+)
+INERT_CLIP = _health(
+    "inert_clip",
+    ("note", "warning"),
+    "The clip or cap of a ratio never acted.",
+    "Use two or more minibatches or epochs per rollout, or a method without a ratio.",
+    "clip_fraction",
+)
+INERT_KL = _health(
+    "inert_kl",
+    ("note", "warning"),
+    "The KL term cannot act, or measures nothing.",
+    "Give it a weight or leave it out; check that the reference is frozen and that the policy moves.",
+    "kl_ref",
+)
+REFILL = _health(
+    "refill",
+    ("note", "warning"),
+    "The refill never fires, or always uses up its rounds.",
+    "Change the difficulty of the prompts or the number of completions, where its rounds are used up.",
+    "refill_rounds",
+)
+INERT_FILTER = _health(
+    "inert_filter",
+    "note",
+    "The filters have not dropped a single completion.",
+    "Harmless; the method acts as it would without them.",
+    "rows_dropped",
+)
+POOR_CRITIC = _health(
+    "poor_critic",
+    "warning",
+    "The critic predicts returns worse than a constant would.",
+    "Raise the critic's learning rate, pre-train it, or use a method without one.",
+    "explained_variance",
+)

@@ -1,0 +1,137 @@
+"""What the health report is computed from: facts about the run, and a running view of its records."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import isfinite
+
+from grouprl.core.json_types import JsonMapping
+
+WINDOW = 10
+"""Records a condition is averaged over: one batch of a few dozen groups is too noisy."""
+START = 5
+"""Records whose mean stands for 'at the start'."""
+
+
+@dataclass(frozen=True)
+class HealthFacts:
+    """What the findings must know about the run besides its metrics."""
+
+    completions: int = 0
+    """Completions of one rollout batch (prompts x completions per prompt); 0 if unknown."""
+    updates_per_rollout: int = 1
+    """Optimiser steps taken on one rollout batch."""
+    exact_sampler: bool = True
+    """Whether the sampler runs the trainer's own weights in the trainer's precision."""
+    async_steps: int = 0
+    """How many steps completions may be sampled ahead of their update."""
+    grouped: bool = True
+    """Whether completions of a prompt are compared with each other, so that equal rewards leave nothing to learn."""
+    waits: int = 0
+    """Steps at the beginning in which the policy is not trained."""
+    clips: bool = False
+    """Whether the method's objective clips or caps a ratio."""
+    kl_weight: float | None = None
+    """Weight of the KL term to the reference; None if the method has none."""
+    refill: bool = False
+    """Whether zero-variance groups are replaced by further sampling."""
+    refill_max_rounds: int = 0
+    filters: tuple[str, ...] = ()
+    """Names of the selection rules that drop completions."""
+    max_tokens: int = 0
+    """Token limit of a completion; 0 if unknown."""
+    actions: bool = False
+    """Whether the policy takes actions rather than writes tokens, which findings then speak of."""
+    reach: float = 0.0
+    """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
+    unknown."""
+    fast: float = 0.0
+    """Nats by which one optimiser step can move a log-prob and above which that is too far; 0 if unknown."""
+    adapters: bool = False
+    """Whether adapters are trained, whose own size says nothing of that of the weights that they change."""
+
+
+@dataclass
+class History:
+    """Running view of the training records: last window, start, best window and extremes of each metric."""
+
+    recent: deque[JsonMapping] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    evaluations: list[JsonMapping] = field(default_factory=list)
+    count: int = 0
+    _total: dict[str, float] = field(default_factory=dict)
+    _first: dict[str, list[float]] = field(default_factory=dict)
+    _best: dict[str, float] = field(default_factory=dict)
+    _peak: dict[str, float] = field(default_factory=dict)
+    _low: dict[str, float] = field(default_factory=dict)
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def add(self, record: JsonMapping) -> None:
+        """Add the next training record."""
+        self.recent.append(record)
+        self.count += 1
+        for name, value in record.items():
+            if isinstance(value, (int, float)) and isfinite(value):
+                self._take(name, float(value))
+
+    def _take(self, name: str, value: float) -> None:
+        self._seen[name] = self._seen.get(name, 0) + 1
+        self._total[name] = self._total.get(name, 0.0) + value
+        self._peak[name] = max(self._peak.get(name, 0.0), abs(value))
+        self._low[name] = min(self._low.get(name, value), value)
+        first = self._first.setdefault(name, [])
+        if len(first) < START:
+            first.append(value)
+        if self._seen[name] >= START:
+            window = self.values(name)
+            self._best[name] = max(self._best.get(name, float("-inf")), sum(window) / len(window))
+
+    @property
+    def graded(self) -> bool:
+        """Whether rewards are known to be graded, so that no completion is right or wrong."""
+        return any(record.get("eval/graded") for record in self.evaluations)
+
+    def values(self, name: str) -> list[float]:
+        """Finite values of `name` in the window, oldest first."""
+        return [v for r in self.recent if isinstance(v := r.get(name), (int, float)) and isfinite(v)]
+
+    def mean(self, name: str) -> float | None:
+        """Mean over the window, or None while fewer than START records have the metric."""
+        if self.seen(name) < START or not (values := self.values(name)):
+            return None
+        return sum(values) / len(values)
+
+    def start(self, name: str) -> float | None:
+        """Mean of the first START records, or None if there are fewer."""
+        first = self._first.get(name, [])
+        return sum(first) / START if len(first) == START else None
+
+    def best(self, name: str) -> float | None:
+        """Largest window mean so far."""
+        return self._best.get(name)
+
+    def peak(self, name: str) -> float:
+        """Largest absolute value so far (0 if never seen)."""
+        return self._peak.get(name, 0.0)
+
+    def low(self, name: str) -> float | None:
+        """Smallest value so far."""
+        return self._low.get(name)
+
+    def seen(self, name: str) -> int:
+        """How many records had a finite value of `name`."""
+        return self._seen.get(name, 0)
+
+    def total(self, name: str) -> float:
+        """Sum of all finite values so far."""
+        return self._total.get(name, 0.0)
+
+    def last(self, name: str) -> float | None:
+        """Value of `name` in the last record, finite or not, or None."""
+        return self.recent[-1].get(name) if self.recent else None
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage, with a decimal where it is small."""
+    value = 100 * share
+    return f"{value:.0f} %" if value == 0 or abs(value) >= 9.95 else f"{value:.1f} %"

@@ -1,0 +1,138 @@
+"""Findings on how far the policy moves: it stands still, it moves too fast, evaluation sees no gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from grouprl.config.rates import STILL
+from grouprl.core.finding import Finding
+from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.monitor import health_codes as codes
+from grouprl.monitor.history import HealthFacts, History
+
+APART = 10
+"""Steps between two evaluations from which their agreement in every figure is no coincidence."""
+STILL_STEPS = 20
+"""Steps after which learning rates are added up: enough for a warm-up of the rate to be over."""
+RATIO_FAST = 0.03
+"""A step of 3 % of the weights; in docs/findings.md tiny policies learn at 0.6 % and lose what they knew at 5.6 %. The
+pretrained model of docs/real.md learns at 0.002 %: what is too fast for such a one, `fast` and `kl_old` say sooner."""
+SURE = 0.9
+"""Share of correct completions from which nothing is left to gain."""
+
+
+def stands_still(past: History, facts: HealthFacts) -> Finding | None:
+    """Updates were made and the policy is where it was."""
+    if past.peak("grad_norm") == 0 or past.peak("lr") == 0:
+        return None  # no gradient and a rate of 0 are findings of their own
+    same, steps, moved = _same(past.evaluations), past.seen("lr"), past.total("lr") * facts.reach
+    words = ""
+    if same is not None:
+        first, last = same
+        words = f"The evaluation after step {last} agrees with that after step {first} in every figure"
+    elif facts.reach and steps >= STILL_STEPS and moved < STILL and not _gained(past.evaluations):
+        words = f"All learning rates of {steps} steps together can move a log-prob by about {moved:.1g} nats"
+    if not words:
+        return None
+    ratio = past.peak("update_ratio")
+    size = f" (largest optimiser step: {ratio:.1g} of the weights)" if ratio else ""
+    remedy = "Raise optim.lr: grouprl plan names the usual one for this kind of model. Or train for more steps."
+    return codes.STANDS_STILL(f"{words}: the policy hardly moves{size}.", remedy)
+
+
+def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
+    """Optimiser steps that overturn the policy: by the size of the weights, or by how far they can move a log-prob."""
+    ratio = 0.0 if facts.adapters else max(past.values("update_ratio"), default=0.0)
+    nats = past.peak("lr") * facts.reach / facts.updates_per_rollout
+    if ratio >= RATIO_FAST:
+        said = f"one optimiser step changed the weights by {100 * ratio:.0f} % of their size"
+    elif facts.fast and nats > facts.fast:
+        said = f"one optimiser step at this learning rate can move a log-prob by about {nats:.1g} nats"
+    else:
+        return None
+    remedy = "Lower optim.lr (a third, say), or warm it up: optim.warmup_steps."
+    return codes.MOVES_TOO_FAST(f"The policy moves too fast: {said}.", remedy)
+
+
+def no_gain(past: History, facts: HealthFacts) -> Finding | None:
+    """Evaluation after some training that is not clearly better than the first one, or clearly worse."""
+    pair = _comparable(past.evaluations)
+    if pair is None or _gained(past.evaluations):
+        return None
+    first, last = pair
+    name = _measure(last)
+    worse = last[f"{name}_high"] < first[f"{name}_low"]
+    gained = _above(past.evaluations[0], last)  # the first one is often made with more prompts than those on the way
+    if last["step"] - first["step"] < STILL_STEPS or (not worse and (_solved(first) or gained)):
+        return None
+    said = "The policy got worse" if worse else "Evaluation shows no gain"
+    words = (
+        f"{said}: {name.removeprefix('eval/')} was {_interval(first, name)} after step {first['step']} "
+        f"and is {_interval(last, name)} after step {last['step']}."
+    )
+    remedy = (
+        "Train longer, raise optim.lr, sample more completions per prompt; look at the reward of known completions."
+    )
+    if worse:
+        remedy = (
+            "Go back to an earlier checkpoint; lower optim.lr (a third, say); look at the rewards of known completions."
+        )
+    return codes.NO_GAIN(words, remedy, severity="warning" if worse else "note")
+
+
+def _interval(record: JsonMapping, name: str) -> str:
+    return f"{record[name]:.3f} [{record[f'{name}_low']:.3f}, {record[f'{name}_high']:.3f}]"
+
+
+def _comparable(evaluations: Sequence[Mapping[str, object]]) -> tuple[JsonMapping, JsonMapping] | None:
+    """Return the first evaluation on as many prompts as the last one, and the last one; None if that is the same."""
+    if not evaluations or _measure(evaluations[-1]) == "":
+        return None
+    last = evaluations[-1]
+    like = [each for each in evaluations[:-1] if each.get("eval/prompts") == last.get("eval/prompts")]
+    like = [each for each in like if f"{_measure(last)}_high" in each]
+    return (like[0], last) if like else None
+
+
+def _same(evaluations: Sequence[JsonMapping]) -> tuple[int, int] | None:
+    """Return the steps of the last evaluation and of the latest one before that agrees with it in all its figures."""
+    if not evaluations:
+        return None
+    last = evaluations[-1]
+    for other in reversed(evaluations[:-1]):
+        if other.get("eval/prompts") == last.get("eval/prompts"):
+            alike = _figures(other) == _figures(last) and last["step"] - other["step"] >= APART
+            return (other["step"], last["step"]) if alike and not _solved(last) else None
+    return None
+
+
+def _figures(record: Mapping[str, object]) -> JsonObject:
+    names = ("eval/greedy", "eval/pass@", "eval/reward")
+    return {name: value for name, value in record.items() if name.startswith(names)}
+
+
+def _solved(record: JsonMapping) -> bool:
+    """Whether nothing is left to gain: nearly every completion is right, and the reward says no more than that."""
+    right = [record[name] for name in ("eval/greedy", "eval/pass@1") if name in record]
+    graded = any(
+        record[reward] != record[correct]
+        for reward, correct in (("eval/reward", "eval/pass@1"), ("eval/greedy_reward", "eval/greedy"))
+        if reward in record and correct in record
+    )
+    return bool(right) and min(right) >= (1.0 if graded else SURE)
+
+
+def _measure(record: Mapping[str, object]) -> str:
+    """Return the figure by which an evaluation is judged: the mean reward, or else correct completions; "" without."""
+    return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
+
+
+def _gained(evaluations: Sequence[JsonMapping]) -> bool:
+    """Whether the last evaluation lies above the interval of the first comparable one, sampled or greedy."""
+    pair = _comparable(evaluations)
+    return pair is not None and _above(*pair)
+
+
+def _above(first: JsonMapping, last: JsonMapping) -> bool:
+    names = ("eval/reward", "eval/pass@1", "eval/greedy", "eval/greedy_reward")
+    return any(last[name] > first[f"{name}_high"] for name in names if name in last and f"{name}_high" in first)

@@ -1,0 +1,30 @@
+"""The record of a run on disk: metrics.jsonl and the rollouts, written as the run tells of them."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+
+from grouprl.core.run_events import EvaluationEnded, RolloutScored, RunListener, StepEnded
+from grouprl.storage.run_folder import RunFolder, replacing
+
+
+class RunRecord(RunListener):
+    """Writes a line of metrics.jsonl per step and evaluation, and the rollouts of every so many steps."""
+
+    def __init__(self, run: RunFolder, rollouts_every: int) -> None:
+        """`rollouts_every`: steps from one stored rollout to the next; 0 stores none."""
+        self.run, self.rollouts_every = run, rollouts_every
+
+    def rollout(self, event: RolloutScored) -> None:
+        """Write the completions of the step as one Parquet file, where it is due."""
+        if self.rollouts_every and event.step % self.rollouts_every == 0:
+            with replacing(self.run.rollout_file(event.step)) as temporary:
+                pq.write_table(event.table(), temporary, compression="zstd")
+
+    def step(self, event: StepEnded) -> None:
+        """Append the record of the step."""
+        self.run.append_metrics(event.record)
+
+    def evaluation(self, event: EvaluationEnded) -> None:
+        """Append the record of the evaluation."""
+        self.run.append_metrics(event.record)

@@ -1,0 +1,96 @@
+"""The sampler's process as the trainer sees it: started, sent requests, listened to, and ended with the run."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from typing import Any, TypeAlias
+
+from grouprl.core.errors import InputError, RunError
+from grouprl.orchestrator.asynchronous import sampler_main
+from grouprl.processes.child_process import LoggedProcess, how_it_ended
+from grouprl.records.requests import RolloutRequest
+
+LOOK_SECONDS = 0.5
+"""How often a silent sampler is checked."""
+SPEAK_SECONDS = 60.0
+"""After so many seconds of waiting the run says what it waits for, and again each time they have doubled."""
+SHOWN_OUTPUT = 2000
+"""Bytes of a dead sampler's last output that are shown."""
+Told: TypeAlias = tuple[str, Any]
+"""A message of the sampler: its kind, which says what the content is, and the content."""
+REMEDY = "What is on disk is intact: continue with --resume"
+
+
+class SamplerProcess:
+    """A process of its own session. `hello` tells it everything; `fd` is the memory of the weights.
+
+    `listen` hears every message but failures, which are raised.
+    """
+
+    def __init__(self, hello: dict[str, object], fd: int) -> None:
+        self._wire, theirs = Pipe()
+        wire = theirs.fileno()
+        self._child = LoggedProcess(sampler_main.main, wire, files=(wire, fd))
+        theirs.close()
+        self._send({"weights": fd, **hello})
+
+    def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
+        """Request the completions of a unit of prompts."""
+        self._send((number, list(requests)))
+
+    def receive(self, waiting_for: str, say: Callable[[str], None]) -> Told:
+        """Return the next message (kind, content); blocks, and says from time to time what for.
+
+        Raises:
+            RunError: the process ended, or could not go on.
+            InputError: what was requested cannot be sampled.
+        """
+        start, speak = time.monotonic(), SPEAK_SECONDS
+        while not self._wire.poll(LOOK_SECONDS):
+            if self._child.poll() is not None and not self._wire.poll(0):
+                raise self._dead()
+            if time.monotonic() - start > speak:
+                say(f"waiting for the sampler for {speak:.0f} seconds: {waiting_for}")
+                speak *= 2
+        return self._next()
+
+    def received(self) -> list[tuple[str, object]]:
+        """Return the messages that have come already."""
+        found = []
+        with contextlib.suppress(OSError):  # the end of the process is noticed when it is waited for
+            while self._wire.poll(0):
+                found.append(self._next())
+        return found
+
+    def close(self) -> None:
+        """End the process and everything it started; nothing on disk depends on it."""
+        self._child.end()
+        self._wire.close()
+
+    def _next(self) -> tuple[str, object]:
+        try:
+            kind, content = pickle.loads(self._wire.recv_bytes())
+        except (EOFError, ConnectionError):
+            self._child.wait(LOOK_SECONDS * 10)
+            raise self._dead() from None
+        if kind == "refused":
+            raise InputError(*content)
+        if kind == "failed":
+            raise RunError(content)
+        return kind, content
+
+    def _send(self, message: object) -> None:
+        try:
+            self._wire.send_bytes(pickle.dumps(message))
+        except (BrokenPipeError, ConnectionError):
+            self._child.wait(LOOK_SECONDS * 10)
+            raise self._dead() from None
+
+    def _dead(self) -> RunError:
+        last = self._child.last_output(SHOWN_OUTPUT)
+        how = how_it_ended(self._child.wait())
+        return RunError(f"the sampler's process {how}. {REMEDY}" + (f". Its last output:\n{last}" if last else ""))

@@ -1,0 +1,24 @@
+"""How `generate` of transformers is to sample from a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel
+
+KEPT = ("bos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "top_k")
+
+
+def generation_settings(model: PreTrainedModel, eos_ids: Sequence[int]) -> GenerationConfig:
+    """Return how `generate` samples from a trained model: every end token, and no penalties or forced tokens.
+
+    Completions were sampled without those, so that the most probable ones under them are not what was trained.
+    """
+    from transformers import GenerationConfig
+
+    old = getattr(model, "generation_config", None)
+    kept = {name: getattr(old, name, None) for name in KEPT}
+    ends = eos_ids[0] if len(eos_ids) == 1 else list(eos_ids)
+    return GenerationConfig(eos_token_id=ends, **{name: value for name, value in kept.items() if value is not None})

@@ -1,0 +1,160 @@
+"""Workers that start within milliseconds: copies of a process that has imported what they serve once."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from grouprl.processes import fork_server_main
+from grouprl.processes.child_process import Child, ChildProcess, end_group
+from grouprl.processes.fork_server_main import NUMBER, READY
+from grouprl.processes.frames import framed
+from grouprl.processes.worker_process import DEFAULTS, WorkerSpec
+
+ANSWER_SECONDS = 10.0
+"""How long a server that is ready may take to begin a worker."""
+REPORT_SECONDS = 1.0
+"""How long the exit code of a worker that has ended may take to come."""
+KILLED = -9
+
+
+@functools.cache
+def supported() -> bool:
+    """Whether this system can tell of the end of a process that is not a child."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return os.path.isdir("/proc/self/task")
+
+
+class ForkServer:
+    """The process that is copied. It is begun at once, and of use once `state` is 'ready'.
+
+    Where it may not be copied (`grouprl.processes.fork_server_main` says when) `state` becomes 'useless'.
+    """
+
+    def __init__(self, spec: WorkerSpec, prepare: Callable[..., object], seconds: float) -> None:
+        """Begin it. It calls `prepare`, for which it has `seconds`, with what workers of `spec` are given."""
+        self._deadline = time.monotonic() + seconds
+        self._control, control = socket.socketpair()
+        with control:
+            number = control.fileno()
+            environment = DEFAULTS | os.environ
+            silent = subprocess.DEVNULL
+            self._child = ChildProcess(
+                fork_server_main.main, number, files=(number,), errors=silent, environment=environment
+            )
+        self._unsent = bytearray(framed(spec.hello_to(prepare)))
+        self._control.setblocking(False)
+        self._state = "importing"
+
+    @property
+    def state(self) -> str:
+        """'importing', 'ready' or 'useless'."""
+        if self._state == "importing":
+            self._look()
+        return self._state
+
+    def _look(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._control.send(self._unsent)]
+            said = self._control.recv(1)
+        except BlockingIOError:
+            if time.monotonic() > self._deadline:
+                self.close()
+            return
+        except OSError:
+            said = b""
+        if said != READY:
+            self.close()
+            return
+        self._state = "ready"
+        self._control.settimeout(ANSWER_SECONDS)
+
+    def begin(self, files: Sequence[int]) -> tuple[Child, io.FileIO]:
+        """Begin a worker with its ends of `files`: requests and replies; returns it and what it prints.
+
+        Raises:
+            OSError: it cannot be begun.
+        """
+        lifeline, ours = os.pipe()
+        output, printed = os.pipe()
+        codes, code = os.pipe()
+        try:
+            socket.send_fds(self._control, [READY], [lifeline, *files, printed, code])
+            answer = self._control.recv(NUMBER.size)
+            if len(answer) != NUMBER.size:
+                raise OSError("The process that begins workers has ended")
+            process = int(NUMBER.unpack(answer)[0])
+            if process < 0:
+                raise OSError(-process, os.strerror(-process))
+            return ForkedChild(process, codes, ours), io.FileIO(output)
+        except OSError:
+            for each in (ours, output, codes):
+                os.close(each)
+            raise
+        finally:
+            for each in (lifeline, printed, code):
+                os.close(each)
+
+    def close(self) -> None:
+        """End it; may be called twice. Workers that it has begun live on, but nobody learns how they end."""
+        if self._state != "useless":
+            self._state = "useless"
+            self._control.close()
+            self._child.end()
+
+
+class ForkedChild:
+    """A worker that another process has begun: a child in all but name."""
+
+    def __init__(self, pid: int, codes: int, lifeline: int) -> None:
+        """Watch process `pid`, whose exit code will come from the file `codes`, and which ends with `lifeline`.
+
+        Raises:
+            OSError: it has ended and been forgotten.
+        """
+        self.pid, self._codes, self._lifeline, self._end = pid, codes, lifeline, os.pidfd_open(pid)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        if self.returncode is None and _speaks(self._end, 0.0):
+            self._note_end()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code once there is one. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        if self.returncode is None:
+            if not _speaks(self._end, math.inf if timeout is None else timeout):
+                raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
+            self._note_end()
+        assert self.returncode is not None
+        return self.returncode
+
+    def end(self) -> None:
+        """Kill the process and its children at once; called once."""
+        end_group(self)
+        os.close(self._lifeline)
+
+    def _note_end(self) -> None:
+        found = os.read(self._codes, NUMBER.size) if _speaks(self._codes, REPORT_SECONDS) else b""
+        self.returncode = NUMBER.unpack(found)[0] if len(found) == NUMBER.size else KILLED
+        os.close(self._codes)
+        os.close(self._end)
+
+
+def _speaks(file: int, seconds: float) -> bool:
+    """Whether there is something to read within `seconds`."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(None if seconds == math.inf else 1000 * seconds))

@@ -1,0 +1,283 @@
+"""Rewards in worker processes: time per completion, memory limits, and a new worker for one that hangs or dies."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from grouprl.core.errors import InputError, RunError
+from grouprl.processes.frames import BadReply
+from grouprl.processes.parcel import CannotSend, pack
+from grouprl.processes.worker_process import WorkerProcess, WorkerSpec, end_workers
+from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, WorkerSlot, wait_for_slots
+from grouprl.records.scores import FAILED, Status
+from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
+from grouprl.rewards.reward_worker import read_verdict, serve
+from grouprl.rewards.validation import Verdict, VerdictReward, one_by_one, plain_rewards
+
+Mode = Literal["each", "concurrent", "whole"]
+IN_A_ROW = 32
+"""So many completions in a row that end their worker: the rest of the batch is not tried any more."""
+LARGEST_CHUNK = 32
+
+
+class _DiesOnExamples(RunError):
+    """A worker had imported the reward, but did not survive the reward's own examples."""
+
+
+@dataclass
+class _Job:
+    """Completions that a worker scores: their rows in the batch, and which places of the job are still open."""
+
+    mode: Mode
+    rows: list[int]
+    open: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.open = list(range(len(self.rows)))
+
+    @property
+    def open_rows(self) -> list[int]:
+        """Rows without a verdict."""
+        return [self.rows[place] for place in self.open]
+
+
+@dataclass(eq=False)
+class _Slot(WorkerSlot):
+    """A worker and what it is doing."""
+
+    loaded: bool = False
+    job: _Job | None = None
+    number: int = 0
+
+
+class _Batch:
+    """The completions of one call: all of them, those that wait, and the verdicts so far."""
+
+    def __init__(
+        self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[object, ...]
+    ) -> None:
+        self.inputs, self.rest = inputs, rest
+        self.waiting: deque[_Job] = deque()
+        self.verdicts: dict[int, Verdict] = {}
+        self.again: set[int] = set()
+        self.losses = 0
+
+    def request(self, number: int, job: _Job, timeout: float) -> bytes:
+        """Return the message that hands a job to a worker."""
+        completions, columns, ids = ([values[row] for row in job.rows] for values in self.inputs)
+        try:
+            return pickle.dumps((number, job.mode, completions, columns, ids, *self.rest, timeout))
+        except Exception as error:  # pickling runs the code of the objects it meets
+            raise InputError(
+                f"The columns of sample {ids[0]} or one after it cannot be sent to a worker process: {error}",
+                "a worker receives them pickled",
+                "Keep plain data in the columns, or set reward.workers to 0.",
+            ) from error
+
+    def fail(self, rows: Sequence[int], verdict: Verdict) -> None:
+        """Give the same verdict to several rows."""
+        self.verdicts |= dict.fromkeys(rows, verdict)
+
+
+class RewardWorkers(VerdictReward):
+    """A reward that runs in worker processes, usable wherever a reward is; `close` ends them.
+
+    A completion on which the reward hangs or dies ends its worker and fails with evidence: where the reward was, and
+    what the worker printed last. The others are scored by another worker. A reward that takes the whole batch
+    in one call has `timeout` seconds per completion for all of them together, and fails on all of them.
+    Verdicts do not depend on the number of workers, unless the reward itself remembers earlier completions.
+    """
+
+    def __init__(self, reward: Reward, count: int, *, timeout: float, memory_gb: float) -> None:
+        """Start `count` workers and wait for the first to be ready.
+
+        Raises:
+            CannotSend: if the reward cannot be found or imported by another process.
+            InputError: on no workers, or if the reward hangs or dies on its own examples.
+        """
+        if count < 1:
+            raise InputError(f"A reward got {count} workers", "there is at least one")
+        self.__name__ = reward_name(reward)
+        self.examples = getattr(reward, "examples", ())
+        self.count, self.timeout = count, timeout
+        self._mode: Mode = "each"
+        if not one_by_one(reward):
+            self._mode = "whole" if any(map(takes_batch, plain_rewards(reward))) else "concurrent"
+        self._async_clock = timeout * (1 + len(plain_rewards(reward)))
+        warm_up = [([e.completion], [e.columns], ["example"]) for e in self.examples]
+        self._spec = WorkerSpec(serve, (pack(reward, "reward"), warm_up), int(memory_gb * 2**30))
+        self._failed_starts, self._number = 0, 0
+        self._lock = threading.Lock()
+        self._slots: list[_Slot] = []
+        self._end = weakref.finalize(self, _end, self._slots)
+        try:
+            self._fill_up()
+            self._await_first()
+        except RunError as error:
+            self.close()
+            if isinstance(error, _DiesOnExamples):
+                raise InputError(str(error), "a reward is tried on its own examples before it is trusted") from error
+            raise CannotSend(str(error)) from error
+
+    def close(self) -> None:
+        """End the workers; nothing is left of them afterwards."""
+        self._end()
+
+    def verdicts(
+        self,
+        completions: Sequence[str],
+        columns: Sequence[Columns],
+        ids: Sequence[str],
+        weights: Mapping[str, float] | None = None,
+        correct_at: float = 1.0,
+        timeout: float | None = None,
+    ) -> list[Verdict]:
+        """Return the checked outcome of every sample, in their order; `timeout` replaces the workers' own.
+
+        Raises:
+            InputError: if a column the reward needs is absent, or a column cannot be sent.
+            RunError: if no worker can be started any more.
+        """
+        if not self._end.alive:
+            raise RunError(f"The workers of the reward '{self.__name__}' are closed")
+        batch = _Batch((completions, columns, ids), (weights, correct_at))
+        batch.waiting.extend(self._jobs(len(completions)))
+        with self._lock:
+            self._finish(batch, self.timeout if timeout is None else timeout)
+        return [batch.verdicts[row] for row in range(len(completions))]
+
+    def _finish(self, batch: _Batch, limit: float) -> None:
+        try:
+            while len(batch.verdicts) < len(batch.inputs[0]):
+                self._fill_up()
+                self._hand_out(batch, limit)
+                wait_for_slots(self._slots)
+                for slot in list(self._slots):
+                    self._attend(slot, batch, limit)
+        except BaseException:
+            for slot in [slot for slot in self._slots if slot.job is not None]:
+                self._remove(slot)
+            raise
+
+    def _jobs(self, count: int) -> list[_Job]:
+        size = count
+        if self._mode == "concurrent":
+            size = math.ceil(count / self.count)
+        elif self._mode == "each":
+            size = min(LARGEST_CHUNK, math.ceil(count / (4 * self.count)))
+        rows = range(count)
+        return [_Job(self._mode, list(rows[i : i + size])) for i in range(0, count, max(1, size))]
+
+    def _fill_up(self) -> None:
+        while len(self._slots) < self.count:
+            try:
+                process = WorkerProcess(self._spec)
+            except OSError as error:  # too many open files, no memory for another process
+                raise RunError(f"No worker process for the reward '{self.__name__}' can be started: {error}") from error
+            self._slots.append(_Slot(process))
+
+    def _await_first(self) -> None:
+        nothing = _Batch(((), (), ()), ())
+        while not any(slot.ready for slot in self._slots):
+            wait_for_slots(self._slots)
+            for slot in list(self._slots):
+                self._attend(slot, nothing, self.timeout, starts=1)
+
+    def _hand_out(self, batch: _Batch, limit: float) -> None:
+        for slot in self._slots:
+            if batch.waiting and slot.ready and slot.job is None:
+                self._number += 1
+                job = batch.waiting.popleft()
+                slot.number, slot.process.printed = self._number, b""
+                slot.process.send(batch.request(self._number, job, limit))
+                slot.job, slot.deadline = job, time.monotonic() + self._clock(job, limit)
+
+    def _clock(self, job: _Job, limit: float) -> float:
+        if job.mode == "whole":
+            return limit * len(job.rows)
+        return limit if job.mode == "each" else self._async_clock * limit / self.timeout
+
+    def _attend(self, slot: _Slot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
+        """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
+        loss = slot.attend(lambda reply: self._take(slot, reply, batch, limit))
+        if loss is not None:
+            self._lose(slot, batch, loss, limit, starts)
+
+    def _take(self, slot: _Slot, reply: list[object], batch: _Batch, limit: float) -> None:
+        kind, *values = reply
+        if kind == "loaded":
+            slot.loaded = True
+        elif kind == "ready":
+            slot.ready, slot.deadline, self._failed_starts = True, math.inf, 0
+        elif kind == "refused" and len(values) == 4:
+            raise InputError(*map(str, values[1:]))
+        elif kind == "verdict" and slot.job is not None and values[:1] == [slot.number]:
+            self._note(slot, slot.job, values[1:], batch, limit)
+        else:
+            raise BadReply(repr(reply)[:60])
+
+    def _note(self, slot: _Slot, job: _Job, values: list[object], batch: _Batch, limit: float) -> None:
+        place, verdict = read_verdict(values)
+        if place not in job.open:
+            raise BadReply(f"a second verdict on completion {place}")
+        if verdict.status in FAILED:
+            slot.process.read_output()
+            verdict = replace(verdict, trace=f"{verdict.trace}\n{slot.evidence()}".strip())
+        job.open.remove(place)
+        row = job.rows[place]
+        if job.mode == "each" and verdict.status == "timeout" and row not in batch.again:
+            batch.again.add(row)  # the machine was crowded: when the others are done it may be less so
+            batch.waiting.append(_Job("each", [row]))
+        else:
+            batch.verdicts[row] = verdict
+        batch.losses = 0
+        slot.deadline = slot.deadline if job.mode != "each" else time.monotonic() + limit
+        if not job.open:
+            slot.job, slot.deadline = None, math.inf
+
+    def _lose(self, slot: _Slot, batch: _Batch, loss: WorkerLoss, limit: float, starts: int) -> None:
+        """End a worker; count what it was scoring as failed, or let others score it."""
+        self._remove(slot)
+        status: Status = "timeout" if loss.kind == "late" else "error"
+        said = {"late": overdue(limit), "wrong": f"the reward's process sent no verdict: {loss.what}"}
+        what, trace = said.get(loss.kind, f"the reward's process {loss.what}"), slot.evidence()
+        if not slot.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= starts:
+                why = loss.at_start(what)
+                kind = _DiesOnExamples if slot.loaded else RunError
+                raise kind(f"No worker process for the reward '{self.__name__}' could be started: {why}. {trace}")
+        if slot.job is None:
+            return
+        rows, batch.losses = slot.job.open_rows, batch.losses + 1
+        failed = Verdict(status, what=what, trace=trace)
+        if slot.job.mode == "whole":
+            batch.fail(rows, failed)
+        elif slot.job.mode == "each":
+            batch.fail(rows[:1], failed)
+            batch.waiting.extendleft([_Job("each", rows[1:])] if rows[1:] else [])
+        else:  # which of those awaited together is to blame shows when each has a worker for itself
+            batch.waiting.extendleft(_Job("each", [row]) for row in reversed(rows))
+        if batch.losses >= IN_A_ROW:
+            given_up = Verdict(
+                status, what=f"not scored, after {IN_A_ROW} completions in a row of which each ended its worker"
+            )
+            batch.fail([row for job in batch.waiting for row in job.rows], given_up)
+            batch.waiting.clear()
+
+    def _remove(self, slot: _Slot) -> None:
+        self._slots.remove(slot)
+        slot.process.kill()
+
+
+def _end(slots: list[_Slot]) -> None:
+    end_workers((slot.process, slot.job is None and slot.ready) for slot in slots)
+    slots.clear()

@@ -1,0 +1,121 @@
+"""How a run ends: its results are written, with the final model and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from grouprl.core.errors import RunError
+from grouprl.core.run_events import EvaluationEnded, RunEnded, Sample
+from grouprl.evaluation.evaluate import Evaluation
+from grouprl.methods.registry import CATALOGUE
+from grouprl.monitor.outcome import verdict
+from grouprl.orchestrator.accounting import set_aside_words, totals
+from grouprl.rollout.quarantine import OFFERS
+from grouprl.storage.run_folder import RunFolder, replacing, write_json
+from grouprl.training.session import Session, versions
+from grouprl.view.report import write_report
+
+
+def write_before(run: RunFolder, found: Evaluation) -> None:
+    """Store the evaluation before reinforcement."""
+    write_json(run.before, {"record": found.record(), "samples": [s._asdict() for s in found.samples]})
+
+
+def read_before(run: RunFolder) -> EvaluationEnded | None:
+    """Return the evaluation before reinforcement; None if there was none yet.
+
+    Raises RunError when the record is damaged.
+    """
+    if not run.before.is_file():
+        return None
+    try:
+        data = json.loads(run.before.read_text(encoding="utf-8"))
+        return EvaluationEnded(0, "before", data["record"], tuple(Sample(**row) for row in data["samples"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{run.before} is damaged ({error})") from error
+
+
+def conclude(session: Session, found: Evaluation | None) -> RunEnded:
+    """Write model, samples, summary, health and report; return how the run ended. `found` is None if interrupted."""
+    run = session.run
+    write_json(run.health, [finding.as_row() for finding in session.health.findings()])
+    before = _before(session)
+    after = None if found is None else EvaluationEnded(session.step, "after", found.record(), found.samples)
+    if after is not None:
+        with replacing(run.model) as folder:
+            session.policy.save(folder)
+    if after is not None and before is not None:
+        _write_samples(run, before.samples, after.samples)
+    write_json(run.summary, _summary(session, before, after))
+    report = write_report(run.path)
+    words = verdict(before.record, after.record, session.step).words if before and after else ""
+    aside = [each.prompt for each in session.source.aside.prompts]
+    remarks = (set_aside_words(aside),) if aside else ()
+    return RunEnded(run.path, session.phase, session.step, before, after, words, remarks, report)
+
+
+def _before(session: Session) -> EvaluationEnded | None:
+    """The evaluation before reinforcement; without it a run still ends well, and reports the loss.
+
+    That the reward is graded may have come out only since.
+    """
+    try:
+        found = read_before(session.run)
+    except RunError as error:
+        session.announcer.say(f"{error}: there is no comparison with the completions before training.")
+        return None
+    if found is None or not session.graded:
+        return found
+    samples = tuple(sample.without_mark() for sample in found.samples)
+    return replace(found, record={**found.record, "eval/graded": 1.0}, samples=samples)
+
+
+def _write_samples(run: RunFolder, before: Sequence[Sample], after: Sequence[Sample]) -> None:
+    later = {sample.prompt: sample for sample in after}
+    rows = [
+        {
+            "prompt": old.prompt,
+            "before": old.completion,
+            "after": later[old.prompt].completion,
+            "before_reward": old.reward,
+            "after_reward": later[old.prompt].reward,
+            "before_correct": old.correct,
+            "after_correct": later[old.prompt].correct,
+        }
+        for old in before
+        if old.prompt in later
+    ]
+    write_json(run.samples, rows)
+
+
+def _summary(session: Session, before: EvaluationEnded | None, after: EvaluationEnded | None) -> dict[str, object]:
+    config, method = session.config, session.method
+    entry = CATALOGUE.get(method.name)
+    return {
+        "task": config.task_name,
+        "model": config.model.name,
+        "method": method.name,
+        "title": entry.card.title if entry else method.name,
+        "formula": entry.card.formula if entry else "",
+        "objective": [
+            {"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()
+        ],
+        "actions": not session.row_source.text,
+        "seed": config.seed,
+        "phase": session.phase,
+        "steps": session.step,
+        "finished": after is not None,
+        "graded": session.graded,
+        "account": totals(session.run.read_metrics()),
+        "set_aside": [
+            {"prompt": each.prompt, "times": each.times, "left_out": each.times >= OFFERS, "what": each.what}
+            for each in session.source.aside.prompts
+        ],
+        "parameters": sum(p.numel() for p in session.policy.parameters()),
+        "before": None if before is None else before.record,
+        "after": None if after is None else after.record,
+        "seconds": round(session.elapsed, 1),
+        "versions": versions(),
+    }

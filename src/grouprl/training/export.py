@@ -1,0 +1,83 @@
+"""The policy of a run, at its end or at a checkpoint, and its export as an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grouprl.config.run import Config, load_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.resolve import resolve
+from grouprl.policy import CausalPolicy, load_policy
+from grouprl.policy.call_syntax import call_syntax
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.team import TeamPolicy
+from grouprl.protocols import Policy
+from grouprl.storage.checkpoint import load_policy_state
+from grouprl.storage.run_folder import RunFolder, replacing
+from grouprl.tasks import Task
+from grouprl.training.saved_model import check_saved, held_out_prompts
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run made: configuration, task and policy, and, in words, the point of the run it was taken from."""
+
+    config: Config
+    task: Task
+    policy: Policy
+    when: str
+
+
+def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
+    """Load the final policy of the run folder `run`, or that of a checkpoint.
+
+    A run without final model (interrupted, or still going) gives its newest whole checkpoint.
+
+    Raises:
+        InputError: no run folder, no such checkpoint, or nothing to load yet.
+        RunError: the checkpoint is damaged.
+    """
+    folder = RunFolder.open(run)
+    config = load_config(str(folder.config))
+    resolved = resolve(config)
+    task = resolved.task
+    if checkpoint is None and folder.model.is_dir() and policy_kind(config.model.name) is None:
+        return Trained(config, task, _final(folder.model, config, task), "the final model")
+    state = load_policy_state(run, checkpoint)
+    policy = build_policy(resolved)
+    policy.load_trainable_state(state)
+    newest = "the newest checkpoint" + " (the run has no final model)" * (not folder.model.is_dir())
+    when = newest if checkpoint is None else f"checkpoint {checkpoint}"
+    return Trained(config, task, policy, when)
+
+
+def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolicy:
+    """Load the final model; that of every agent where they have their own."""
+    agents = list(model_names(config, task))
+    folders = [folder] if len(agents) == 1 else [folder / agent for agent in agents]
+    policies = [load_policy(each, device=config.model.device, dtype=config.model.dtype) for each in folders]
+    for policy in policies:
+        call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policies[0] if len(agents) == 1 else TeamPolicy(dict(zip(agents, policies, strict=True)))
+
+
+def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
+    """Write the policy of a run to `dest` as a folder that `transformers` loads; return which policy it was, in words.
+
+    Written whole or not at all.
+
+    Raises:
+        InputError: `dest` holds something already, or there is nothing to export (see `load_trained`).
+        RunError: what was written answers otherwise in `transformers` than the policy does.
+    """
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        raise InputError(f"{dest} exists already", "an export never overwrites anything", "Choose an empty folder")
+    trained = load_trained(run, checkpoint)
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(dest) as folder:
+        trained.policy.save(folder)
+        check_saved(trained.policy, folder, held_out_prompts(trained.task))
+    return trained.when

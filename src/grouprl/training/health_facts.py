@@ -1,0 +1,44 @@
+"""What the health report is told of a run besides its records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.update.papers.late_start import LateStart
+from grouprl.config.rates import fastest_of, reach_of_rollout
+from grouprl.config.run import Config
+from grouprl.monitor.history import HealthFacts
+from grouprl.policy.kinds import policy_kind
+from grouprl.protocols import Policy
+
+
+def health_facts_of(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
+    """Return what the health report needs to know of the run and of its policy."""
+    other = policy_kind(config.model.name) is not None
+    facts = health_facts(config, method, max_tokens, exact)
+    facts = replace(facts, actions=other, adapters=config.model.lora is not None)
+    if method.update is not None or other or config.optim.name != "adamw":
+        return facts  # no rule tells how far steps of this rate go, or a part sets them itself
+    reach = reach_of_rollout(policy, config.model.lora, facts.updates_per_rollout)
+    return replace(facts, reach=reach, fast=fastest_of(policy))
+
+
+def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
+    """Return what the health report needs to know of the run's settings."""
+    weights = [p.settings().get("coef") for p in (*method.regularize, *method.reward_transform) if "kl" in p.name]
+    return HealthFacts(
+        completions=config.batch.prompts * config.batch.group_size,
+        updates_per_rollout=config.updates_per_rollout * method.phases,
+        exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
+        async_steps=config.run.async_steps,
+        grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
+        waits=method.update.start if isinstance(method.update, LateStart) else 0,
+        clips="old_bt" in method.objective.needs(),
+        kl_weight=cast("float | None", weights[0]) if weights else None,
+        refill=method.refill is not None,
+        refill_max_rounds=getattr(method.refill, "max_rounds", 0),
+        filters=tuple(p.name for p in method.filter),
+        max_tokens=max_tokens,
+    )

@@ -1,0 +1,121 @@
+"""What the policy says of a rollout before the update: values, statistics, old log-probs where the sampler's differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.part import Part
+from grouprl.algorithms.regularize.regularize import Regularizer
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.protocols import GroupInfluence, Policy, PolicyInputs
+from grouprl.training.session import Session
+
+PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
+
+
+def with_scores(
+    session: Session, batch: Batch, inputs: PolicyInputs, foreign_b: torch.Tensor, *, exact: bool = True
+) -> Batch:
+    """Let the policy compute values, and old log-probs where those of the sampler are not its own.
+
+    `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with. Where the
+    update itself gives the old log-probs (`left_to_update`) they are None.
+    """
+    policy, values = session.policy, () if session.method.critic is None else (VALUE,)
+    inexact = not exact
+    if not (values or inexact or bool(foreign_b.any())):
+        return batch
+    if left_to_update(session, batch, foreign_b):
+        return batch.replace(old_bt=None)
+    if not (values or inexact):
+        rows = foreign_b.nonzero()[:, 0]
+        logp_bt = policy.logp(inputs.rows(rows.tolist())).cpu()
+        return with_foreign(batch, rows, F.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
+    unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
+    found = policy.evaluate(inputs, (LOG_PROB, *((ENTROPY,) if unknown else ()), *values))
+    batch = batch.replace(value_bt=found[VALUE].cpu() if values else None)
+    if unknown and batch.entropy_bt is not None:  # the sampler does not know it
+        batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, found[ENTROPY].cpu(), batch.entropy_bt))
+    stored_b = batch.from_source("replay", "reference")
+    rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
+    return with_foreign(batch, rows, found[LOG_PROB].cpu()[rows])
+
+
+def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:
+    """Whether the old log-probs of rows just sampled are those that the update computes anyway.
+
+    They are where the rollout is one optimiser step of the same policy: no adapter's dropout, no reference or unknown
+    entropies that a pass of their own gives metrics for, and nothing that reads old log-probs before the loss.
+    """
+    config, method = session.config, session.method
+    one_step = config.updates_per_rollout == 1 and method.update is None
+    drops = config.model.lora is not None and config.model.lora.dropout > 0
+    others = bool(foreign_b.any()) or bool((~batch.from_source("sampled")).any())
+    known = batch.entropy_bt is None or bool(batch.entropy_bt.any())
+    own = method.critic is None and session.reference is None
+    return one_step and own and known and not (drops or others or reads_old_early(method))
+
+
+def reads_old_early(method: Method) -> bool:
+    """Whether something reads old log-probs before the loss: another part, or what a part does besides its loss."""
+    in_loss = (method.objective, *method.token_gate, *method.regularize)
+    early = [part for part in method.parts() if not any(part is own for own in in_loss) or _counts_rows(part)]
+    return method.buffer is not None or any("old_bt" in part.needs() for part in early)
+
+
+def _counts_rows(part: Part) -> bool:
+    """Whether a part of the loss weighs tokens, or leaves out rows, in a way of its own."""
+    own_rows = getattr(type(part), "zero_rows", Objective.zero_rows) not in PLAIN_ZERO_ROWS
+    return own_rows or getattr(part, "aggregate", None) is not None
+
+
+def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:
+    """Set the old log-probs of `rows` [N]; those that no policy sampled also get them as behaviour."""
+    if not len(rows):
+        return batch
+    old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
+    old_bt[rows] = logp_nt
+    written = batch.from_source("demonstration", "verification")[rows]
+    behavior_bt[rows[written]] = logp_nt[written]
+    return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
+
+
+def add_statistics(policy: Policy, batch: Batch, names: Sequence[str]) -> Batch:
+    """Return the batch with the outputs that `names` (a method's needs) calls "stats.NAME", padded to its width.
+
+    Other names and what the batch holds already are skipped. "stats.influence" is computed of whole groups.
+
+    Raises:
+        InputError: no such output, or "stats.influence" without `correct_b` or of a policy
+        that cannot tell it.
+    """
+    wanted = [name.removeprefix("stats.") for name in names if name.startswith("stats.")]
+    missing = [name for name in dict.fromkeys(wanted) if name not in batch.stats]
+    if not missing:
+        return batch
+    inputs = cast("PolicyInputs", batch.need("inputs", "statistics"))
+    spare = batch.size[1] - inputs.width
+    found = policy.evaluate(inputs, [name for name in missing if name != "influence"])
+    if "influence" in missing:
+        correct_b = batch.need("correct_b", "stats.influence")
+        mask_bt = F.pad(batch.mask_bt, (0, -spare))
+        found["influence"] = _with_influence(policy).influence(inputs, batch.group_b, correct_b, mask_bt)
+    return batch.replace(stats={**batch.stats, **{name: F.pad(x.cpu(), (0, spare)) for name, x in found.items()}})
+
+
+def _with_influence(policy: Policy) -> GroupInfluence:
+    if not isinstance(policy, GroupInfluence):
+        raise InputError(
+            f"{type(policy).__name__} is to give batch.stats['influence']",
+            "a policy with a method `influence` can (grouprl.protocols.GroupInfluence)",
+            "Take a method without it",
+        )
+    return policy

@@ -1,0 +1,255 @@
+"""Opening a session: a fresh one in a new run folder, or that of a run as its last checkpoint left it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from grouprl.config.extending import changed_config, check_steps, moved_folders, said
+from grouprl.config.own_code import changed, own_code, refuse_changes, remember
+from grouprl.config.own_data import refuse_data, refuse_missing, remember_data
+from grouprl.config.run import Config, default_folder, load_config, with_absolute_paths
+from grouprl.config.yaml_files import read_text
+from grouprl.core.errors import InputError, RunError
+from grouprl.core.json_types import State
+from grouprl.orchestrator.asynchronous.restrictions import threads_each
+from grouprl.orchestrator.build import build_policy, make_optimizer
+from grouprl.orchestrator.placed.placement import close_placement
+from grouprl.orchestrator.rank_build import check_started
+from grouprl.orchestrator.resolve import ResolvedRun, resolve
+from grouprl.orchestrator.reward import close_reward
+from grouprl.policy.threads import choose_threads
+from grouprl.protocols import SpreadPolicy
+from grouprl.rollout.sampler import MakeEngine
+from grouprl.storage.checkpoint import Checkpoint, newest, prune
+from grouprl.storage.lock import FolderLock
+from grouprl.storage.run_folder import RunFolder, in_words, settle, write_json, write_text
+from grouprl.storage.tensors import load_weights
+from grouprl.tasks import Task
+from grouprl.training.session import Session, assemble, frozen, placement_of, reward_of, settings_digest, versions
+
+
+def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
+    """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
+    resolved = resolve(config if isinstance(config, ResolvedRun) else with_absolute_paths(config))
+    config, task = resolved.config, resolved.task
+    check_started(config.cluster)
+    folder = default_folder(config) if folder is None else folder
+    threads = threads_each(config, choose_threads(config.run.threads))
+    torch.set_num_threads(threads)
+    torch.manual_seed(config.seed)
+    policy = build_policy(resolved)
+    resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
+    config = resolved.config
+    placement = placement_of(resolved, policy)
+    reward, notes = reward_of(resolved, RunFolder(folder), placement)
+    run = RunFolder.create(folder)
+    lock, ours = FolderLock(run), False
+    try:
+        if run.config.is_file():
+            raise InputError(f"the run folder {folder} has just been started by another process")
+        ours = True
+        settings = config.dump()
+        facts = {
+            "threads": threads,
+            "task": task.fingerprint(),
+            "settings": settings_digest(settings),
+            "versions": versions(),
+        }
+        remember_data(run, task)
+        write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
+        write_text(run.config, settings)  # last: from here on it is a run that can be resumed
+        session = assemble(resolved, run, policy, reward, engine, placement)
+        session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
+        session.begin("warmup" if config.warmup.steps else session.after_warmup())
+    except BaseException as error:
+        if isinstance(error, InputError) and ours:
+            run.discard()
+        lock.release()
+        close_reward(reward)
+        close_placement(placement)
+        raise
+    return session
+
+
+def resume(
+    folder: Path,
+    changes: Sequence[str] = (),
+    *,
+    accept_changes: bool = False,
+    engine: MakeEngine | None = None,
+) -> Session:
+    """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
+
+    `changes` are settings `key=value` among `extending.MAY_CHANGE`; with `accept_changes` the task, and the user's own
+    code, may differ from those that the run began with.
+
+    Raises InputError when the folder is no run or in use, or its settings, task or code no longer are what they were;
+    RunError on damaged records, and when there are checkpoints but none is whole, or were some and none is left.
+    """
+    run = RunFolder.open(folder)
+    lock = FolderLock(run)
+    try:
+        session = _resumed(run, changes, accept_changes, engine)
+    except BaseException:
+        lock.release()
+        raise
+    session.lock = lock
+    session.notes += _lock_notes(lock)
+    return session
+
+
+def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine | None) -> Session:
+    facts = _facts(run)
+    _check_settings(run, facts)
+    before, moves = load_config(str(run.config), plugins=False), moved_folders(run, changes)
+    other = changed(facts.get("code", {}), moves)
+    if other and not accept_changes:
+        refuse_changes(run, other, moves)
+    config = changed_config(run, changes)
+    refuse_missing(run, config)
+    check_started(config.cluster)
+    torch.set_num_threads(facts["threads"])
+    torch.manual_seed(config.seed)
+    resolved = resolve(config)
+    task = resolved.task
+    if task.fingerprint() != facts["task"] and not accept_changes:
+        refuse_data(run, task)
+    checkpoint, complaints = _last_checkpoint(run)
+    check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
+    _rewind(run, checkpoint)
+    policy = build_policy(resolved)
+    placement = placement_of(resolved, policy)
+    reward, notes = reward_of(resolved, run, placement)
+    notes += said(before, config)
+    try:
+        session = assemble(resolved, run, policy, reward, engine, placement)
+        session.notes = complaints + notes
+        _restore(session, checkpoint)
+        if changes or accept_changes:
+            _write_changes(run, config, task, facts)
+        if not complaints:  # killed between writing a checkpoint and pruning; damaged ones must not count as kept
+            prune(run, config.run.keep)
+    except BaseException:
+        close_reward(reward)
+        close_placement(placement)
+        raise
+    return session
+
+
+def _check_settings(run: RunFolder, facts: State) -> None:
+    """Refuse a configuration that was edited in the run folder."""
+    known = settings_digest(read_text(run.config))
+    if "" != facts.get("settings", "") != known and facts.get("settings_next") != known:
+        raise InputError(
+            f"{run.config} was changed since the run began",
+            "a resumed run continues exactly as it began",
+            f"Undo the change, or start a new run: grouprl train {run.config} --folder …",
+        )
+
+
+def _last_checkpoint(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
+    """Return the checkpoint from which a run continues, None at its very beginning; and what is wrong with others.
+
+    Raises:
+        RunError: there are checkpoints, and none is whole; or there are none although steps were made.
+    """
+    with in_words(run.checkpoints):
+        settle(run.checkpoints)
+    checkpoint, complaints = newest(run)
+    if checkpoint is None and complaints:
+        checkpoint, complaints = _in_spite_of_the_log(run, complaints)
+    if checkpoint is None and complaints:
+        raise RunError(
+            f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
+            "Restore one from a copy, or start a new run"
+        )
+    if checkpoint is None and any(record.get("phase") == "train" for record in run.read_metrics()):
+        raise RunError(
+            f"{run.checkpoints} holds no checkpoint, but {run.metrics} holds steps that come after the first: the "
+            f"checkpoints were removed. Restore one from a copy, or start a new run: grouprl train {run.config} "
+            "--folder …"
+        )
+    return checkpoint, complaints
+
+
+def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, object]) -> None:
+    """Make changed settings, and the task and code as they are now, those of the run.
+
+    A process that is killed in between leaves facts that know the settings before as well as those after.
+    """
+    settings = config.dump()
+    code = remember(run, own_code(config))
+    remember_data(run, task)
+    now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": settings_digest(settings)}
+    write_json(run.facts, now)
+    write_text(run.config, settings)
+    write_json(run.facts, {**now, "settings": settings_digest(settings)})
+
+
+def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that is whole but for metrics.jsonl, which is then mended."""
+    checkpoint, others = newest(run, log=False)
+    if checkpoint is None:
+        return None, complaints
+    steps = checkpoint.state["step"] if checkpoint.state["phase"] == "train" else 0
+    lost = run.mend_metrics(checkpoint.state["metrics_size"], steps)
+    checkpoint.state["metrics_size"] = run.metrics.stat().st_size
+    return checkpoint, [*others, f"{run.metrics} is damaged: {lost} of its lines are left out, the run itself is whole"]
+
+
+def _facts(run: RunFolder) -> State:
+    try:
+        facts = json.loads(run.facts.read_bytes())
+        if isinstance(facts["threads"], int) and isinstance(facts["task"], str):
+            return dict(facts)
+        reason = "it does not hold the facts of a run"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    raise RunError(f"{run.facts} is damaged ({reason}). Restore it from a copy, or start a new run")
+
+
+def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Forget everything recorded after the checkpoint (None: everything)."""
+    nothing: State = {"metrics_size": 0, "phase": "warmup", "evaluated_before": False}
+    state = checkpoint.state if checkpoint else nothing
+    run.rewind(state["metrics_size"], state["step"] if state["phase"] == "train" else 0)
+    if not state["evaluated_before"]:
+        with in_words(run.before):
+            run.before.unlink(missing_ok=True)
+
+
+def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
+    """Continue from the checkpoint; from the beginning without one."""
+    config, policy = session.config, session.policy
+    if checkpoint is None:
+        session.begin("warmup" if config.warmup.steps else session.after_warmup())
+        session.notes.append("no checkpoint yet: starting from the beginning")
+        return
+    state = checkpoint.state
+    if state["has_reference"]:
+        session.renewed = state["reference_renewed"]
+        policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
+        first = session.renewed is None
+        session.reference = policy.reference() if first else frozen(policy)
+    session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
+    session.evaluated = state.get("evaluated", session.step)
+    session.graded = state.get("graded", False)
+    session.optimizer = make_optimizer(config, policy, session.phase)
+    if checkpoint.parts is not None and isinstance(policy, SpreadPolicy):
+        policy.load_parts(checkpoint.parts)
+    else:
+        policy.load_trainable_state(checkpoint.weights)
+        fresh = session.optimizer.state_dict()
+        session.optimizer.load_state_dict({"param_groups": fresh["param_groups"], **checkpoint.optimizer})
+    session.source.restore(state["source"])
+    session.context.restore(checkpoint.data)
+    session.errors.load_state_dict(state["errors"])
+    torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
+
+
+def _lock_notes(lock: FolderLock) -> list[str]:
+    return [] if lock.works else ["this file system has no locks: a second run on this folder would not be noticed"]

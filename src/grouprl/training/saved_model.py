@@ -1,0 +1,133 @@
+"""Whether a saved model answers in `transformers` as the policy does that it was saved from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from grouprl.core.errors import RunError
+from grouprl.core.json_types import JsonObject
+from grouprl.policy import CausalPolicy
+from grouprl.policy.team import TeamPolicy
+from grouprl.policy.text import render_chat
+from grouprl.protocols import Policy, Request
+from grouprl.records.examples import Prompt
+from grouprl.rollout.engines import local_engine
+from grouprl.tasks import Task
+from grouprl.training.answer_in_transformers import Answer
+
+PROMPTS = 6
+TOKENS = 48
+"""Tokens of an answer that are compared; a difference in what is read or computed shows in the first few."""
+TIES = {torch.float32: 1e-3, torch.float64: 1e-6}
+HALF_TIE = 0.2
+"""Nats by which the most probable token may differ: two ways to compute the same product round differently."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt as users of the saved model write it, its token ids, and the greedy answer of the policy."""
+
+    prompt: str | list[JsonObject]
+    rendered: bool
+    """Whether the prompt is the text of a chat: its template alone does not show all that the messages hold."""
+    ids: tuple[int, ...]
+    expected: tuple[int, ...]
+
+
+def questions(policy: CausalPolicy, prompts: Sequence[Prompt]) -> list[Question]:
+    """Return the prompts with the policy's greedy answers."""
+    read = [tuple(ids) for ids in policy.encode_prompts(list(prompts))]
+    sampled = local_engine(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
+    forms = [_form(policy, prompt) for prompt in prompts]
+    return [Question(*form, *each) for form, *each in zip(forms, read, sampled.actions, strict=True)]
+
+
+def _form(policy: CausalPolicy, prompt: Prompt) -> tuple[str | list[JsonObject], bool]:
+    if isinstance(prompt, str):
+        return prompt, False
+    messages, text = [dict(message) for message in prompt], render_chat(policy.tokenizer, prompt)
+    try:
+        shown = policy.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except Exception:  # a template refuses what it does not know in ways of its own
+        return text, True
+    return (messages, False) if shown == text else (text, True)
+
+
+def held_out_prompts(task: Task) -> list[Prompt]:
+    """Return some prompts of the split `eval`; none where a prompt is the beginning of an episode and has no text."""
+    size = task.size("eval")
+    examples = [task.example("eval", index) for index in range(PROMPTS if size is None else min(PROMPTS, size))]
+    return [example.prompt for example in examples if example.prompt]
+
+
+def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None:
+    """Check the answers of every language model in `folder`, and its members' where the policy is a team.
+
+    Raises:
+        RunError: see `check_answers`.
+    """
+    if isinstance(policy, TeamPolicy):
+        for name, member in policy.members.items():
+            check_saved(member, folder / name, prompts)
+    elif isinstance(policy, CausalPolicy):
+        check_answers(policy, folder, prompts or [_any_text(policy)])
+
+
+def _any_text(policy: CausalPolicy) -> str:
+    """Return the text of a token, for tasks whose prompts have none."""
+    return next(text for i in reversed(range(len(policy.tokenizer))) if (text := policy.decode([i]).strip()))
+
+
+def check_answers(policy: CausalPolicy, folder: Path, prompts: Sequence[Prompt]) -> None:
+    """Load `folder` in a fresh process by `transformers` alone, and compare its greedy answers with the policy's.
+
+    Raises:
+        RunError: another reading of a prompt, another answer, or a folder that cannot be loaded.
+    """
+    asked = questions(policy, prompts)
+    found = _answers(policy, folder, asked)
+    for question, answer in zip(asked, found, strict=True):
+        _compare(policy, question, answer)
+
+
+def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> list[Answer]:
+    work = {
+        "folder": str(folder),
+        "dtype": str(policy.model.dtype).removeprefix("torch."),
+        "questions": [{"prompt": q.prompt, "rendered": q.rendered, "expected": q.expected} for q in asked],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "grouprl.training.answer_in_transformers"],
+        input=json.dumps(work),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+        raise RunError(f"transformers cannot use the saved model in {folder}: {last}")
+    answers: list[Answer] = json.loads(done.stdout)
+    return answers
+
+
+def _compare(policy: CausalPolicy, question: Question, answer: Answer) -> None:
+    if answer["prompt_ids"] != list(question.ids):
+        raise RunError(
+            f"the saved tokenizer reads the prompt {question.prompt!r} as {answer['prompt_ids'][:12]}, training read "
+            f"{list(question.ids[:12])}: answers of the saved model are not those of the trained one"
+        )
+    tie = TIES.get(policy.model.dtype, HALF_TIE)
+    if answer["gap"] > tie:
+        raise RunError(
+            f"the saved model answers {question.prompt!r} in transformers with {answer['text']!r}, the trained one "
+            f"with {policy.decode(question.expected)!r} (a difference of {answer['gap']:.3g} nats, of which rounding "
+            f"explains {tie})"
+        )

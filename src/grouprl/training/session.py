@@ -1,0 +1,253 @@
+"""Everything one run holds in memory, built from its configuration or from its last checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from grouprl.algorithms.data_part import Pretraining
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.core.announcer import Announcer
+from grouprl.core.json_types import State
+from grouprl.core.run_events import CheckpointWritten
+from grouprl.core.stopwatch import TrainingClock
+from grouprl.monitor.health import Health
+from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
+from grouprl.orchestrator.build import make_optimizer
+from grouprl.orchestrator.context import SessionContext
+from grouprl.orchestrator.placed.placement import RunPlacement, close_placement, engine_of, open_placement
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.orchestrator.reward import close_reward, open_reward
+from grouprl.orchestrator.synchronous import Synchronous
+from grouprl.protocols import Policy, RunEngine, Scorer, SpreadPolicy
+from grouprl.rewards.contract import Reward as RewardFunction
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.engines import close_engine
+from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.row_source import ScoringSource
+from grouprl.rollout.sampler import MakeEngine
+from grouprl.storage.checkpoint import PARTS, prune, save_checkpoint, whole_parameters
+from grouprl.storage.lock import FolderLock
+from grouprl.storage.run_folder import RunFolder, replacing
+from grouprl.tasks import Task
+from grouprl.training.health_facts import health_facts_of
+
+
+@dataclass
+class Session:
+    """A run in memory. `phase` is 'warmup', 'prelude' or 'train'; `step` counts finished steps of the phase."""
+
+    resolved: ResolvedRun
+    run: RunFolder
+    policy: Policy
+    reward: RewardFunction
+    source: PromptStream
+    errors: ErrorPolicy
+    row_source: ScoringSource
+    context: SessionContext
+    sampler: RunEngine
+    """Every sample of this process comes from it."""
+    health: Health
+    phase: str
+    placement: RunPlacement | None = None
+    """The workers of the cluster; None where nothing is placed."""
+    lock: FolderLock | None = None
+    step: int = 0
+    elapsed: float = 0.0
+    optimizer: torch.optim.Optimizer | None = None
+    reference: Scorer | None = None
+    renewed: int | None = None
+    """Step in which the reference was last renewed from the policy; None: it is the policy after the warm-up."""
+    evaluated: int = 0
+    """The step after which the policy was evaluated last."""
+    graded: bool = False
+    """Whether a reward of this run was graded: from then on nothing of it is marked right or wrong."""
+    notes: list[str] = field(default_factory=list)
+    announcer: Announcer = field(default_factory=Announcer)
+    """Tells what listens to the run of its events."""
+    clock: TrainingClock = field(default_factory=lambda: TrainingClock(0.0))
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.resolved.config
+
+    @property
+    def task(self) -> Task:
+        """What is trained on."""
+        return self.resolved.task
+
+    @property
+    def method(self) -> Method:
+        """What is trained by."""
+        return self.resolved.method
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Token budget of a completion."""
+        return self.resolved.max_new_tokens
+
+    def after_warmup(self) -> str:
+        """The phase that follows the warm-up."""
+        return "pretraining" if self.method.pretrain else "train"
+
+    def pretraining_pieces(self) -> list[tuple[Pretraining, int]]:
+        """Each pretraining part with the numbers of its pieces, in order."""
+        return [(part, number) for part in self.method.pretrain for number in range(part.count(self.context))]
+
+    def begin(self, phase: str) -> None:
+        """Enter a phase: fresh optimiser, step 0; the reference policy is fixed as the warm-up ends."""
+        first = self.reference is None
+        self.phase, self.step = phase, 0
+        self.optimizer = make_optimizer(self.config, self.policy, phase)
+        if phase != "warmup" and first and self.resolved.needs_reference:
+            with replacing(self.run.reference) as temporary:
+                save_file(self.policy.trainable_state(), temporary)
+            self.reference = self.policy.reference()
+
+    def publish(self) -> None:
+        """Publish the current weights to the sampler; in training their version is the number of finished steps."""
+        self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
+
+    def renew_reference(self) -> None:
+        """Make the policy as it is now the reference; nothing where none is kept."""
+        if self.reference is None:
+            return
+        self.renewed = self.step
+        with replacing(self.run.reference_of(self.step)) as temporary:
+            save_file(self.policy.trainable_state(), temporary)
+        self.reference = frozen(self.policy)
+
+    def save(self) -> None:
+        """Write a checkpoint of everything that has state, then delete the oldest."""
+        assert self.optimizer is not None
+        run = self.run
+        run.sync_metrics()
+        state: State = {
+            "phase": self.phase,
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "source": self.source.state(),
+            "has_reference": self.reference is not None,
+            "reference_renewed": self.renewed,
+            "errors": self.errors.state_dict(),
+            "metrics_size": run.metrics.stat().st_size,
+            "evaluated_before": run.before.is_file(),
+            "evaluated": self.evaluated,
+            "graded": self.graded,
+            "torch_rng": torch.get_rng_state().tolist(),
+        }
+        data = self.context.state()
+        beside: dict[Path, int | None] = {run.metrics: state["metrics_size"]}
+        if self.reference is not None:
+            beside[run.reference_of(self.renewed)] = None
+        written = save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
+        prune(run, self.config.run.keep)
+        self.announcer.tell(CheckpointWritten(written, self.phase, self.step))
+
+    def _parameters(self) -> Callable[[Path], None]:
+        """What writes weights and optimiser into the folder of a checkpoint."""
+        assert self.optimizer is not None
+        if not isinstance(self.policy, SpreadPolicy):
+            return whole_parameters(self.policy.trainable_state(), self.optimizer.state_dict())
+        policy = self.policy
+        return lambda folder: policy.save_parts(folder / PARTS)
+
+    def close(self) -> None:
+        """End the processes of the run; nothing on disk depends on it."""
+        self.context.sample_source.close()
+        close_engine(self.sampler)
+        close_reward(self.reward)
+        self.row_source.close()
+        close_placement(self.placement)
+
+    def leave(self) -> None:
+        """Unlock the run folder for another process."""
+        if self.lock is not None:
+            self.lock.release()
+
+
+def frozen(policy: Policy) -> Scorer:
+    """Return the policy as it is now, no longer trained."""
+    return policy.snapshot() if isinstance(policy, SpreadPolicy) else policy.copied(trainable=False)
+
+
+def placement_of(resolved: ResolvedRun, policy: Policy) -> RunPlacement | None:
+    """Place the workers of a run whose completions this process samples; None where nothing is placed."""
+    return open_placement(resolved, policy.device.type, sampling_here=not is_asynchronous(resolved.config))
+
+
+def reward_of(
+    resolved: ResolvedRun, run: RunFolder, placement: RunPlacement | None
+) -> tuple[RewardFunction, list[str]]:
+    """Return what scores the completions of a run, and notes on it; a placement ends where that fails."""
+    placed = None if placement is None else placement.reward(resolved.reward)
+    try:
+        return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed)
+    except BaseException:
+        close_placement(placement)
+        raise
+
+
+def assemble(
+    resolved: ResolvedRun,
+    run: RunFolder,
+    policy: Policy,
+    reward: RewardFunction,
+    engine: MakeEngine | None = None,
+    placement: RunPlacement | None = None,
+) -> Session:
+    """Put the parts of a session together."""
+    config, task, method, budget = resolved.config, resolved.task, resolved.method, resolved.max_new_tokens
+    errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
+    source = PromptStream(task, config.seed, config.data.prompts)
+    sampler = engine(policy) if engine is not None else engine_of(resolved, policy, placement)
+    stage = None if placement is None else placement.stage
+    row_source = open_rows(
+        config, task, policy, reward, budget, errors, kind=resolved.row_kind, sampler=sampler, stage=stage
+    )
+    context = SessionContext(
+        config,
+        method,
+        task,
+        source,
+        row_source,
+        clock=lambda: session.step,
+        renew_reference=lambda: session.renew_reference(),
+    )
+    session = Session(
+        resolved=resolved,
+        run=run,
+        policy=policy,
+        reward=reward,
+        source=source,
+        errors=errors,
+        row_source=row_source,
+        context=context,
+        sampler=sampler,
+        health=Health(health_facts_of(config, method, budget, sampler.exact, policy), run.read_metrics()),
+        phase="train",
+        placement=placement,
+    )
+    context.sample_source = AsyncSource(context, policy) if is_asynchronous(config) else Synchronous(context)
+    return session
+
+
+def settings_digest(settings: str) -> str:
+    """Return the digest of a configuration's text."""
+    return hashlib.sha256(settings.encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that compute."""
+    names = ("grouprl", "torch", "transformers", "numpy")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}

@@ -1,0 +1,60 @@
+"""Metrics of a step besides those of its update: what was sampled, what became of it, and what the engine reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from grouprl.core.batch import Batch
+from grouprl.monitor.metrics import sample_metrics
+from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account
+from grouprl.orchestrator.step import entropy_of
+from grouprl.rollout.engines import engine_metrics
+from grouprl.rollout.scored_rows import GREEDY_TOKENS
+from grouprl.training.session import Session
+
+
+def add_engine_metrics(session: Session, metrics: dict[str, float]) -> None:
+    """Add what the sampler and the cluster report: counts and seconds are summed, of gaps the largest is kept."""
+    for name, value in engine_metrics(session.sampler).items():
+        before = metrics.get(name, 0.0)
+        metrics[name] = max(before, value) if name == "canary_gap" else before + value
+    metrics |= {} if session.placement is None else session.placement.metrics()
+
+
+def rollout_metrics(
+    session: Session, rollout: StepRollout, prepared: Batch | None, known: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the metrics of what was sampled; its entropy only where it is not among the `known` ones."""
+    metrics = dict(sample_metrics(rollout.sampled))
+    if "entropy" not in {**known, **metrics} and (entropy := entropy_of(prepared)) is not None:
+        metrics["entropy"] = entropy
+    if session.method.refill is not None:
+        metrics["refill_rounds"] = float(rollout.rounds)
+    return metrics
+
+
+def account_step(
+    session: Session, requested: range, rollout: StepRollout | None, prepared: Batch | None
+) -> dict[str, float]:
+    """What became of the prompts sampled in this step; of those whose completions arrived, where they are requested
+    ahead."""
+    asynchronous, counts = session.context.sample_source.asynchronous, session.context.read_sampled_counts()
+    if rollout is None:
+        return account(() if asynchronous else requested, None, NO_ROWS, None, None, counts)
+    if asynchronous:
+        counts = _arrived(rollout)
+    sampled = rollout.sampled if rollout.rounds else None
+    ordinals = set(rollout.sampled.ordinal_b.tolist()) if asynchronous else requested
+    return account(ordinals, sampled, rollout.fate_b if rollout.rounds else NO_ROWS, rollout.wanted, prepared, counts)
+
+
+def _arrived(rollout: StepRollout) -> SampledCounts:
+    """What other processes sampled of this step's rows."""
+    counts = SampledCounts()
+    counts.add(rollout.sampled)
+    if rollout.sampled.greedy_reward_b is not None:
+        _, first_b = np.unique(rollout.sampled.ordinal_b, return_index=True)
+        counts.add_unnamed(rollout.sampled.extras[GREEDY_TOKENS][first_b].tolist())
+    return counts

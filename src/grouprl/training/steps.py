@@ -1,0 +1,180 @@
+"""One optimiser step of any model: its outputs by name, a loss on them, cotangents back, a step of the optimiser.
+
+Micro-batches only bound memory. Rows whose gradient is exactly zero are not passed through the model; they change
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.method import Loss
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError, RunError
+from grouprl.core.spans import span, spanned
+from grouprl.protocols import PolicyInputs, SpreadPolicy, Trainable
+
+
+class OutputLoss(ABC):
+    """A loss on a model's outputs; values and metrics add up over the passes of one optimiser step."""
+
+    couples: str = "sequence"
+    """'sequence' where a row's loss depends on that row alone; anything else: the whole step is seen together."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that it reads."""
+
+    def live_rows(self, step: Batch) -> Tensor:
+        """Return the rows whose gradient may be other than zero, [B] bool; asked where rows are not coupled."""
+        return torch.ones_like(step.group_b, dtype=torch.bool)
+
+    @abstractmethod
+    def __call__(self, found: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """Return the loss of some rows, or of the step, differentiable in the outputs `found`.
+
+        The metric `_gap_max` is a maximum over the passes; all others are sums.
+        """
+
+
+def take_step(
+    model: Trainable, optimizer: torch.optim.Optimizer, loss: OutputLoss, step: Batch, *, grad_clip: float = 1.0
+) -> dict[str, float]:
+    """Take one optimiser step; return its metrics. Raises RunError when the gradient is not finite."""
+    found = accumulate(model, loss, step)
+    return {**found, "grad_norm": apply_gradient(model, optimizer, grad_clip)}
+
+
+def accumulate(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
+    """Add the gradient of one optimiser step to the parameters' `.grad`; return its metrics.
+
+    They are sums over the step: those of the loss, its value as `loss`; and the share of rows passed through the model
+    with gradients, `rows_trained`.
+    """
+    found = (_one_pass if loss.couples == "sequence" else _two_passes)(model, loss, step)
+    for parameter in [] if isinstance(model, SpreadPolicy) else model.parameters():
+        if parameter.grad is None:  # an optimiser would leave it out, weight decay and momentum too
+            parameter.grad = torch.zeros_like(parameter)
+    return found
+
+
+@spanned("optimiser")
+def apply_gradient(model: Trainable, optimizer: torch.optim.Optimizer, grad_clip: float) -> float:
+    """Clip the gradient, take the optimiser's step, zero the gradient; return the norm before clipping.
+
+    Raises RunError when the gradient is not finite (no step is taken then).
+    """
+    norm = _clipped_norm(model, grad_clip)
+    _let_idle_rest(model)
+    optimizer.step()
+    optimizer.zero_grad()  # not to zeros: while the first pass is read there are no gradients to hold
+    return norm
+
+
+@spanned("forward")
+def outputs_of(model: Trainable, names: Sequence[str], batch: Batch, *, grad: bool = False) -> dict[str, Tensor]:
+    """Return outputs where the batch is: it stays on the CPU, whatever device the model runs on."""
+    found, place = model.evaluate(inputs_of(batch), names, grad=grad), batch.mask_bt.device
+    return {name: x.to(place) for name, x in found.items()}
+
+
+def columns(batch: Batch) -> Batch:
+    """Return the batch cut to the columns its rows use, as the model will return them."""
+    return batch.trim(inputs_of(batch).width)
+
+
+def inputs_of(batch: Batch) -> PolicyInputs:
+    """Return what a model scores of the batch; raise InputError where there is nothing."""
+    if not isinstance(batch.inputs, PolicyInputs):
+        raise InputError(
+            f"batch.inputs is {type(batch.inputs).__name__}",
+            "a batch to update on holds the inputs that its policy scores (grouprl.protocols.PolicyInputs)",
+            "Pass inputs=…, for instance grouprl.policy.Tokens",
+        )
+    return batch.inputs
+
+
+def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
+    """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
+    alive_b = loss.live_rows(step)
+    sums: dict[str, float] = defaultdict(float)
+    for found in _each_pass(model, loss, step, alive_b.nonzero()[:, 0].tolist()):
+        _add(sums, found)
+    return {**sums, "rows_trained": float(alive_b.to(torch.float64).mean())}
+
+
+def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int]) -> Iterator[Mapping[str, float]]:
+    """Go through `rows` of a step pass by pass, here or wherever the model's weights are; yield what was found."""
+
+    def piece(own: list[int]) -> Batch:
+        return columns(step.rows(torch.tensor(own)))
+
+    if isinstance(model, SpreadPolicy):
+        yield from model.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)
+        return
+    for own in model.passes(inputs_of(step), rows):
+        yield _pass(model, loss, piece(own))
+
+
+def _pass(model: Trainable, loss: OutputLoss, part: Batch) -> dict[str, float]:
+    """Go forward and backward once; return sums."""
+    out = _lost(loss, outputs_of(model, loss.outputs, part, grad=True), part)
+    with span("backward"):
+        out.value.backward()
+    return {name: float(value) for name, value in {**out.metrics, "loss": out.value.detach()}.items()}
+
+
+def _two_passes(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
+    """Outputs without graph, the loss on them as leaves, then the cotangents back through the model."""
+    step = columns(step)
+    leaves = {name: x.detach().requires_grad_() for name, x in outputs_of(model, loss.outputs, step).items()}
+    out = _lost(loss, leaves, step)
+    found = torch.autograd.grad(out.value, list(leaves.values()), allow_unused=True)
+    cotangents = {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
+    model.backward(inputs_of(step), cotangents)
+    alive_b = torch.stack([(x != 0).reshape(len(x), -1).any(1) for x in cotangents.values()]).any(0)
+    sums: dict[str, float] = defaultdict(float)
+    _add(sums, {**out.metrics, "loss": out.value.detach()})
+    return {**sums, "rows_trained": float(alive_b.to(torch.float64).mean())}
+
+
+@spanned("loss")
+def _lost(loss: OutputLoss, found: Mapping[str, Tensor], batch: Batch) -> Loss:
+    return loss(found, batch)
+
+
+def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
+    for name, value in metrics.items():
+        number = float(value)
+        sums[name] = max(sums[name], number) if name == "_gap_max" else sums[name] + number
+
+
+def _let_idle_rest(model: Trainable) -> None:
+    """Drop the gradients of owners whose gradient is exactly zero, where there are several: they take no step."""
+    owners = model.owners()
+    for owned in owners if len(owners) > 1 else []:
+        if not any(bool(p.grad.any()) for p in owned if p.grad is not None):
+            for parameter in owned:
+                parameter.grad = None
+
+
+def _clipped_norm(model: Trainable, grad_clip: float) -> float:
+    """Norm of the gradient before clipping to `grad_clip` (0: not clipped)."""
+    limit = grad_clip if grad_clip > 0 else math.inf
+    if isinstance(model, SpreadPolicy):
+        norm = model.clip(limit)
+    else:
+        norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in model.owners()))
+    if not math.isfinite(norm):
+        raise RunError(
+            f"the gradient is not finite (norm {norm}); no step was taken. Lower optim.lr, look at the last rollouts "
+            "for absurd rewards, or set optim.grad_clip"
+        )
+    return norm

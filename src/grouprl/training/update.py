@@ -1,0 +1,217 @@
+"""From a prepared batch to optimiser steps.
+
+A rollout is cut into optimiser steps by whole groups; loss weights of a step come from all its rows. How a step goes
+through the policy is in `grouprl.training.steps`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.method import Loss, Method
+from grouprl.algorithms.stage_checks import each_of
+from grouprl.core.batch import Batch
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.core.spans import spanned
+from grouprl.protocols import Policy
+from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
+
+if TYPE_CHECKING:
+    from grouprl.algorithms.data_part import RunContext
+    from grouprl.algorithms.update.update import UpdateSteps
+
+GAPS = ("logp_gap_mean", "logp_gap_max")
+"""Sampler against trainer: only comparable before the first optimiser step after a rollout."""
+
+
+def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
+    """Cut the rows into `parts` sets of whole groups, in an order sampled from `seed`; fewer where groups are too
+    few."""
+    groups = torch.unique(group_b).numpy()
+    order = np.random.default_rng(seed).permutation(groups)
+    chunks = [chunk for chunk in np.array_split(order, parts) if len(chunk)]
+    return [torch.isin(group_b, torch.from_numpy(chunk)).nonzero()[:, 0] for chunk in chunks]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """With this an `update` part turns a prepared rollout into optimiser steps.
+
+    `parts` optimiser steps share one pass over the rollout, `epochs` passes are made. With `old_of_update` a rollout
+    is one optimiser step, and its log-probs are the old ones, which the rollout comes without.
+    """
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    method: Method
+    parts: int = 1
+    epochs: int = 1
+    seed: int = 0
+    grad_clip: float = 1.0
+    context: RunContext | None = None
+    old_of_update: bool = False
+
+    def steps(self, prepared: Batch) -> Iterator[Batch]:
+        """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
+        for epoch in range(self.epochs):
+            for rows in minibatches(prepared.group_b, self.parts, seed=self.seed * 1009 + epoch):
+                yield columns(self.method.compute_loss_weights(prepared.rows(rows)))
+
+    def accumulate(self, step: Batch) -> dict[str, float]:
+        """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
+        found = accumulate(self.policy, MethodLoss(self.method, self.old_of_update), step)
+        return _closed(found)
+
+    def accumulate_values(self, step: Batch) -> dict[str, float]:
+        """Add the gradient of the critic's loss of one step alone; returns its metrics."""
+        found = accumulate(self.policy, ValuesAlone(self.method), step)
+        return {name: x for name, x in found.items() if name not in ("loss", "rows_trained")}
+
+    @torch.no_grad()
+    def evaluate(self, step: Batch) -> tuple[float, Tensor]:
+        """Policy loss of one step, regularisers included, and its log-probs [B,T], without a graph."""
+        loss = MethodLoss(self.method.with_parts(critic=None))
+        found = outputs_of(self.policy, loss.outputs, step)
+        return float(loss(found, step).value), found[LOG_PROB]
+
+    def without_critic(self) -> Learner:
+        """Return the learner of the policy's loss alone."""
+        return replace(self, method=self.method.with_parts(critic=None))
+
+    def apply(self) -> float:
+        """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping.
+
+        Raises RunError when the gradient is not finite (no step is taken then).
+        """
+        return apply_gradient(self.policy, self.optimizer, self.grad_clip)
+
+    def take(self, step: Batch) -> dict[str, float]:
+        """Take one whole optimiser step; returns its metrics. Without a live token none is taken (nor by momentum)."""
+        if not bool(step.active_bt.any()):
+            return {"loss": 0.0, "rows_trained": 0.0}
+        return {**self.accumulate(step), "grad_norm": self.apply()}
+
+
+@spanned("update: other")
+def update(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    method: Method,
+    prepared: Batch,
+    *,
+    parts: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    grad_clip: float = 1.0,
+    context: RunContext | None = None,
+    old_of_update: bool = False,
+) -> dict[str, float]:
+    """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
+
+    `context` is the run's (`grouprl.algorithms.data_part.RunContext`), for an `update` part that samples between two
+    steps. `old_of_update`: the rollout is one optimiser step and comes without old log-probs, which are its own.
+
+    Raises RunError when a gradient is not finite (no step is taken then).
+    """
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update)
+    sums: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    plain = (learner.take(step) for step in learner.steps(prepared))
+    own = method.update
+    for number, record in enumerate(
+        plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)
+    ):
+        for name, value in record.items():
+            if name in GAPS and number:  # later steps have moved away from the sampler on purpose
+                continue
+            sums[name] += value
+            counts[name] += 1
+    return {name: value / counts[name] for name, value in sums.items()}
+
+
+@dataclass(frozen=True)
+class MethodLoss(OutputLoss):
+    """The loss of a method, its critic's included, on a policy's outputs.
+
+    With `old_of_update` the old log-probs are those that the step computes, without gradient.
+    """
+
+    method: Method
+    old_of_update: bool = False
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that the method reads."""
+        return self.method.outputs
+
+    @property
+    def couples(self) -> str:  # type: ignore[override]
+        """Which rows the loss sees together."""
+        return self.method.couples
+
+    def live_rows(self, step: Batch) -> Tensor:
+        """[B] bool: rows whose gradient may be other than zero."""
+        return ~self.method.zero_rows(step)
+
+    def __call__(self, found: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """Loss and metrics of some rows of a step with loss weights."""
+        logp_bt = found[LOG_PROB]
+        batch = batch.replace(old_bt=logp_bt.detach()) if self.old_of_update else batch
+        named = {name: x for name, x in found.items() if name not in (LOG_PROB, ENTROPY, VALUE)}
+        loss = self.method.loss(logp_bt, batch, found.get(ENTROPY), outputs=named)
+        total, metrics = loss.value, dict(loss.metrics)
+        if self.method.critic is not None:
+            value_loss = self.method.value_loss(found[VALUE], batch)
+            total, metrics = total + value_loss.value, metrics | dict(value_loss.metrics)
+        return Loss(total, metrics | _gap(logp_bt, batch, signed=self.old_of_update))
+
+
+@dataclass(frozen=True)
+class ValuesAlone(OutputLoss):
+    """The loss of a method's critic alone."""
+
+    method: Method
+    outputs = (VALUE,)
+    couples = "batch"
+
+    def __call__(self, found: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """Loss and metrics of a step with loss weights."""
+        return self.method.value_loss(found[VALUE], batch)
+
+
+def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
+    """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout.
+
+    With `signed` also the sum of the sampler's over them, where nobody else compares the old ones.
+
+    Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
+    """
+    share = {"_share": batch.need("share_bt", "metrics").sum()}
+    sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
+    if batch.behavior_bt is None or not sampled_bt.any():
+        return share
+    over = (batch.behavior_bt - logp_bt.detach())[sampled_bt]
+    gap = over.abs()
+    found = {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
+    return share | found | ({"_gap_signed": over.sum()} if signed else {})
+
+
+def _closed(sums: dict[str, float]) -> dict[str, float]:
+    """Turn sums into metrics: losses are sums, everything else an average over the live tokens (absent without any)."""
+    sums = dict(sums)
+    rows, share = sums.pop("rows_trained"), sums.pop("_share", 0.0)
+    count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
+    over = sums.pop("_gap_signed", None)
+    averages = {name: x / share for name, x in sums.items() if not name.endswith("loss")} if share else {}
+    metrics = {name: x for name, x in sums.items() if name.endswith("loss")} | averages
+    if count:
+        metrics["logp_gap_mean"], metrics["logp_gap_max"] = gap_sum / count, gap_max
+        metrics |= {} if over is None else {"kl_behavior": over / count}
+    return metrics | {"rows_trained": rows}

@@ -1,0 +1,64 @@
+"""Old log-probs that the one optimiser step of a rollout computes itself are those of a pass of their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import grouprl
+from batches import random_case
+from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
+from grouprl.core.batch import Batch
+from grouprl.methods import CATALOGUE
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.records.tokens import Tokens
+from grouprl.training.logprobs import reads_old_early
+from updates import accumulate, gradient, make_policy
+
+
+def left(name: str) -> bool:
+    method = grouprl.method(name)
+    return method.critic is None and method.update is None and not reads_old_early(method)
+
+
+LEFT = [name for name in sorted(CATALOGUE) if left(name)]
+
+
+def sampled_case(policy: CausalPolicy) -> Batch:
+    """Rows of all kinds of lengths, sampled by another engine than the trainer's."""
+    batch = random_case(5, rewards="mixed").batch
+    lengths = [max(1, int((row != 0).nonzero().max()) + 1) if row.any() else 1 for row in batch.mask_bt.int()]
+    generator = torch.Generator().manual_seed(3)
+    ids = [torch.randint(3, 13, (n,), generator=generator).tolist() for n in lengths]
+    tokens = Tokens.of([[1, 3 + int(g)] for g in batch.group_b], ids)
+    batch = batch.trim(tokens.width).replace(inputs=tokens, source_b=None)
+    own_bt = policy.logp(tokens)
+    noise_bt = 0.01 * torch.randn(own_bt.shape, generator=generator, dtype=torch.float64)
+    return batch.replace(old_bt=own_bt, behavior_bt=own_bt + torch.where(batch.mask_bt, noise_bt, 0))
+
+
+@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.parametrize("budget", [16, 4096])
+def test_a_step_with_its_own_old_log_probs_is_that_with_those_of_a_pass(name: str, budget: int) -> None:
+    method, policy = grouprl.method(name), make_policy(budget)
+    batch = sampled_case(policy)
+    apart = accumulate(policy, method, step_of(method, batch))
+    expected = gradient(policy)
+    found = accumulate(policy, method, step_of(method, batch.replace(old_bt=None)), old_of_update=True)
+    torch.testing.assert_close(gradient(policy), expected, rtol=1e-9, atol=1e-12)
+    assert found.keys() - apart.keys() == {"kl_behavior"}
+    assert {key: found[key] for key in apart} == pytest.approx(apart, rel=1e-9, abs=1e-9)
+
+
+def step_of(method: grouprl.Method, batch: Batch) -> Batch:
+    return method.compute_loss_weights(method.compute_advantages(batch))
+
+
+def test_most_of_the_catalogue_leaves_old_log_probs_to_the_update() -> None:
+    assert {"grpo", "dapo", "gspo", "cispo", "reinforce", "rloo"} <= set(LEFT)
+
+
+def test_what_reads_old_log_probs_before_the_loss_gets_them_from_a_pass_of_their_own() -> None:
+    corrected = grouprl.method("grpo").with_parts(token_weight=(OffPolicyMask(),))
+    assert reads_old_early(corrected)
+    assert not reads_old_early(grouprl.method("grpo"))
