@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grouprl.train.loop import train
 from rich.console import Console
 
 from grouprl.algorithms.data_part import DataPart
@@ -15,6 +14,7 @@ from grouprl.algorithms.part import PARTS
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.plan.plan import plan
+from grouprl.training.loop import train
 
 pytest.importorskip("gymnasium")
 
@@ -56,7 +56,7 @@ def test_a_run_with_a_buffer_of_vectors_ends_the_same_when_it_is_resumed(tmp_pat
     method = {"base": "grpo", "buffer": {"part": "policy_replay"}}
     whole = steps_of(tmp_path / "whole", method)
     config = parse_config({**CARTPOLE, "method": method})
-    import grouprl.train.session as session_module
+    import grouprl.training.session as session_module
 
     saved = session_module.Session.save
 

@@ -285,7 +285,7 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
 
     What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
     """
-    config, spaces = run.config, run.task.spaces
+    config, spaces = run.config, run.row_kind.spaces_of(run.task)
     if policy_kind(config.model.name) is None or spaces is None:
         return ()
     try:

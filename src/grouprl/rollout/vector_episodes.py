@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
-from grouprl.protocols import EntropyScaling
+from grouprl.protocols import EntropyScaling, Spaces
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episodes import Episodes, Start
 from grouprl.rollout.played_rows import PlayedRows
@@ -16,6 +16,11 @@ class VectorEpisodes(PlayedRows):
     """Lets a policy over vectors act in environments that have `grouprl.protocols.Spaces`."""
 
     text = False
+
+    @classmethod
+    def spaces_of(cls, task: Task) -> Spaces | None:
+        """Return what the task's environments show and are acted on with."""
+        return task.spaces
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         if scaling is not None:
@@ -34,8 +39,3 @@ class VectorEpisodes(PlayedRows):
             greedy=greedy,
             stage=self.stage,
         )
-
-
-def numbers_of_episode(task: Task) -> int:
-    """Return how many numbers the observations of a longest episode are; 0 where they are no vectors."""
-    return 0 if task.spaces is None else task.max_turns * task.spaces.observation.size
