@@ -29,7 +29,7 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
     if policy_kind(name) is None:
         return list(_language_model(run))
     if run.row_kind.text:
-        return [f"the policy {name} acts on vectors, and the task '{run.task.name}' is made of text. Set model: tiny"]
+        return [f"the policy {name} acts on arrays, and the task '{run.task.name}' is made of text. Set model: tiny"]
     try:
         policy = build_kind(run)
     except InputError as error:
@@ -49,7 +49,7 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
     config = run.config
     if not run.row_kind.text:
         yield (
-            f"the task '{run.task.name}' shows vectors, and the model {config.model.name} reads text. Set model: mlp, "
+            f"the task '{run.task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, "
             "or a policy of your own (file.py:Class)"
         )
     if config.model.settings:
