@@ -11,7 +11,7 @@ import pytest
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.protocols import RowSource
 from grouprl.records.requests import RolloutRequest

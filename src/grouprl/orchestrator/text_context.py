@@ -13,7 +13,7 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.row_source import ScoringSource
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 class SessionTexts:
