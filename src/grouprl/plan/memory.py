@@ -221,9 +221,9 @@ def memory(
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
-    `followers` are references that follow the policy; `second_models` those that a pretraining part trains, whose
-    weights are in the memory of the run once more, for checkpoints. With `samplers` other processes
-    sample, and weights go through shared memory with room for two versions.
+    `followers` are references that follow the policy; `second_models` those that parts of the method keep, whose
+    weights are in the memory of the run once more, for checkpoints. With `samplers` other processes sample, and
+    weights go through shared memory with room for two versions.
 
     With `anew` a pass keeps the inputs of its layers and the activations of one.
 
