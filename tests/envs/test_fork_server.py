@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import forked_envs
-from grouprl.envs.stage_worker import prepare, serve
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_worker import prepare, serve
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.processes.fork_server import KILLED, ForkServer, supported
 from grouprl.processes.parcel import pack
 from grouprl.processes.worker_process import WorkerProcess, WorkerSpec

@@ -9,7 +9,7 @@ import pytest
 from grouprl.core.errors import InputError
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.envs.textgame import cleaned
 from grouprl.tasks import load_task
 

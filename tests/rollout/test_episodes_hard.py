@@ -15,9 +15,10 @@ import toy_envs
 from episode_runs import launch, records
 from grouprl import InputError
 from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment_pool import HereStage
+from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.envs.json_values import from_plain, to_plain
-from grouprl.envs.stage import HereStage
-from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.processes.parcel import CannotSend

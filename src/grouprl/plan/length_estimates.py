@@ -11,7 +11,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.placed.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun

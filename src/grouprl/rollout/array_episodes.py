@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.stage import HereStage, Stage
+from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.policy.arrays import ArrayInputs
 from grouprl.protocols import Discrete, Request, RunSampler, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from grouprl.config.sections import Placing
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.orchestrator.placed.host import Hello, Kind, WorkerHost, hello_of
 from grouprl.orchestrator.placed.pool import PoolLimits, WorkerPool
 from grouprl.orchestrator.placed.ray_host import RayHost

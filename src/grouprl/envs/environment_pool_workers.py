@@ -9,20 +9,19 @@ in a process of its own: if that ends too it was to blame, and if not it goes on
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import weakref
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
-from grouprl.envs.async_methods import close
+from grouprl.envs.environment_pool import TIMED, AnsweringStage, Call, PlayedTask
+from grouprl.envs.environment_pool_losses import EpisodeAccount
+from grouprl.envs.environment_pool_slots import Slot, StageCall, end, memory_for_another, unlike
+from grouprl.envs.environment_pool_worker import prepare, serve
 from grouprl.envs.json_values import from_plain
-from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
-from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
-from grouprl.envs.stage_worker import prepare, serve
 from grouprl.processes.fork_server import ForkServer, supported
 from grouprl.processes.frames import BadReply
 from grouprl.processes.parcel import CannotSend, pack
@@ -30,15 +29,8 @@ from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, Worker
 from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, core_count, wait_for_slots
 from grouprl.rewards.contract import Failure
 
-MOST_WORKERS = 8
-"""So many at most where the number is left to `auto`,"""
-MOST_WAITING = 64
-"""and so many where they wait instead of computing, while there is memory for them."""
 SLOW_SECONDS = 0.05
 """A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
-ENOUGH = 16
-"""More prompts than that lost, and more than came through, end the run; of one prompt, more lost episodes than that and
-none that came through, and the others are not tried."""
 LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
 
@@ -85,11 +77,7 @@ class WorkerStage(AnsweringStage):
         self._prompt: dict[int, str] = {}
         self._dead: dict[int, Failure] = {}
         self._spoilt: dict[int, Failure] = {}
-        self._came: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """How many episodes of each prompt have answered each method."""
-        self._lost: Counter[str] = Counter()
-        self._vain: dict[str, str] = {}
-        """Prompts whose further episodes are not tried, and the method that none came through."""
+        self._account = EpisodeAccount(task.name)
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
         """When all workers were looked after."""
@@ -130,9 +118,7 @@ class WorkerStage(AnsweringStage):
         elif self._journal:
             self.call("close", [(episode, ()) for episode in self._journal])
         self._answers.clear()
-        self._came.clear()
-        self._lost.clear()
-        self._vain.clear()
+        self._account.clear()
 
     def close(self) -> None:
         """End the processes; nothing is left of them afterwards. A later call starts new ones."""
@@ -295,7 +281,7 @@ class WorkerStage(AnsweringStage):
             if found.lost:
                 self._count_lost(each, found)
             return
-        self._came[prompt][each.method] += 1
+        self._account.answered(prompt, each.method)
         self._journal.setdefault(each.episode, []).append(each)
 
     def _leave(self, slot: Slot, episode: int) -> None:
@@ -367,22 +353,8 @@ class WorkerStage(AnsweringStage):
         self._count_lost(culprit or StageCall(episode, "step", ()), failure)
 
     def _count_lost(self, each: StageCall, failure: Failure) -> None:
-        """Count a lost episode; where most prompts lose theirs the run ends.
-
-        Raises:
-            RunError: they do.
-        """
-        prompt, method = self._prompt.get(each.episode, ""), each.method
-        self._lost[prompt] += 1
-        well = sum(counted[method] > 0 for name, counted in self._came.items() if name not in self._lost)
-        if len(self._lost) > ENOUGH and len(self._lost) > well:
-            raise RunError(
-                f"The environments of the task '{self.name}' hung or ended their process on {len(self._lost)} of "
-                f"{len(self._lost) + well} prompts; for instance on '{prompt}': {failure.what}"
-                + (f"\n{failure.trace}" if failure.trace else "")
-            )
-        if self._lost[prompt] > ENOUGH and not self._came[prompt][method]:
-            self._vain[prompt] = method
+        """Count a lost episode, and give up those that are not tried after it."""
+        self._account.lost(self._prompt.get(each.episode, ""), each.method, failure)
         for slot in self._slots.values():
             for other in [one for one in slot.queued if not one.answered]:
                 if (in_vain := self._in_vain(other)) is not None:
@@ -390,13 +362,7 @@ class WorkerStage(AnsweringStage):
                     self._give_up(other, in_vain)
 
     def _in_vain(self, each: StageCall) -> Failure | None:
-        """Return why an episode need not be tried: too many of its prompt were lost, and none came through a method."""
-        prompt = self._prompt.get(each.episode, "")
-        method = self._vain.get(prompt)
-        if method is None or self._came[prompt][method]:
-            return None
-        what = f"not tried, after {self._lost[prompt]} episodes of its prompt of which none came through {method}()"
-        return Failure(what, "", "error", lost=True)
+        return self._account.in_vain(self._prompt.get(each.episode, ""))
 
     def _give_up(self, each: StageCall, failure: Failure) -> None:
         self._home.pop(each.episode, None)
@@ -444,51 +410,3 @@ class WorkerStage(AnsweringStage):
     def _cost(self, episode: int) -> float:
         """Seconds that it takes to bring an episode back."""
         return sum(each.seconds for each in self._journal.get(episode, ()))
-
-
-def open_stage(
-    task: PlayedTask,
-    workers: int | Literal["auto"] = 0,
-    *,
-    timeout: float = 60.0,
-    memory_gb: float = 4.0,
-    most: int = MOST_WORKERS,
-) -> tuple[Stage, str]:
-    """Return the stage of a task's environments, and the reason why it is not in workers although it should be.
-
-    `workers`: how many processes; 0 for this one; "auto" for this one if the environment is of this package, else one
-    per core, `most` at most, and more while they wait.
-
-    Raises:
-        CannotSend: a number of workers is given and the task cannot be sent to them.
-    """
-    if workers not in (0, "auto") and getattr(task, "scores_groups", False):
-        raise InputError(
-            f"Environments act in workers, and rewards of the task '{task.name}' compare the episodes of a group",
-            "its environments act in one process, where a group is together",
-            "Leave environment.workers out, or set it to 0",
-        )
-    if workers == 0 or (workers == "auto" and harmless(task)):
-        return HereStage(task.environment), ""
-    try:
-        if os.name != "posix":
-            raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
-        count, more = (min(most, core_count()), MOST_WAITING) if workers == "auto" else (workers, None)
-        more = None if most < MOST_WORKERS else more
-        return WorkerStage(task, count, timeout=timeout, memory_gb=memory_gb, most=more), ""
-    except CannotSend as error:
-        if workers != "auto":
-            raise
-        said = f"{error} It acts in this process: environment.timeout does not hold and a hang stops the run."
-        return HereStage(task.environment), said
-
-
-def harmless(task: PlayedTask) -> bool:
-    """Whether a task and its environment are this package's own and run no code of others: they always return."""
-    if task.needs_clock:
-        return False
-    example = task.environment()
-    inner = getattr(example, "_inner", example)
-    if example is not None:
-        close(example)
-    return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))
