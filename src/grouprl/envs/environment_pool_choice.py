@@ -9,7 +9,7 @@ from grouprl.envs.async_methods import close
 from grouprl.envs.environment_pool import HereStage, PlayedTask, Stage
 from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.processes.parcel import CannotSend, refuse_system
-from grouprl.processes.worker_slot import core_count
+from grouprl.processes.usage import core_count
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`,"""

@@ -19,14 +19,15 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
 from grouprl.envs.environment_pool import TIMED, AnsweringStage, Call, PlayedTask
 from grouprl.envs.environment_pool_losses import EpisodeAccount
-from grouprl.envs.environment_pool_slots import Slot, StageCall, end, memory_for_another, unlike
+from grouprl.envs.environment_pool_slots import Slot, StageCall, end, unlike
 from grouprl.envs.environment_pool_worker import prepare, serve
 from grouprl.envs.json_values import from_plain
-from grouprl.processes.fork_server import ForkServer, supported
+from grouprl.processes.fork_server import ForkServer, WorkerStarter
 from grouprl.processes.frames import BadReply
 from grouprl.processes.parcel import CannotSend, pack
-from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, WorkerProcess, WorkerSpec
-from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, core_count, wait_for_slots
+from grouprl.processes.usage import core_count, memory_for_another
+from grouprl.processes.worker_process import LONGEST_WAIT, WorkerSpec
+from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, wait_for_slots
 from grouprl.rewards.contract import Failure
 
 SLOW_SECONDS = 0.05
@@ -63,13 +64,14 @@ class WorkerStage(AnsweringStage):
         self.name, self.count, self.most, self.timeout = task.name, count, max(most or count, count), timeout
         try:
             given = (pack(task, "task"), timeout)
-            self._spec = WorkerSpec(serve, given, int(memory_gb * 2**30), LONGEST_REPLY)
+            spec = WorkerSpec(serve, given, int(memory_gb * 2**30), LONGEST_REPLY)
         except CannotSend as error:
             raise CannotSend(
                 f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The task', 'it')}",
                 "a worker imports the task, so its class must be found by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
+        self._starter = WorkerStarter(spec, prepare, server)
         self._slots: dict[Hashable, Slot] = {}
         self._home: dict[int, Hashable] = {}
         self._apart: set[int] = set()
@@ -81,9 +83,7 @@ class WorkerStage(AnsweringStage):
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
         """When all workers were looked after."""
-        self._given, self._servers = server, list[ForkServer]()
-        """The process that begins all workers, and the own one, which begins further ones once they are wanted."""
-        self._end = weakref.finalize(self, end, self._slots, self._servers)
+        self._end = weakref.finalize(self, end, self._slots, self._starter)
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Begin calls of different episodes.
@@ -122,7 +122,7 @@ class WorkerStage(AnsweringStage):
 
     def close(self) -> None:
         """End the processes; nothing is left of them afterwards. A later call starts new ones."""
-        end(self._slots, self._servers)
+        end(self._slots, self._starter)
         for held in (self._home, self._apart, self._journal, self._prompt, self._dead, self._spoilt, self._answers):
             held.clear()
         self._open = 0
@@ -149,7 +149,7 @@ class WorkerStage(AnsweringStage):
         fewest = min((slot for slot in shared if not slot.spare), key=lambda slot: len(slot.episodes), default=None)
         if fewest is None or (fewest.episodes and len(shared) < self.count):
             if self.most > self.count:
-                self._serve_forks()
+                self._starter.prepare_copies()
             return self._start(self._free())
         return fewest.key
 
@@ -162,33 +162,12 @@ class WorkerStage(AnsweringStage):
 
     def _start(self, key: Hashable) -> Hashable:
         try:
-            process = self._copied() or WorkerProcess(self._spec)
+            process = self._starter.start()
         except OSError as error:  # too many open files, no memory for another process
             raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
         apart = isinstance(key, tuple)
         self._slots[key] = Slot(process, key, self.timeout, apart)
         return key
-
-    def _copied(self) -> WorkerProcess | None:
-        """Return a worker that is a copy of one that has imported the task; None where there is none to copy."""
-        server = next((each for each in (*self._servers, self._given) if each and each.state == "ready"), None)
-        if server is None:
-            return None
-        try:
-            return WorkerProcess(self._spec, server.begin)
-        except OSError:
-            server.close()
-            return None
-
-    def _serve_forks(self) -> str:
-        """Have further workers begun as copies; returns whether they can be: 'importing', 'ready' or 'useless'."""
-        if self._given is not None:
-            return self._given.state
-        if not self._servers:
-            if not supported():
-                return "useless"
-            self._servers.append(ForkServer(self._spec, prepare, START_SECONDS))
-        return self._servers[0].state
 
     def _feed(self, slot: Slot) -> None:
         try:
@@ -310,8 +289,7 @@ class WorkerStage(AnsweringStage):
         what = said.get(loss.kind, f"did not return: the process of the environment {loss.what}")
         if not slot.ready:
             self._failed_starts += 1
-            for server in self._servers:  # whatever it is: the next one is no copy
-                server.close()
+            self._starter.stop_copying()  # whatever it is: the next one is no copy
             if self._failed_starts >= FAILED_STARTS:
                 why, printed = loss.at_start(what), slot.evidence()
                 raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {printed}")
@@ -319,7 +297,7 @@ class WorkerStage(AnsweringStage):
         for episode in slot.episodes:
             self._home.pop(episode, None)
         if slot.ready:
-            self._serve_forks()  # who lost one may lose more, and suspects are brought back in workers of their own
+            self._starter.prepare_copies()  # more may be lost, and suspects are brought back in workers of their own
             self._blame(slot, "timeout" if loss.kind == "late" else "error", what)
         again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
         for each in again:
@@ -398,7 +376,7 @@ class WorkerStage(AnsweringStage):
         """
         starting = sum(not each.ready for each in shared)
         wanted = min(waiting - starting, self.most - len(shared))
-        if wanted <= 0 or (state := self._serve_forks()) == "importing":
+        if wanted <= 0 or (state := self._starter.prepare_copies()) == "importing":
             return
         if state == "useless":
             wanted = min(wanted, 1, core_count() - starting)

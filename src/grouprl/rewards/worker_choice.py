@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from grouprl.processes.parcel import CannotSend, refuse_system
-from grouprl.processes.worker_slot import core_count
+from grouprl.processes.usage import core_count
 from grouprl.rewards.builtin import math_equal, regex_format
 from grouprl.rewards.code import passes_tests
 from grouprl.rewards.contract import Reward
