@@ -225,7 +225,7 @@ def _children_of(parent: int) -> list[int]:
                 status = (entry / "status").read_text()
             except OSError:
                 continue
-            if b"worker_main" in words and f"PPid:\t{parent}\n" in status:
+            if b"environment_pool_worker" in words and f"PPid:\t{parent}\n" in status:
                 found.append(int(entry.name))
     return found
 
