@@ -35,6 +35,18 @@ def own_environment() -> Iterator[None]:
     raise AssertionError(f"the test left other values of {sorted(changed)} in the environment")
 
 
+@pytest.fixture(autouse=True)
+def model_unchecked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare the short runs of tests the fresh process in which a final model is checked, for some seconds each."""
+    if "grouprl.training.loop" in sys.modules and "checked_model" not in request.fixturenames:
+        monkeypatch.setattr("grouprl.training.loop.check_final_model", lambda policy, folder, task: None)
+
+
+@pytest.fixture
+def checked_model() -> None:
+    """Let runs of this test check their final model."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what a run takes and writes."""
     help = "which slow tests to run (default: all); in turn: those of this commit, every third commit the same"

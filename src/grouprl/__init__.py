@@ -12,7 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from grouprl import methods as methods
     from grouprl.algorithms.advantage.advantage import Advantage
+    from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
     from grouprl.algorithms.aggregate.aggregate import Aggregate
+    from grouprl.algorithms.critic.critic import Critic
     from grouprl.algorithms.data_part import (
         Allocation,
         Augmentation,
@@ -23,27 +25,39 @@ if TYPE_CHECKING:
         RunContext,
         SamplingRule,
     )
+    from grouprl.algorithms.filter.filter import Filter
     from grouprl.algorithms.method import Loss, Method
     from grouprl.algorithms.objective.objective import Objective
     from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
+    from grouprl.algorithms.prune.prune import Prune
+    from grouprl.algorithms.refill.refill import Refill
     from grouprl.algorithms.regularize.regularize import Regularizer
+    from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
+    from grouprl.algorithms.token_gate.token_gate import TokenGate
+    from grouprl.algorithms.token_weight.token_weight import TokenWeight
+    from grouprl.algorithms.update.update import Update
     from grouprl.core.batch import Batch
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
+    from grouprl.core.run_events import RunListener
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
+    from grouprl.training.starting import train
 
 __version__ = "0.1.0"
 __all__ = [
     "Advantage",
+    "AdvantageTransform",
     "Aggregate",
     "Allocation",
     "Augmentation",
     "Batch",
     "Buffer",
     "Card",
+    "Critic",
     "Curriculum",
     "DataPart",
+    "Filter",
     "GrouprlError",
     "InputError",
     "Loss",
@@ -53,37 +67,39 @@ __all__ = [
     "Objective",
     "Part",
     "Pretraining",
+    "Prune",
+    "Refill",
     "Regularizer",
     "Resolved",
+    "RewardTransform",
     "RunContext",
     "RunError",
     "RunFacts",
+    "RunListener",
     "SamplingRule",
+    "TokenGate",
     "TokenLoss",
+    "TokenWeight",
+    "Update",
     "__version__",
     "compose",
     "entry",
     "method",
     "methods",
     "part",
+    "train",
 ]
-_DATA_PARTS = (
-    *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Buffer", "RunContext"),
-    "SamplingRule",
-)
 _HOMES = {
-    "Advantage": "grouprl.algorithms.advantage.advantage",
-    **dict.fromkeys(_DATA_PARTS, "grouprl.algorithms.data_part"),
+    **dict.fromkeys(("DataPart", "RunContext"), "grouprl.algorithms.data_part"),
     **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
-    "Objective": "grouprl.algorithms.objective.objective",
     **dict.fromkeys(("Part", "RunFacts", "TokenLoss", "part"), "grouprl.algorithms.part"),
-    "Aggregate": "grouprl.algorithms.aggregate.aggregate",
-    "Regularizer": "grouprl.algorithms.regularize.regularize",
     "Batch": "grouprl.core.batch",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
+    "RunListener": "grouprl.core.run_events",
+    "train": "grouprl.training.starting",
 }
 
 
@@ -91,9 +107,10 @@ def __getattr__(name: str) -> object:
     """Import what is listed in `__all__` when it is first used."""
     if name == "methods":
         return importlib.import_module("grouprl.methods")
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES.get(name, "grouprl.algorithms")  # base classes of parts
+    found = globals()[name] = getattr(importlib.import_module(home), name)
     return found
 
 

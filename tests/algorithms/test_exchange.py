@@ -117,7 +117,7 @@ def test_two_processes_that_are_killed_train_every_row_once(tmp_path: Path) -> N
     assert sum(trained.values()) == sum(len(rows["texts"]) for rows in packed) > 0
     accounts = records(tmp_path / "caller", "train")
     assert sum(step.get("rows_sent", 0) for step in accounts) == sum(trained.values())
-    assert {name for step in accounts for name in step if "rows_lost/" in name} <= {"rows_lost/exploration"}
+    assert {name for step in accounts for name in step if "rows_lost/" in name} <= {"rows_lost/augment"}
     lags = [step["exchange_lag"] for step in records(tmp_path / "caller", "train")]
     assert max(lags) <= 2
     assert exchange.newest is not None

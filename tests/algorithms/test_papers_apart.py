@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import textwrap
 import types
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 import grouprl
+from grouprl import algorithms
+from grouprl.algorithms import BASES
+from grouprl.algorithms import part as part_module
 from grouprl.algorithms.part import KINDS, PARTS, Part
 from grouprl.methods.registry import CATALOGUE, Entry
 
@@ -140,3 +148,36 @@ def test_folders_are_named_as_kinds() -> None:
     folders = {path.parent.relative_to(ROOT / "algorithms").as_posix() for path in ROOT.glob("algorithms/**/*.py")}
     assert {folder.removesuffix("/papers") for folder in folders} - {"."} == set(KINDS)
     assert {path.stem for path in (ROOT / "algorithms").glob("*.py")} - {"__init__"} == SHARED
+
+
+def test_every_kind_has_its_base_class() -> None:
+    assert set(BASES) == set(KINDS)
+    for kind, name in BASES.items():
+        base = getattr(grouprl, name)
+        assert base is getattr(algorithms, name)
+        assert [cls.__name__ for cls in PARTS[kind].values() if not issubclass(cls, base)] == []
+
+
+def test_a_kind_and_its_base_class_are_one_word() -> None:
+    def word(text: str) -> str:
+        return text.replace("_", "").lower()[:7]
+
+    assert {kind: name for kind, name in BASES.items() if word(name) != word(kind)} == {}
+
+
+def test_the_example_of_a_part_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The docstring of `part.py` shows one."""
+    shown = str(part_module.__doc__).partition("::\n\n")[2]
+    example = textwrap.dedent("".join(line for line in shown.splitlines(True) if line[:4] in ("    ", "\n")))
+    (tmp_path / "sharpen_example.py").write_text(f"import grouprl\n\n\n{example}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sharpen = importlib.import_module("sharpen_example").Sharpen(power=2.0)
+    del PARTS["token_weight"]["sharpen"]
+    batch = grouprl.Batch(
+        mask_bt=torch.ones(1, 2, dtype=torch.bool),
+        group_b=torch.zeros(1, dtype=torch.long),
+        reward_b=torch.ones(1),
+        entropy_bt=torch.tensor([[1.0, 3.0]]),
+    )
+    assert sharpen(batch).tolist() == [[1.0, 9.0]]
+    assert (sharpen.words(), sharpen.formula()) == ("weigh each token by its entropy to the power 2", "× H_t^2")

@@ -145,7 +145,7 @@ def session_of(tmp_path: Path, method: Any, **changes: Any) -> Session:
 
 
 def explored(tmp_path: Path, method: Any, **changes: Any) -> tuple[ScoredSamples, ScoredSamples, Session]:
-    """One step's rows before and after the method's exploration."""
+    """One step's rows before and after the method's augment part."""
     session = session_of(tmp_path, method, **changes)
     plain = session.context.sample(session.context.take(4))
     (part,) = session.method.augment

@@ -248,7 +248,7 @@ def test_a_run_folder_is_resumed_not_started(finished):
 
 
 def test_resume_finds_the_newest_run_with_the_same_settings(here):
-    from grouprl.cli.train import choose, newest_run
+    from grouprl.training.starting import choose, newest_run
 
     config = load_config("addition")
     for name, seed, written in (("a", 0, 1), ("b", 0, 3), ("c", 1, 9), ("d", 0, 2)):

@@ -16,7 +16,6 @@ import yaml
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
 
-from grouprl.cli.train import choose
 from grouprl.config.paths import absolute_paths, folder_name
 from grouprl.config.rates import FAST_TINY, RATES, STILL, gain_of_adapters, reach_of_step, update_ratio
 from grouprl.config.run import load_config, parse_config
@@ -40,6 +39,7 @@ from grouprl.training import interrupt, loop
 from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.loop import train
 from grouprl.training.opening import resume
+from grouprl.training.starting import choose
 from grouprl.view.report import write_report
 from short_runs import SMALL, TINY, quiet
 

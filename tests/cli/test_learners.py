@@ -13,6 +13,7 @@ from grouprl.cli import learners, train
 from grouprl.cli.app import app
 from grouprl.cli.learners import LearnerJob, heard_signals
 from grouprl.cli.results import apart
+from grouprl.training import starting
 from placed_runs import run_config
 
 
@@ -49,7 +50,7 @@ def test_learners_are_started_with_the_words_of_the_user(asked, tmp_path, monkey
 
 @pytest.mark.parametrize("cluster", [{}, {"learners": 1}, {"ray": "off", "learners": 0}])
 def test_one_process_trains_by_itself(asked, tmp_path, cluster):
-    assert train.placed_config(train.choose(written(tmp_path, **cluster), [], None, False)) is None
+    assert starting.placed_config(starting.choose(written(tmp_path, **cluster))) is None
 
 
 def test_a_learner_starts_no_others(asked, tmp_path, monkeypatch):

@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
-from grouprl.cli.train import choose
 from grouprl.core.errors import InputError
 from grouprl.monitor.health import examine
 from grouprl.monitor.history import HealthFacts
 from grouprl.policy import build_tiny, load_policy
 from grouprl.storage.run_folder import cannot_be_made
+from grouprl.training.starting import choose
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
@@ -10,14 +11,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from grouprl.algorithms.part import PARTS
+import grouprl
+from grouprl.algorithms import BASES
+from grouprl.algorithms.part import KINDS, PARTS
 from grouprl.cli.app import app
 from grouprl.config.run import load_config
 from grouprl.monitor.glossary import GLOSSARY
 from grouprl.plan.plan import plan
 
 FOLDER = Path(__file__).parents[2] / "docs" / "extend"
-PAGES = ("method", "objective", "advantage", "data_part", "environment", "engine", "policy")
+PAGES = (*KINDS, "data_part", "engine", "environment", "listener", "method", "policy")
 NAMED = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
 
@@ -44,7 +47,21 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_there_is_a_page_for_each_kind_of_extension() -> None:
-    assert {path.stem for path in FOLDER.glob("*.md")} == set(PAGES)
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*PAGES, "README"}
+    front = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [page for page in PAGES if f"]({page}.md)" not in front] == []
+    assert [kind for kind in KINDS if f"`grouprl.{BASES[kind]}`" not in front] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_template_of_a_kind_is_a_part_of_it(kind: str) -> None:
+    (template,) = [text for language, text in blocks(kind) if language == "python" and NAMED.match(text)]
+    Path(f"my_{kind}.py").write_text(template)
+    before = set(PARTS[kind])
+    importlib.import_module(f"my_{kind}")
+    (name,) = set(PARTS[kind]) - before
+    assert issubclass(PARTS[kind][name], getattr(grouprl, BASES[kind]))
+    assert any(language == "yaml" and f"{kind}: " in text and name in text for language, text in blocks(kind))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -64,5 +81,5 @@ def test_what_a_page_shows_works(page: str) -> None:
             assert command == "grouprl"
             done = CliRunner().invoke(app, [*arguments, "-q"] if arguments[0] == "train" else arguments)
             assert done.exit_code == 0, (line, done.output, done.exception)
-    if any("train" in text for _, text in blocks(page)):
+    if any("grouprl train" in text for _, text in blocks(page)):
         assert (Path("trained") / "summary.json").is_file()

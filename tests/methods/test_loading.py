@@ -181,7 +181,7 @@ def test_a_name_of_ours_cannot_be_taken_before_its_module_is_imported() -> None:
 def test_a_file_of_ours_that_is_imported_by_its_path_is_the_same_part() -> None:
     code = (
         "import grouprl.algorithms.part\nfrom pathlib import Path\nfrom grouprl.core.plugins import load_file\n"
-        "path = Path(grouprl.__file__).parent / 'algorithms' / 'objectives' / 'stop_gradient.py'\n"
+        "path = Path(grouprl.__file__).parent / 'algorithms' / 'objective' / 'stop_gradient.py'\n"
         "load_file(str(path), 'a file')\nfound = sorted(grouprl.algorithms.part.PARTS['objective'].loaded())"
     )
     assert "capped" in afresh([code])[0]

@@ -159,7 +159,7 @@ METHODS: dict[str, Any] = {
     "probes": ({"name": "dots", "reference": 4}, "prompts_lost/not_completed"),
     "allocation": ("knapsack_rl", None),
     "solved": ({"name": "self", "solved": -1.0}, "prompts_lost/not_completed"),
-    "hints": ({"name": "ghpo", "hint_start": 0}, "rows_lost/exploration"),
+    "hints": ({"name": "ghpo", "hint_start": 0}, "rows_lost/augment"),
     "replay": ("skywork_r1v2", "rows_stored"),
     "policies": ({"name": "remix", "reincarnation": 3}, "rows_stored"),
     "pruned": ("cppo", "rows_lost/masked"),

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from grouprl.cli.train import choose
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.core.wording import in_one_line
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
 from grouprl.training.opening import resume
+from grouprl.training.starting import choose
 from short_runs import SMALL, quiet
 
 SHORT = {**SMALL, "steps": 1}

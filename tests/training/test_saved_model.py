@@ -15,6 +15,7 @@ from grouprl.policy import load_policy
 from grouprl.records.examples import Chat
 from grouprl.training import export as exporting
 from grouprl.training import saved_model
+from grouprl.training.loop import train
 from grouprl.training.saved_model import check_answers, check_saved, questions
 
 TEXTS = ("12+34=", "5+6=")
@@ -119,6 +120,24 @@ def test_an_export_that_answers_otherwise_is_not_written(adder, tmp_path, monkey
     with pytest.raises(RunError, match="in transformers with"):
         exporting.export(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("checked_model")
+def test_a_run_whose_final_model_answers_otherwise_fails_and_keeps_it(tmp_path, monkeypatch):
+    tiny = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}
+    config = {"task": "addition", "model": {"name": "tiny", "tiny": tiny}, "method": "grpo", "steps": 1}
+    config |= {
+        "batch": {"prompts": 2, "group_size": 2},
+        "eval": {"every": 0, "final_prompts": 2, "samples": 1, "k": [1]},
+    }
+    train(parse_config(config), folder=tmp_path / "right")
+    monkeypatch.setattr(saved_model, "TIES", {torch.float32: -1.0})
+    with pytest.raises(RunError, match="in transformers with"):
+        train(parse_config(config), folder=tmp_path / "wrong")
+    assert (tmp_path / "wrong" / "model" / "config.json").is_file()
+    assert (tmp_path / "wrong" / "summary.json").is_file()
+    unchecked = config | {"run": {"check_model": False}}
+    train(parse_config(unchecked), folder=tmp_path / "unchecked")
 
 
 def test_a_tokenizer_that_ends_every_text_is_refused(adder, tmp_path):

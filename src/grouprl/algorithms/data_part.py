@@ -195,9 +195,9 @@ class SamplingRule(DataPart):
 
 
 class Augmentation(DataPart):
-    """What else is sampled or put in place once the completions are scored."""
+    """Base: rows that are added, or take the place of others, once the completions are scored."""
 
-    takes: ClassVar[str] = "exploration"
+    takes: ClassVar[str] = "augment"
     """What becomes of sampled rows that the part does not return: a word of `train.account`."""
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:

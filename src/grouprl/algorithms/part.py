@@ -1,16 +1,19 @@
-"""What a part is: a small frozen record of settings with one formula, registered under a name.
+"""A part: a small frozen record of settings with one formula, registered under a name.
 
 A part of kind *objective* is called with `(logp_bt, batch)`, *reward_transform* with `(batch)` and so on (see `KINDS`).
 Besides its formula a part says in words what it does, which batch fields it reads, and when it has no effect:
 that is what `grouprl plan` prints and checks. Where these are the same for every setting, or differ by the settings'
 values alone, they are class attributes, with settings in braces::
 
-    @part("token_weight")
-    class Sharpen(TokenWeight):
+    @grouprl.part("token_weight")
+    class Sharpen(grouprl.TokenWeight):
         power: float = 1.0
-        says = "weigh each token by the {power:g}th power of its entropy"
-        equation = "H_t^{power:g}"
+        says = "weigh each token by its entropy to the power {power:g}"
+        equation = "× H_t^{power:g}"
         reads = ("entropy_bt",)
+
+        def __call__(self, batch):
+            return batch.need("entropy_bt", self.name) ** self.power
 
 Where the sentence itself depends on the settings, the part overrides `words`, `formula` or `needs`.
 """
@@ -29,6 +32,7 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
+from grouprl.algorithms import BASES
 from grouprl.algorithms.part_checks import check_members, guard
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
@@ -50,7 +54,7 @@ KINDS: dict[str, str] = {
     "curriculum": "which prompts are sampled next",
     "allocation": "how many completions each prompt gets",
     "sampling": "how tokens are sampled: temperature and budget, prompt by prompt or token by token",
-    "augment": "what else is sampled or put in place once completions are scored: hints, demonstrations, continuations",
+    "augment": "scored rows -> scored rows: adds or replaces some (hints, demonstrations, continuations)",
     "refill": "which groups to sample anew before an update",
     "buffer": "which stored rows join the new ones",
     "pretrain": "what happens once, between the warm-up and the first step",
@@ -242,8 +246,8 @@ def _check_class(kind: str, cls: type) -> None:
     if not issubclass(cls, Part):
         raise InputError(
             f"{cls.__name__} is no part",
-            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.Part or from one of its kinds",
-            f"See docs/extend, and grouprl parts --kind {kind}",
+            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.{BASES[kind]}",
+            f"See docs/extend/{kind}.md, and grouprl parts --kind {kind}",
         )
 
 

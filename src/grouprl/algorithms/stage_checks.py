@@ -293,7 +293,7 @@ def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> N
 
 
 def _others(part: Part) -> str:
-    return f"See how others do it: grouprl parts --kind {part.kind}, and docs/extend"
+    return f"See how others do it: grouprl parts --kind {part.kind}, and docs/extend/{part.kind}.md"
 
 
 def _rule(part: Part) -> str:

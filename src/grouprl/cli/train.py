@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -18,10 +15,7 @@ from grouprl.cli.options import AsJson
 from grouprl.cli.results import apart, put
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
-from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
-
-if TYPE_CHECKING:
-    from grouprl.config.run import Config
+from grouprl.processes.current_ranks import own_rank
 
 SourceArgument = Annotated[
     str,
@@ -35,15 +29,6 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeat for more. Example: optim.lr=1e-3"),
 ]
-
-
-class Chosen(NamedTuple):
-    """The configuration and folder of a `train` command."""
-
-    config: Config
-    folder: Path | None
-    resume: bool
-    changes: tuple[str, ...] = ()
 
 
 def train_command(
@@ -95,20 +80,23 @@ def train_command(
     A resumed run continues exactly as it began: changes of settings, data or your
     code are refused with the difference (--accept-changes takes new code and
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
-    run.rollouts_every, run.rank_timeout, model.tensor_parallel, model.offload,
+    run.rollouts_every, run.check_model, run.rank_timeout, model.tensor_parallel, model.offload,
     and workers and timeouts of reward and environment.
     """
+    from grouprl.cli.quiet import Telling, silence_loading_bars
+    from grouprl.training import starting
+
     if own_rank() > 0:
-        follow_leader()
+        silence_loading_bars()
+        starting.follow_leader()
         return
     given = (*(changes or []), *([f"seed={seed}"] if seed is not None else []))
-    chosen = choose(source, list(given), folder, resume)
+    chosen = starting.choose(source, given, folder, resume)
+    for note in chosen.notes:
+        typer.echo(f"note: {note}", err=True)
     if accept_changes and not resume:
         raise InputError("--accept-changes without --resume", "a new run uses your code as it is")
-    from grouprl.cli.quiet import Telling, silence_loading_bars
-
-    steps = profile_steps if profile else 0
-    if (config := placed_config(chosen)) is not None:
+    if (config := starting.placed_config(chosen)) is not None:
         options = {
             "--accept-changes": accept_changes,
             "--json": as_json,
@@ -117,19 +105,19 @@ def train_command(
             f"--profile-steps={profile_steps}": profile,
         }
         told = tuple(name for name, wanted in options.items() if wanted)
-        if code := run_learners(config, LearnerJob(source, run_folder(chosen), given, resume, told)):
+        if code := run_learners(config, LearnerJob(source, chosen.place(), given, resume, told)):
             raise typer.Exit(code)
         return
     from grouprl.training.loop import train
 
     silence_loading_bars()
-    with leading_ranks(), apart(Telling.quiet):
+    with starting.leading_ranks(), apart(Telling.quiet):
         summary = train(
             chosen.config,
             folder=chosen.folder,
             resume=chosen.resume,
             console=Terminal(quiet=Telling.quiet or as_json),
-            profile=steps,
+            profile=profile_steps if profile else 0,
             changes=chosen.changes,
             accept_changes=accept_changes,
         )
@@ -139,29 +127,6 @@ def train_command(
         put(summary.folder)
     if summary.interrupted:
         raise typer.Exit(130)
-
-
-def follow_leader() -> None:
-    """Do the part of a rank other than the first; signals are for rank 0, which ends the run in good order."""
-    from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.policy.ranks import follow
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    silence_loading_bars()
-    follow()
-
-
-@contextmanager
-def leading_ranks() -> Iterator[None]:
-    """Lead the other processes that a launcher has started for this run, where there are any."""
-    if ranks_requested() == 1:
-        yield
-        return
-    from grouprl.policy.ranks import leading
-
-    with leading():
-        yield
 
 
 def recipes_command(
@@ -191,116 +156,3 @@ def recipes_command(
     for row in rows:
         table.add_row(*map(str, row))
     Terminal().print(table)
-
-
-def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
-    """Return configuration and folder of a `train` command.
-
-    Raises:
-        InputError: a run folder without `--resume`, nothing to resume, another folder for a run that is resumed.
-    """
-    from grouprl.config.run import load_config, recipe_names
-    from grouprl.config.yaml_files import is_file
-
-    if not source.strip():
-        raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
-    if Path(source).is_dir():
-        return _run_folder(Path(source), changes, folder, resume)
-    if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():
-        from grouprl.storage.run_folder import runs_meant
-
-        raise InputError(f"there is no run {source}", "--resume continues a run", runs_meant(Path(source)))
-    config = load_config(source, changes)
-    if resume and folder is None and config.run.folder:
-        folder = Path(config.run.folder)  # the file says where its run is
-    if resume and folder is None:
-        folder = newest_run(config, source)
-    elif resume and folder is not None and (folder / "config.yaml").is_file():
-        return _begun(config, folder, changes)
-    return Chosen(config, folder, resume)
-
-
-def placed_config(chosen: Chosen) -> Config | None:
-    """Return the configuration, with its changes, of a run whose learners this process only starts and watches.
-
-    None: this process trains by itself, or is one of those that do.
-    """
-    from grouprl.config.extending import changed_config
-    from grouprl.storage.run_folder import RunFolder
-
-    config = chosen.config
-    if launched():
-        return None
-    if chosen.resume and chosen.changes and chosen.folder is not None:
-        config = changed_config(RunFolder(chosen.folder), chosen.changes)
-    least = 2 if config.cluster.ray == "off" else 1
-    return config if config.cluster.learners >= least else None
-
-
-def run_folder(chosen: Chosen) -> Path:
-    """Return where the run will be, or is."""
-    from grouprl.config.run import default_folder
-
-    return chosen.folder if chosen.folder is not None else default_folder(chosen.config)
-
-
-def _begun(given: Config, folder: Path, changes: list[str]) -> Chosen:
-    """Return the run of `folder`, resumed by a file: what `--set` changes is a change, all else is as it began."""
-    from grouprl.config.extending import changed_config, kept_settings, made_by
-    from grouprl.storage.run_folder import RunFolder
-
-    run = RunFolder(folder)
-    made = made_by(run, changes)
-    changed = {change.partition("=")[0] for change in made}
-    changed_config(run, made)
-    for kept in kept_settings(run, given):
-        if kept.partition(" = ")[0] not in changed:
-            typer.echo(f"note: the run keeps its own {kept}", err=True)
-    return Chosen(given, folder, True, made)
-
-
-def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
-    from grouprl.config.run import load_config
-
-    stored = run / "config.yaml"
-    if not stored.is_file():
-        raise InputError(f"{run} is not a run folder", "a run folder holds config.yaml", "Give a YAML file or a recipe")
-    if not resume:
-        raise InputError(
-            f"{run} is a run folder",
-            "a run never overwrites another",
-            f"Continue it with --resume, or start afresh from its settings: grouprl train {stored}",
-        )
-    if folder is not None:
-        raise InputError(f"{run} --resume with --folder {folder}", "a run continues in its own folder", "Leave it out")
-    return Chosen(load_config(str(stored), plugins=False), run, True, tuple(changes))  # a plugin may have moved
-
-
-def newest_run(config: Config, source: str, root: Path = Path("runs")) -> Path:
-    """Return the run folder below `root` that was last written with this very configuration.
-
-    Raises:
-        InputError: there is none.
-    """
-    stored = [path for path in root.glob("*/config.yaml") if _fingerprint(path) == config.fingerprint()]
-    if not stored:
-        raise InputError(
-            f"there is no run of '{source}' with these settings below {root}/",
-            "--resume continues a run that was begun with the same settings",
-            f"Name its folder (grouprl train {root}/NAME --resume), or start it without --resume",
-        )
-    return max(stored, key=lambda path: (path.parent / "metrics.jsonl", path)[_missing(path)].stat().st_mtime).parent
-
-
-def _missing(path: Path) -> bool:
-    return not (path.parent / "metrics.jsonl").exists()
-
-
-def _fingerprint(path: Path) -> str | None:
-    """Return the fingerprint of a stored configuration; None if this version cannot read it."""
-    from grouprl.config.run import load_config
-
-    try:
-        return load_config(str(path), plugins=False).fingerprint()
-    except InputError:
-        return None

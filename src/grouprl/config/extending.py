@@ -16,6 +16,7 @@ MAY_CHANGE = (
     "run.checkpoint_every",
     "run.keep",
     "run.rollouts_every",
+    "run.check_model",
     "run.rank_timeout",
     "model.tensor_parallel",
     "model.offload",

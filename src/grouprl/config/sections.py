@@ -562,6 +562,9 @@ class Run(Section):
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
     for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
+    check_model: bool = True
+    """Whether the final model is loaded in a fresh process, by `transformers` alone, and has to answer there as the
+    policy does. It takes some seconds, and the memory of the model once more."""
     threads: Annotated[Int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0

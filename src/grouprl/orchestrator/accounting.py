@@ -24,7 +24,7 @@ Fates = NDArray[np.str_]
 NO_ROWS: Fates = np.zeros(0, dtype="<U14")
 
 Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
-"""Rows of one round; rows that exploration took away, sampled but not trained on, and why each of these is not."""
+"""Rows of one round; rows that augment parts took away, sampled but not trained on, and why each of these is not."""
 
 Key = tuple[int, int, int]
 """Name of a row: see `ScoredSamples.row_keys`."""
@@ -38,7 +38,7 @@ REASONS = {
     "no_action": "it holds no action: the episode ended before the policy's turn",
     "baseline": "the greedy completion to its prompt could not be scored",
     "late": "it was sampled with weights older than run.async_steps allows",
-    "exploration": "exploration put other completions in its place, or left it out",
+    "augment": "an augment part put other completions in its place, or left it out",
     "refill": "dynamic sampling sampled another prompt in its place",
     "replay": "the replay part left it out",
     "masked": "selection, pruning or a loss mask left no token of it",
@@ -67,7 +67,7 @@ NOT_COMPLETED = "not_completed"
 
 @dataclass(frozen=True)
 class StepRollout:
-    """What a step collected: everything sampled (also what exploration replaced), and the rows to train on.
+    """What a step collected: everything sampled (also what augment parts replaced), and the rows to train on.
 
     `fate_b` [B] says of each sampled row why it was dropped (see `REASONS`).
     """
@@ -106,10 +106,10 @@ class SampledCounts:
 
 
 def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
-    """[B] why rows are not kept after scoring and exploration; `asynchronous`: they were sampled ahead of training."""
+    """[B] why rows are not kept after scoring and augment parts; `asynchronous`: they were sampled ahead."""
     status_b = samples.scores.status_b
     failed_b, gone_b = np.isin(status_b, FAILED), ~samples.valid_b
-    fate_b = np.where(gone_b, "late" if asynchronous else "exploration", "").astype("<U14")
+    fate_b = np.where(gone_b, "late" if asynchronous else "augment", "").astype("<U14")
     fate_b[gone_b & np.isin(samples.ordinal_b, samples.ordinal_b[failed_b])] = "group"
     if samples.greedy_reward_b is not None:
         fate_b[gone_b & ~np.isfinite(samples.greedy_reward_b)] = "baseline"

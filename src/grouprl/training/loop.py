@@ -49,6 +49,7 @@ from grouprl.training.opening import start
 from grouprl.training.optimise import moved, optimise
 from grouprl.training.preparing import prepare_run, warm_up
 from grouprl.training.profile_table import profiled
+from grouprl.training.saved_model import check_final_model
 from grouprl.training.session import Session
 from grouprl.training.step_metrics import account_step, add_engine_metrics, rollout_metrics
 from grouprl.training.telling import phase, record_of, tell_rollout, tell_step
@@ -106,6 +107,8 @@ def train(
         if after is None:
             session.save()
         session.announcer.tell(conclude(session, after))
+        if after is not None and session.config.run.check_model:
+            check_final_model(session.policy, session.run.model, session.task)
     return Summary(session.run.path, interrupted=after is None)
 
 

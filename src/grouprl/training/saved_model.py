@@ -45,7 +45,8 @@ class Question:
 def questions(policy: CausalPolicy, prompts: Sequence[Prompt]) -> list[Question]:
     """Return the prompts with the policy's greedy answers."""
     read = [tuple(ids) for ids in policy.encode_prompts(list(prompts))]
-    sampled = local_engine(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
+    with policy.full_precision():
+        sampled = local_engine(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
     forms = [_form(policy, prompt) for prompt in prompts]
     return [Question(*form, *each) for form, *each in zip(forms, read, sampled.actions, strict=True)]
 
@@ -79,6 +80,15 @@ def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None
             check_saved(member, folder / name, prompts)
     elif isinstance(policy, CausalPolicy):
         check_answers(policy, folder, prompts or [_any_text(policy)])
+
+
+def check_final_model(policy: Policy, folder: Path, task: Task) -> None:
+    """Check the final model of a run, which stays where it was written.
+
+    Raises:
+        RunError: see `check_answers`.
+    """
+    check_saved(policy, folder, held_out_prompts(task))
 
 
 def _any_text(policy: CausalPolicy) -> str:

@@ -153,7 +153,7 @@ define(
     "groups",
     "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
     "failed completion "
-    "in the same group), no_action, baseline, late, exploration, refill, replay, masked, probe (sampled to measure, to "
+    "in the same group), no_action, baseline, late, augment, refill, replay, masked, probe (sampled to measure, to "
     "try or to teach; no row of the step), pretraining (sampled before the first step)",
     "see prompts_lost/*",
 )

@@ -1,0 +1,232 @@
+"""Starting and resuming a run from what a user names: a recipe, a file, a run folder, or a configuration.
+
+The command line and `grouprl.train` choose by the same functions. What loads torch is imported where it is used, so
+that a wrong name is told at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grouprl.config.extending import changed_config, kept_settings, made_by
+from grouprl.config.run import Config, default_folder, load_config, parse_config, recipe_names
+from grouprl.config.yaml_files import is_file
+from grouprl.core.errors import InputError
+from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
+from grouprl.storage.run_folder import RunFolder, runs_meant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from grouprl.core.run_events import RunListener
+    from grouprl.rollout.sampler import MakeEngine
+    from grouprl.training.loop import Summary
+
+
+@dataclass(frozen=True)
+class RunChoice:
+    """The run that a user means: its configuration, its folder, and whether it has begun."""
+
+    config: Config
+    folder: Path | None
+    resume: bool
+    changes: tuple[str, ...] = ()
+    """Settings that differ from those with which the run began."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user."""
+
+    def place(self) -> Path:
+        """Return where the run is, or will be."""
+        return self.folder if self.folder is not None else default_folder(self.config)
+
+
+def train(
+    source: str | Path | Mapping[str, object] | Config,
+    changes: Sequence[str] = (),
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    accept_changes: bool = False,
+    listeners: Sequence[RunListener] = (),
+    engine: MakeEngine | None = None,
+    console: Console | None = None,
+) -> Summary | None:
+    """Train a policy, as `grouprl train` does, and return the folder of the run and how it ended.
+
+    Under torchrun every process calls this: the first one trains and tells `listeners`, the others do their part of the
+    work and get None.
+
+    Args:
+        source: a recipe, a YAML file, a run folder to resume, or a configuration (`Config`, or plain data like YAML's).
+        changes: settings `key=value` that differ, as of `--set`; for a file, a recipe or a run that is resumed.
+        folder: the run folder; by default a new one below runs/.
+        resume: continue the run in the folder, or the newest run with these settings.
+        accept_changes: resume although the user's code or data has changed.
+        listeners: told of the run's events, in this order.
+        engine: makes the policy's sampler in place of `sampling.engine`.
+        console: where progress is shown; by default the terminal.
+
+    Raises:
+        InputError: something the user can mend, `cluster.learners` among it: only the command line starts learners.
+        RunError: the run cannot continue. What is on disk stays whole.
+    """
+    if own_rank() > 0:
+        follow_leader()
+        return None
+    place = None if folder is None else Path(folder)
+    if isinstance(source, (str, Path)):
+        chosen = choose(str(source), changes, place, resume)
+    else:
+        chosen = choose_config(source if isinstance(source, Config) else parse_config(source), changes, place, resume)
+    from grouprl.core.terminal import Terminal
+    from grouprl.training.loop import train as train_config
+
+    console = console or Terminal()
+    for note in chosen.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    with leading_ranks():
+        return train_config(
+            chosen.config,
+            folder=chosen.folder,
+            resume=chosen.resume,
+            console=console,
+            engine=engine,
+            changes=chosen.changes,
+            accept_changes=accept_changes,
+            listeners=listeners,
+        )
+
+
+def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None, resume: bool = False) -> RunChoice:
+    """Return the run that a recipe, a file or a run folder means.
+
+    Raises:
+        InputError: a run folder without `resume`, nothing to resume, another folder for a run that is resumed.
+    """
+    if not source.strip():
+        raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
+    if Path(source).is_dir():
+        return _choose_folder(Path(source), changes, folder, resume)
+    if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():
+        raise InputError(f"there is no run {source}", "--resume continues a run", runs_meant(Path(source)))
+    return _choose_by(load_config(source, changes), source, changes, folder, resume)
+
+
+def choose_config(config: Config, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
+    """Return the run that a configuration means.
+
+    Raises:
+        InputError: nothing to resume, or changes of a configuration that could be changed itself.
+    """
+    if changes and not resume:
+        raise InputError(
+            f"changes {', '.join(changes)} of a configuration",
+            "changes are for a recipe, a file or a run that is resumed",
+            "Set them in the configuration itself",
+        )
+    return _choose_by(config, config.task_name, changes, folder, resume)
+
+
+def _choose_by(config: Config, name: str, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
+    if resume and folder is None:  # the configuration says where its run is, or it is looked for
+        return RunChoice(config, Path(config.run.folder) if config.run.folder else newest_run(config, name), True)
+    if resume and folder is not None and (folder / "config.yaml").is_file():
+        return _choose_begun(config, folder, changes)
+    return RunChoice(config, folder, resume)
+
+
+def _choose_begun(given: Config, folder: Path, changes: Sequence[str]) -> RunChoice:
+    """Return the run of `folder`, resumed by a file: the given changes are made, all else is as it began."""
+    run = RunFolder(folder)
+    made = made_by(run, changes)
+    changed = {change.partition("=")[0] for change in made}
+    changed_config(run, made)
+    kept = [each for each in kept_settings(run, given) if each.partition(" = ")[0] not in changed]
+    return RunChoice(given, folder, True, made, tuple(f"the run keeps its own {each}" for each in kept))
+
+
+def _choose_folder(run: Path, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
+    stored = run / "config.yaml"
+    if not stored.is_file():
+        raise InputError(f"{run} is not a run folder", "a run folder holds config.yaml", "Give a YAML file or a recipe")
+    if not resume:
+        raise InputError(
+            f"{run} is a run folder",
+            "a run never overwrites another",
+            f"Continue it with --resume, or start afresh from its settings: grouprl train {stored}",
+        )
+    if folder is not None:
+        raise InputError(f"{run} --resume with --folder {folder}", "a run continues in its own folder", "Leave it out")
+    return RunChoice(load_config(str(stored), plugins=False), run, True, tuple(changes))  # a plugin may have moved
+
+
+def newest_run(config: Config, name: str, root: Path = Path("runs")) -> Path:
+    """Return the run folder below `root` that was last written with this very configuration.
+
+    Raises:
+        InputError: there is none.
+    """
+    stored = [path for path in root.glob("*/config.yaml") if _fingerprint(path) == config.fingerprint()]
+    if not stored:
+        raise InputError(
+            f"there is no run of '{name}' with these settings below {root}/",
+            "--resume continues a run that was begun with the same settings",
+            f"Name its folder (grouprl train {root}/NAME --resume), or start it without --resume",
+        )
+    return max(stored, key=_written).parent
+
+
+def _written(stored: Path) -> float:
+    """Return when a run was last written: its metrics, or its configuration while there are none."""
+    metrics = stored.parent / "metrics.jsonl"
+    return (metrics if metrics.exists() else stored).stat().st_mtime
+
+
+def _fingerprint(stored: Path) -> str | None:
+    """Return the fingerprint of a stored configuration; None if this version cannot read it."""
+    try:
+        return load_config(str(stored), plugins=False).fingerprint()
+    except InputError:
+        return None
+
+
+def placed_config(chosen: RunChoice) -> Config | None:
+    """Return the configuration, with its changes, of a run whose learners this process only starts and watches.
+
+    None: this process trains by itself, or is one of those that do.
+    """
+    config = chosen.config
+    if launched():
+        return None
+    if chosen.resume and chosen.changes and chosen.folder is not None:
+        config = changed_config(RunFolder(chosen.folder), chosen.changes)
+    least = 2 if config.cluster.ray == "off" else 1
+    return config if config.cluster.learners >= least else None
+
+
+def follow_leader() -> None:
+    """Do the part of a rank other than the first; signals are for rank 0, which ends the run in good order."""
+    from grouprl.policy.ranks import follow
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    follow()
+
+
+@contextmanager
+def leading_ranks() -> Iterator[None]:
+    """Lead the other processes that a launcher has started for this run, where there are any."""
+    if ranks_requested() == 1:
+        yield
+        return
+    from grouprl.policy.ranks import leading
+
+    with leading():
+        yield
