@@ -28,6 +28,7 @@ from grouprl.algorithms.critic.papers.utterance_baseline import TokenBaselineCri
 from grouprl.algorithms.critic.papers.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.late_start import LateStart
+from grouprl.algorithms.update.update import TwoPhase
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.policy.language.causal_lm import CausalPolicy
@@ -403,6 +404,7 @@ def test_what_cannot_act_is_said() -> None:
     assert any("never learns" in sentence for sentence in part.idle(RunFacts(steps=20, turns=3)))
     assert "12,800 actions a step for the critic, and 256 for the policy" in part.extra_samples(RunFacts())
     assert LateStart(start=0).idle(RunFacts())
+    assert (LateStart(start=5).first_step(), TwoPhase().first_step()) == (5, 0)
     assert not LateStart(start=3).idle(RunFacts(steps=4))
 
 

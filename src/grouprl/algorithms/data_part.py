@@ -142,6 +142,10 @@ class DataPart(Part):
         """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""
         return ""
 
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return 0
+
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """Return the other prompts that may stand for a prompt because of this part: with hints, budgets …"""
         return []

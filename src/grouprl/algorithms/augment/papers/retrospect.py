@@ -119,6 +119,10 @@ class Retrospect(Reviewing):
         known = join([samples, first.rows])
         return known, np.arange(len(samples), len(known))
 
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return int(self.actor != "policy")
+
     def _actor(self, context: RunContext) -> AbstractContextManager[None]:
         """Let the actor act."""
         if self.actor == "policy":

@@ -100,6 +100,10 @@ class ProgressModel(Pretraining):
         progress_bs = (self._states(batch, context) @ context.state_of(self)["head"]).to(batch.dtype)
         return batch.replace(stats={**batch.stats, "progress": on_tokens(progress_bs, batch, self.name)})
 
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return 1
+
     def extra_samples(self, run: RunFacts) -> str:
         """Episodes besides those of the run."""
         completions = run.prompts * run.group_size

@@ -48,6 +48,10 @@ class SecondModel(Pretraining):
     epochs: int
     chosen: PairSource
 
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return 1
+
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
         raise NotImplementedError

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.sampling.entropy_score import extent
+from grouprl.algorithms.sampling.papers.entropy_score import ScoredTemperature, extent
 from grouprl.core.batch import SOURCES
 from grouprl.core.numbers import Share
 from grouprl.protocols import EntropyScaling
@@ -114,7 +114,7 @@ class EntropyTemperature(SamplingRule):
         if scale is None:
             return None
         pivot, above, below = scale
-        return EntropyScaling(self.tau, pivot, above, below, self.released)
+        return ScoredTemperature(self.tau, (pivot, above, below), self.released)
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Keep pivot and extremes of log H of the completions sampled in this step."""
