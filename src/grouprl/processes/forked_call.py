@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 from grouprl.core.errors import RunError
 from grouprl.processes.forked_call_main import ForkedCall, serve
@@ -16,7 +15,7 @@ HASH_SEED = {"PYTHONHASHSEED": "0"}
 FORKING = SingleWorker(WorkerSpec(serve, None, MEMORY, variables=HASH_SEED), "verifiers")
 
 
-def outcome(call: ForkedCall) -> list[Any]:
+def outcome(call: ForkedCall) -> list[object]:
     """Return the outcome of a call, as `grouprl.processes.forked_call_main.answer` says.
 
     A process that was ended from outside is started anew once.
