@@ -123,6 +123,8 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+    needs_text: ClassVar[bool] = False
+    """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     reads_gradients: ClassVar[bool] = False
