@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import Config
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
