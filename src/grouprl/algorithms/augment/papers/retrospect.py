@@ -97,7 +97,7 @@ class Retrospect(Reviewing):
         context: RunContext,
     ) -> Attempts | None:
         """Sample the next trial of each reviewed one."""
-        form, openings = review_form(self.form, context.policy), []
+        form, openings = review_form(self.form, context.text.policy), []
         prompt_of = dict(zip(first.extras["keys.review"].tolist(), first.prompts, strict=True))
         for row, text in zip(found.about, found.rows.texts, strict=True):
             key = int(known.extras["keys.review"][row])
@@ -129,8 +129,8 @@ class Retrospect(Reviewing):
             return nullcontext()
         held, store = context.cache_of(self), context.state_of(self)
         if "actor" not in held:
-            store.setdefault("weights", context.policy.trainable_state())
-            held["actor"] = second_policy(context.policy)
+            store.setdefault("weights", context.text.policy.trainable_state())
+            held["actor"] = second_policy(context.text.policy)
             held["actor"].load_trainable_state(store["weights"])
         return context.acting(held["actor"])
 

@@ -35,6 +35,8 @@ class LengthBudget(SamplingRule):
     the run's budget again. A completion that runs out of its budget is cut off and does not count as right here.
     """
 
+    needs_text = True
+
     target: Share = 0.8
     shrink: Share = 0.5
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -101,6 +103,8 @@ class EntropyTemperature(SamplingRule):
     lay changes nothing. `released`: the authors' code divides the negative side by its signed minimum, so that ĥ is
     never negative.
     """
+
+    needs_text = True
 
     tau: Annotated[float, Field(gt=0, lt=1)] = 0.05
     pivot: Share = 0.8
