@@ -20,7 +20,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.run_events import RunListener, StepEnded
 from grouprl.envs import Step
-from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.protocols import Box, Spaces
