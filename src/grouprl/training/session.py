@@ -219,7 +219,6 @@ def assemble(
         config,
         method,
         task,
-        policy,
         source,
         row_source,
         clock=lambda: session.step,
