@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation
 from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, Image, MultiDiscrete, Space, Spaces
-
-if TYPE_CHECKING:
-    pass
 
 Values = np.ndarray | dict[str, np.ndarray]
 
