@@ -17,8 +17,8 @@ from configuration import configuration_page
 from counts import with_counts
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
+from grouprl.methods.recorded_evidence import forget, shown
 from grouprl.methods.render import value_words
-from grouprl.methods.shown import forget, shown
 from grouprl.papers import STATUSES, Standing, counts, search
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"

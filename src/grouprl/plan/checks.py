@@ -15,7 +15,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.agents import team_refusals
 from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals
 from grouprl.plan.memory import Cost, human, peak
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.examples import Example, Prompt
 from grouprl.rollout.episode_rows import demonstrates, environments
 from grouprl.tasks.task import Task

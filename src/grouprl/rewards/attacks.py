@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.records.scores import Scores
 from grouprl.rewards.contract import Columns, Reward
-from grouprl.rewards.math_text import whole_gold
+from grouprl.rewards.math.math_text import whole_gold
 from grouprl.rewards.scoring import score, shorten
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
