@@ -31,7 +31,7 @@ from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.rollout.sglang.engine import SglangEngine
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body
-from grouprl.rollout.sglang.start_server import INSIDE, serve_words
+from grouprl.rollout.sglang.start_server import PLUGIN, serve_words
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from served_policies import REQUESTS as SMALL_SEEDS
@@ -425,7 +425,7 @@ class Takes:
 )
 def test_the_loader_reports_and_raises_nothing(wrong: Any, words: str, policy: Tiny, tmp_path: Path) -> None:
     """It runs inside SGLang, which ends when it raises."""
-    spec = importlib.util.spec_from_file_location("grouprl_sglang", INSIDE / "grouprl_sglang.py")
+    spec = importlib.util.spec_from_file_location("grouprl_sglang", PLUGIN / "grouprl_sglang.py")
     assert spec is not None
     assert spec.loader is not None
     loader = importlib.util.module_from_spec(spec)
