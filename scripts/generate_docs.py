@@ -1,5 +1,5 @@
-"""Write docs/configuration.md, the counts of the README and what records show; and, where git ignores them, docs/methods/
-(an index, one page per entry, and the literature).
+"""Write docs/configuration.md, the counts of the README and what records show; and docs/methods/, which git ignores: an
+index, one page per entry, and the literature.
 
 They are made from the cards, the list of papers, the schema of the configuration and the records of runs. A new method
 changes none of the committed files. With `--check` it only says which of those are not as they would be made now.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from grouprl.cli import listing
 from grouprl.papers import standings
-from grouprl.storage import source_cache
+from grouprl.storage.source_cache import SHIPPED, cache_folder
 
 
-def main() -> None:
-    """Compute every listing, and copy what the cache then holds into the package."""
-    listing.listed(), listing.listed_parts(), listing.listed_tasks(), standings()
-    source_cache.SHIPPED.mkdir(exist_ok=True)
-    for kept in source_cache.kept_listings():
-        (source_cache.SHIPPED / f"{kept.name.rpartition('-')[0]}.json").write_bytes(kept.read_bytes())
+def main(shipped: Path = SHIPPED) -> None:
+    """Compute every listing in an empty cache, and put what the cache then holds into `shipped`."""
+    with TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        listing.listed(), listing.listed_parts(), listing.listed_tasks(), standings()
+        shipped.mkdir(exist_ok=True)
+        for kept in cache_folder().iterdir():
+            (shipped / f"{kept.name.rpartition('-')[0]}.json").write_bytes(kept.read_bytes())
 
 
 if __name__ == "__main__":

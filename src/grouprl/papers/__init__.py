@@ -3,4 +3,15 @@
 from grouprl.papers.rows import SCOPES, Listing, listing, listings
 from grouprl.papers.status import STATUSES, Standing, counts, search, standing, standings
 
-__all__ = ["SCOPES", "STATUSES", "Listing", "Standing", "counts", "listing", "listings", "search", "standing", "standings"]
+__all__ = [
+    "SCOPES",
+    "STATUSES",
+    "Listing",
+    "Standing",
+    "counts",
+    "listing",
+    "listings",
+    "search",
+    "standing",
+    "standings",
+]
