@@ -35,8 +35,8 @@ def counted() -> str:
     ran = sum(shown["verdict"] != "no record" for name, shown in of_methods().items() if "@" not in name)
     return (
         f"- **Over {tens(len(methods))} methods, {tens(len(CATALOGUE) - len(methods))} dialects** of them in other "
-        f"libraries. Formulas and defaults of over {tens(checked['verified'])} are verified, of the others partly, of a "
-        "few by their abstract alone. Each card says which.\n"
+        f"libraries. Formulas and defaults of over {tens(checked['verified'])} are verified, of the others partly, "
+        "of a few by their abstract alone. Each card says which.\n"
         f"- **{good} of {len(runs)} recorded toy runs learned**; [which did not](docs/learning.md) is listed. Over "
         f"{tens(ran)} methods have a recorded run; `grouprl methods` says which learned, a card says it first.\n"
         f"- **{len(claims)} claims of papers tried at toy size**: {found['shown']} shown, {found['leaning']} leaning, "

@@ -18,7 +18,7 @@ README = PAGES[0].read_text(encoding="utf-8")
 
 
 def test_the_index_leads_to_every_page() -> None:
-    named = set(re.findall(r"\]\(([\w/]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
+    named = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
     assert named == {page.name for page in PAGES[1:] if page.name != "README.md"}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from grouprl.storage.source_cache import from_sources, hash_of_sources
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package of one room, an empty cache, and nothing shipped."""
     (tmp_path / "package" / "room").mkdir(parents=True)
     (tmp_path / "package" / "room" / "a.py").write_text("A = 1")
@@ -24,14 +26,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hash_of_sources.cache_clear()
 
 
-def counted() -> tuple[list[int], list[dict[str, int]]]:
-    calls: list[int] = []
-
-    def compute() -> list[dict[str, int]]:
-        calls.append(1)
-        return [{"call": len(calls)}]
-
-    return calls, compute
+def counted() -> Callable[[], list[dict[str, int]]]:
+    numbers = count(1)
+    return lambda: [{"call": next(numbers)}]
 
 
 def changed(package: Path) -> None:
@@ -40,7 +37,7 @@ def changed(package: Path) -> None:
 
 
 def test_it_is_computed_once_for_the_same_sources(package: Path) -> None:
-    calls, compute = counted()
+    compute = counted()
     assert [from_sources("list", ["room"], compute) for _ in range(3)] == [[{"call": 1}]] * 3
     changed(package)
     assert from_sources("list", ["room"], compute) == [{"call": 2}]
@@ -62,7 +59,7 @@ def test_every_change_of_a_source_counts(change: str, package: Path) -> None:
 
 
 def test_a_damaged_cache_is_computed_again(package: Path) -> None:
-    calls, compute = counted()
+    compute = counted()
     from_sources("list", ["room"], compute)
     (kept,) = (package / "cache" / "grouprl").iterdir()
     kept.write_text(kept.read_text()[:-5])
@@ -70,7 +67,7 @@ def test_a_damaged_cache_is_computed_again(package: Path) -> None:
 
 
 def test_what_is_shipped_is_read_while_it_is_of_these_sources(package: Path) -> None:
-    calls, compute = counted()
+    compute = counted()
     (package / "shipped").mkdir()
     shipped = {"sources": hash_of_sources(("room",)), "listing": [{"call": 0}]}
     (package / "shipped" / "list.json").write_text(json.dumps(shipped))
@@ -81,12 +78,12 @@ def test_what_is_shipped_is_read_while_it_is_of_these_sources(package: Path) -> 
 
 def test_a_home_that_cannot_be_written_costs_time_alone(package: Path) -> None:
     (package / "cache").write_text("a file, no folder")
-    calls, compute = counted()
+    compute = counted()
     assert from_sources("list", ["room"], compute) == [{"call": 1}]
     assert from_sources("list", ["room"], compute) == [{"call": 2}]
 
 
 def test_plugins_are_asked_each_time(package: Path) -> None:
-    calls, compute = counted()
+    compute = counted()
     assert [from_sources("list", ["room"], compute, keep=False) for _ in range(2)] == [[{"call": 1}], [{"call": 2}]]
     assert not (package / "cache").exists()
