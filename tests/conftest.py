@@ -36,7 +36,7 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def model_unchecked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def model_unchecked(request: pytest.FixtureRequest, own_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the short runs of tests the fresh process in which a final model is checked, for some seconds each."""
     if "grouprl.training.loop" in sys.modules and "checked_model" not in request.fixturenames:
         monkeypatch.setattr("grouprl.training.loop.check_final_model", lambda policy, folder, task: None)
