@@ -18,6 +18,7 @@ from typing import Any
 import shown as records
 from configuration import configuration_page
 from counts import with_counts
+from finding_codes import codes_page
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.describe import listing as listing_data
@@ -31,6 +32,7 @@ from grouprl.tasks import describe_tasks
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER.parent / "papers.md"
 CONFIGURATION = FOLDER.parent / "configuration.md"
+CODES_PAGE = FOLDER.parent / "codes.md"
 README = FOLDER.parents[1] / "README.md"
 LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
 TASKS, PARTS, PAPERS_STORED = (LISTING.parents[1] / room / "listing.json" for room in ("tasks", "algorithms", "papers"))
@@ -196,6 +198,7 @@ def from_records() -> dict[Path, str]:
 def files() -> dict[Path, str]:
     """Return the text of every file that is made from the cards, the list of papers and the tasks."""
     made = {FOLDER / name: text for name, text in pages().items()}
+    made |= {CODES_PAGE: codes_page()}
     made |= {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
     made |= {PARTS: stored_text(listing_of_parts()), PAPERS_STORED: stored_text(to_store())}
     made |= from_records()
