@@ -108,6 +108,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
         "steps": session.step,
         "finished": after is not None,
         "graded": session.graded,
+        "findings": [found.code for found in session.health.findings() if found.persists],
         "account": totals(session.run.read_metrics()),
         "set_aside": [
             {"prompt": each.prompt, "times": each.times, "left_out": each.times >= OFFERS, "what": each.what}
