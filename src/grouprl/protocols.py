@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -157,6 +157,8 @@ class Samples(Generic[Action_co]):
     """[B,T] entropy in nats of the distribution at the request's temperature, 0 beyond the end; None: not known."""
     version_bt: NDArray[np.int64] | None = None
     """[B,T] version of the weights that sampled each action, `NO_VERSION` beyond the end; None: never published."""
+    states: tuple[tuple[object, ...], ...] | None = None
+    """[B] the state before each action, where the policy has dynamics of its own; None: the prompt decides."""
 
     def __post_init__(self) -> None:
         rows, longest = len(self.actions), max(map(len, self.actions), default=0)
@@ -167,6 +169,8 @@ class Samples(Generic[Action_co]):
                     f"{name} has the shape {tuple(array.shape)}",
                     f"the longest of {rows} samples has {longest} actions, so it is ({rows}, {longest})",
                 )
+        if self.states is not None and [len(x) for x in self.states] != [len(x) for x in self.actions]:
+            raise InputError("states and actions are of different numbers", "every action has the state before it")
         if tuple(self.truncated_b.shape) != (rows,):
             raise InputError(f"truncated_b has the shape {tuple(self.truncated_b.shape)}", f"there are {rows} samples")
 
@@ -344,6 +348,18 @@ class PolicyInputs(Protocol):
 
 
 @runtime_checkable
+class FinalInputs(PolicyInputs, Protocol):
+    """Inputs that know what was observed after the last action, so that a cut episode can be bootstrapped."""
+
+    def finals(self) -> PolicyInputs | None:
+        """Return one position for each row, which shows its final observation; None where that is not known.
+
+        The action in it means nothing: only its value is read.
+        """
+        ...
+
+
+@runtime_checkable
 class Scorer(Protocol[Inputs_contra]):
     """What can say how probable given actions are: a policy, or a reference that no longer learns."""
 
@@ -507,32 +523,109 @@ class GroupInfluence(Protocol[Inputs_contra]):
 
 @dataclass(frozen=True)
 class Discrete:
-    """Actions 0 … count - 1."""
+    """Whole numbers 0 … count - 1."""
 
     count: int
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[str] = "int64"
 
 
 @dataclass(frozen=True)
-class Vector:
-    """Vectors of `size` finite numbers."""
+class MultiDiscrete:
+    """Vectors of whole numbers: number i is one of 0 … counts[i] - 1."""
 
-    size: int
+    counts: tuple[int, ...]
+    dtype: ClassVar[str] = "int64"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(how many numbers,)."""
+        return (len(self.counts),)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Arrays of finite numbers of one shape, each within its bounds."""
+
+    shape: tuple[int, ...]
+    low: float | tuple[float, ...] = -math.inf
+    """Least value: one for all numbers, or one for each in row-major order."""
+    high: float | tuple[float, ...] = math.inf
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            bounds = getattr(self, name)
+            if isinstance(bounds, tuple) and len(bounds) != self.size:
+                raise InputError(
+                    f"{name} has {len(bounds)} numbers", f"a Box of {self.shape} has {self.size}", "Give one for each"
+                )
+
+    @property
+    def size(self) -> int:
+        """How many numbers a value has."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Image:
+    """Pictures [height, width, channels] of bytes."""
+
+    height: int
+    width: int
+    channels: int = 3
+    dtype: ClassVar[str] = "uint8"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(height, width, channels)."""
+        return (self.height, self.width, self.channels)
+
+
+ArraySpace: TypeAlias = Discrete | MultiDiscrete | Box | Image
+"""A space whose values are single arrays."""
+
+
+@dataclass(frozen=True)
+class DictSpace:
+    """One array by name for each of several spaces."""
+
+    spaces: Mapping[str, ArraySpace] = field(default_factory=dict)
+
+
+Space: TypeAlias = ArraySpace | DictSpace
+ActionSpace: TypeAlias = Discrete | MultiDiscrete | Box
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """Observation and action spaces of an environment that is not made of text."""
+    """Observation and action spaces of an environment that is not made of text.
 
-    observation: Vector
-    action: Discrete | Vector
+    Raises:
+        InputError: actions that are pictures or several arrays, or a chain without a step.
+    """
+
+    observation: Space
+    action: ActionSpace
+    context: DictSpace = DictSpace()
+    """Arrays that hold for a whole episode (a map, a graph), shown once, with its first observation."""
+    chain: int = 1
+    """Actions at most that the policy takes by its own dynamics before the environment is called, with all of them."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.action, ActionSpace):
+            raise InputError(f"actions are {self.action}", "they are Discrete, MultiDiscrete or a Box")
+        if self.chain < 1:
+            raise InputError(f"chain={self.chain}", "it is a number of actions", "1: the environment sees each")
 
 
 @runtime_checkable
 class Environment(Protocol[Observed_co, Action_contra]):
     """One episode: `reset` once, `step` until the end, `score`, `close`. Objects are single-use.
 
-    Text is one instance, `Environment[grouprl.envs.Observation, str]`; with `Spaces`, observations are vectors and
-    actions numbers or vectors, `Environment[np.ndarray, int]` or `Environment[np.ndarray, np.ndarray]`.
+    Text is one instance, `Environment[grouprl.envs.Observation, str]`. With `Spaces`, observations are arrays or
+    `grouprl.envs.ArrayObservation`, actions numbers or arrays: `Environment[np.ndarray, int]`; where `Spaces.chain` is
+    above 1, `step` is given the array of all actions of a chain.
     """
 
     def reset(self, example: object, seed: int, /) -> Observed_co:
@@ -624,12 +717,19 @@ class PromptSource(Protocol):
 
 __all__ = [
     "NO_VERSION",
+    "ActionSpace",
+    "ArraySpace",
+    "Box",
+    "DictSpace",
     "Discrete",
     "Engine",
     "EntropyScaling",
     "Environment",
+    "FinalInputs",
     "GroupInfluence",
     "GroupScored",
+    "Image",
+    "MultiDiscrete",
     "Policy",
     "PolicyInputs",
     "PromptSource",
@@ -641,10 +741,10 @@ __all__ = [
     "Samples",
     "SamplingSession",
     "Scorer",
+    "Space",
     "Spaces",
     "SpreadOptimizer",
     "SpreadPolicy",
     "Trainable",
-    "Vector",
     "WeightSync",
 ]

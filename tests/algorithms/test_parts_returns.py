@@ -8,6 +8,7 @@ import torch
 from grouprl.algorithms.advantage.returns import GAE, ReturnsToGo, token_rewards
 from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.part import RunFacts
+from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from small import f64, near, small
 
@@ -102,3 +103,44 @@ def test_value_loss_takes_the_larger_of_clipped_and_free():
 def test_value_loss_without_clip():
     batch = small([1.0], [1], value_bt=[[0.0]]).replace(return_bt=f64([[1.0]]))
     near(ValueLoss(clip=None)(f64([[0.5]]), batch).loss_bt, [[0.125]])
+
+
+def cut(truncated: list[bool], final: list[float] | None) -> Batch:
+    """Two rows of rewards 1, 2 and values 0.5, 0.25; the second has a single action."""
+    return Batch(
+        mask_bt=torch.tensor([[True, True], [True, False]]),
+        group_b=torch.tensor([0, 0]),
+        reward_b=torch.zeros(2, dtype=torch.float64),
+        token_reward_bt=torch.tensor([[1.0, 2.0], [1.0, 0.0]], dtype=torch.float64),
+        value_bt=torch.tensor([[0.5, 0.25], [0.5, 9.0]], dtype=torch.float64),
+        truncated_b=torch.tensor(truncated),
+        final_value_b=None if final is None else torch.tensor(final, dtype=torch.float64),
+    )
+
+
+def test_a_cut_episode_is_bootstrapped_with_the_value_of_its_final_observation() -> None:
+    found = GAE(gamma=0.9, lam=0.5)(cut([True, True], [4.0, 8.0]))
+    last = 2.0 + 0.9 * 4.0 - 0.25
+    first = 1.0 + 0.9 * 0.25 - 0.5 + 0.45 * last
+    assert torch.allclose(found, torch.tensor([[first, last], [1.0 + 0.9 * 8.0 - 0.5, 0.0]], dtype=torch.float64))
+    targets = ValueLoss(gamma=0.9, lam=1.0).targets(cut([True, True], [4.0, 8.0]))
+    assert targets[0, 0].item() == pytest.approx(1.0 + 0.9 * 2.0 + 0.81 * 4.0)  # the discounted return, then the value
+
+
+def test_an_episode_that_ended_is_never_bootstrapped() -> None:
+    plain = GAE(gamma=0.9, lam=0.5)(cut([False, False], None))
+    assert torch.equal(GAE(gamma=0.9, lam=0.5)(cut([False, False], [4.0, 8.0])), plain)
+    mixed = GAE(gamma=0.9, lam=0.5)(cut([True, False], [4.0, 8.0]))
+    assert torch.equal(mixed[1], plain[1])
+    assert not torch.equal(mixed[0], plain[0])
+    # Without the value of a final observation (texts have none) a limit changes nothing.
+    assert torch.equal(GAE(gamma=0.9, lam=0.5)(cut([True, True], None)), plain)
+
+
+def test_a_final_value_needs_to_know_which_rows_were_cut() -> None:
+    batch = cut([True, True], [4.0, 8.0]).replace(truncated_b=None)
+    with pytest.raises(InputError, match="truncated_b"):
+        GAE()(batch)
+    with pytest.raises(InputError, match="final_value_b"):
+        batch.replace(final_value_b=torch.zeros(3))
+    assert batch.rows(torch.tensor([1])).final_value_b.tolist() == [8.0]  # type: ignore[union-attr]

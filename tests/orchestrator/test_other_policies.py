@@ -21,7 +21,7 @@ from grouprl.envs import Step
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
-from grouprl.protocols import Spaces, Vector
+from grouprl.protocols import Box, Spaces
 from grouprl.training.export import load_trained
 from grouprl.training.loop import train
 
@@ -171,7 +171,7 @@ def test_environments_act_in_workers_as_they_do_here(tmp_path: Path) -> None:
 class Broken:
     """Fails in its second step for half of its seeds, or shows what is not in its space."""
 
-    spaces = Spaces(observation=Vector(2), action=Vector(1))
+    spaces = Spaces(observation=Box((2,)), action=Box((1,)))
 
     def __init__(self, how: str) -> None:
         self.how, self.odd, self.time = how, False, 0

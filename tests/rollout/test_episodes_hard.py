@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -194,7 +195,9 @@ def test_nothing_strange_comes_out_of_a_worker() -> None:
     back = from_plain(to_plain(step))
     assert back == Step(Observation("a", "s", "b", ("x",), True), 0.5, True, False, True)
     assert type(back.reward) is float
-    assert from_plain(to_plain(np.zeros(2))) == [0.0, 0.0]
+    sent = np.float32([[0.1], [np.nan]])
+    back = from_plain(json.loads(json.dumps(to_plain(sent))))
+    assert (back.dtype, back.shape, back.tobytes()) == (sent.dtype, sent.shape, sent.tobytes())
     assert from_plain(to_plain((True, {"a": 1, "b": float("inf")}))) == (True, {"a": 1, "b": float("inf")})
     with pytest.raises(ValueError, match="not a kind of value"):
         from_plain({"is": "code", "values": ""})

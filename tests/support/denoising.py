@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from torch.distributions import Independent, Normal
 
 from grouprl.envs import Step
 from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.arrays import Seen
 from grouprl.policy.kinds import Build
 from grouprl.policy.mlp import perceptron
-from grouprl.protocols import Spaces, Vector
+from grouprl.protocols import Box, Spaces
 
 TARGET = np.array([1.0, -0.5], dtype=np.float32)
 
@@ -22,7 +24,7 @@ TARGET = np.array([1.0, -0.5], dtype=np.float32)
 class Denoising:
     """Noise [2] becomes a point in `steps` steps; its reward falls with its distance from a target."""
 
-    spaces = Spaces(observation=Vector(3), action=Vector(2))
+    spaces = Spaces(observation=Box((3,)), action=Box((2,)))
 
     def __init__(self, steps: int = 4) -> None:
         self.steps = steps
@@ -33,7 +35,8 @@ class Denoising:
         return self._seen()
 
     def step(self, action: np.ndarray) -> Step:
-        self.point, self.time = np.asarray(action, dtype=np.float32), self.time + 1
+        points = np.atleast_2d(np.asarray(action, dtype=np.float32))
+        self.point, self.time = points[-1], self.time + len(points)
         done = self.time == self.steps
         return Step(self._seen(), self._worth() if done else 0.0, terminated=done)  # type: ignore[arg-type]
 
@@ -50,6 +53,12 @@ class Denoising:
         return np.append(self.point, np.float32(self.time / self.steps)).astype(np.float32)
 
 
+class WholeDenoising(Denoising):
+    """The same, told of the whole chain at once."""
+
+    spaces = replace(Denoising.spaces, chain=4)
+
+
 class Chain(ArrayPolicy):
     """x' ~ N(x + v(x, t) / steps, (sigma · temperature)²): one step of a flow with noise."""
 
@@ -58,7 +67,14 @@ class Chain(ArrayPolicy):
         module = nn.ModuleDict({"velocity": perceptron(3, 2, (hidden,), "tanh", seed=build.seed)})
         super().__init__(build, module)
 
-    def distribution(self, observation_nd: Tensor, temperature: float) -> Independent:
-        velocity_na = self.module["velocity"](observation_nd)
-        mean_na = observation_nd[:, :2] + velocity_na / self.steps
+    def distribution(self, seen: Seen, temperature: float) -> Independent:
+        velocity_na = self.module["velocity"](seen.observation)
+        mean_na = seen.observation[:, :2] + velocity_na / self.steps
         return Independent(Normal(mean_na, torch.full_like(mean_na, self.sigma * temperature)), 1)
+
+    def advance(self, seen: Seen, action_n: Tensor) -> Seen:
+        time_n1 = seen.observation[:, 2:] + 1 / self.steps
+        return replace(seen, observation=torch.cat([action_n, time_n1], -1))
+
+    def ended(self, seen: Seen) -> Tensor:
+        return seen.observation[:, 2] >= 1

@@ -21,7 +21,7 @@ from grouprl.policy import ArrayInputs, CausalPolicy, Mlp, Tokens, build_tiny
 from grouprl.policy.kinds import Build
 from grouprl.policy.lora import add_lora
 from grouprl.policy.team import TeamPolicy
-from grouprl.protocols import Discrete, Request, Spaces, Vector
+from grouprl.protocols import Box, Discrete, Request, Spaces
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.tasks import Example, load_task
@@ -36,7 +36,7 @@ from grouprl.testing import (
     check_task,
 )
 
-POLE = Spaces(Vector(4), Discrete(2))
+POLE = Spaces(Box((4,)), Discrete(2))
 TOKENS = Tokens.of([[3, 4], [3, 4], [5], [6, 7, 8]], [[4, 5, 6], [7], [8, 4], [5, 5, 5, 3]])
 
 
@@ -69,7 +69,7 @@ def test_adapters_and_teams_conform() -> None:
 def test_perceptrons_conform(values: bool, dtype: torch.dtype, positions: int) -> None:
     build = Build(POLE, values=values, dtype=dtype, positions=positions, temperature=1.3)
     check_policy(Mlp(build, hidden=[8]), arrays(4, [[0, 1, 1], [1], [0, 0]]), values=values)
-    build = Build(Spaces(Vector(2), Vector(3)), values=values, dtype=dtype, positions=positions)
+    build = Build(Spaces(Box((2,)), Box((3,))), values=values, dtype=dtype, positions=positions)
     check_policy(Mlp(build, hidden=[8]), arrays(2, [np.ones((n, 3)) * n for n in (2, 4, 1)]), values=values)
 
 
@@ -151,7 +151,7 @@ def test_inputs_with_gaps_are_caught() -> None:
 
     whole = arrays(4, [[0, 1, 1], [1], [0, 0]])
     with pytest.raises(AssertionError, match="without gaps"):
-        check_inputs(Gaps(whole.observation_btd, whole.action_bt, whole.length_b))
+        check_inputs(Gaps(whole.observation_bt, whole.action_bt, whole.length_b))
 
 
 def test_environments_of_text_and_of_vectors_conform() -> None:
@@ -199,7 +199,7 @@ def test_tasks_and_sources_conform(tmp_path: Path) -> None:
 
 def test_the_sampler_of_vectors_conforms() -> None:
     luck = np.random.default_rng(0)
-    for spaces in (POLE, Spaces(Vector(4), Vector(2))):
+    for spaces in (POLE, Spaces(Box((4,)), Box((2,)))):
         policy = Mlp(Build(spaces, temperature=1.2), hidden=[8])
         sampler = local_engine(policy)
         requests = [Request(luck.standard_normal(4).astype(np.float32), 1, seed, 1.2) for seed in range(40)]
@@ -224,7 +224,7 @@ def test_actions_are_sampled_from_the_distribution_that_is_scored() -> None:
     greedy = local_engine(policy).sample([Request(seen, 1, 0, greedy=True)])
     assert greedy.actions == ((1,),)
 
-    gaussian = Mlp(Build(Spaces(Vector(4), Vector(1)), temperature=2.0), hidden=[8], log_std=-1.0)
+    gaussian = Mlp(Build(Spaces(Box((4,)), Box((1,))), temperature=2.0), hidden=[8], log_std=-1.0)
     sampled = np.array(
         [a[0] for (a,) in local_engine(gaussian).sample([Request(seen, 1, seed, 2.0) for seed in range(4000)]).actions]
     )

@@ -30,7 +30,7 @@ class RewardModel(TrainableModule):
 
     def score(self, inputs: ArrayInputs, names: tuple[str, ...]) -> Mapping[str, Tensor]:
         present_bt = inputs.present_bt()
-        said_bt = torch.where(present_bt, self.module(inputs.observation_btd.double())[..., 0], 0.0)
+        said_bt = torch.where(present_bt, self.module(inputs.observation_bt.double())[..., 0], 0.0)
         return {"score": said_bt.sum(1) / present_bt.sum(1), "said": said_bt}
 
 

@@ -69,6 +69,9 @@ class Batch:
     """[B,T] int64: id of each token, for methods that compare completions token by token; anything outside the mask."""
     value_bt: Tensor | None = None
     """[B,T]: critic's value of the state before each token, no gradient."""
+    final_value_b: Tensor | None = None
+    """[B]: critic's value of the observation after the last action, no gradient. It counts where a limit cut the row
+    (`truncated_b`); None: nothing is bootstrapped."""
     greedy_reward_b: Tensor | None = None
     """[B]: reward of the greedy completion of the same prompt (ReMax)."""
     token_reward_bt: Tensor | None = None

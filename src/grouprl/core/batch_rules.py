@@ -17,12 +17,12 @@ BT = (
 BT_MAPPINGS = ("marks", "stats")
 B_MAPPINGS = ("rewards", "keys", "past")
 B = (
-    *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
+    *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
     *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b"),
 )
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
-    *("greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
+    *("final_value_b", "greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
     *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
 FLOAT_MAPPINGS = ("stats",)

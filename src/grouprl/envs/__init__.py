@@ -3,7 +3,15 @@
 from grouprl.envs.adventure import Adventure
 from grouprl.envs.calculator import Calculator
 from grouprl.envs.diagnose import Diagnose
-from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Patient, Step
+from grouprl.envs.environment import (
+    ArrayObservation,
+    Demonstrator,
+    Environment,
+    Judging,
+    Observation,
+    Patient,
+    Step,
+)
 from grouprl.envs.faithful import Faithful
 from grouprl.envs.game import Game, Outcome
 from grouprl.envs.guess import Guess
@@ -21,6 +29,7 @@ from grouprl.envs.wordle import Wordle
 
 __all__ = [
     "Adventure",
+    "ArrayObservation",
     "Calculator",
     "Demonstrator",
     "Diagnose",

@@ -1,14 +1,15 @@
-"""Gymnasium environments as they are: vectors in, numbers or vectors out."""
+"""Gymnasium environments as they are: arrays in, numbers or arrays out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.environment import Step
+from grouprl.envs.array_spaces import MASK, arrays_of
+from grouprl.envs.environment import ArrayObservation, Step
 
 if TYPE_CHECKING:
     import gymnasium
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class ControlEnvironment:
-    """An episode of a Gymnasium environment whose observations are boxes of numbers, flattened.
+    """An episode of a Gymnasium environment whose observations are arrays; those of a Box are flattened.
 
     The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
-    so that the samples of a group begin alike. Vectors of actions are clipped to their box.
+    so that the samples of a group begin alike. A mask of legal actions is read from `info["action_mask"]`, or from
+    the entry `action_mask` of the observation.
     """
 
     def __init__(self, make: Callable[[], object], *, success: float | None = None) -> None:
@@ -34,7 +36,7 @@ class ControlEnvironment:
         self._env: gymnasium.Env = None
         self._playing, self._total, self._used = False, 0.0, False
 
-    def reset(self, example: Example, seed: int) -> np.ndarray:
+    def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._used:
             raise self._misuse("reset() was called twice")
@@ -43,19 +45,19 @@ class ControlEnvironment:
         from gymnasium.utils.seeding import np_random
 
         self._env, self._used, self._playing = self._make(), True, True
-        found, _ = self._env.reset(seed=int(example.columns["seed"]))
+        found, info = self._env.reset(seed=int(example.columns["seed"]))
         self._env.unwrapped.np_random = np_random(seed)[0]
-        return _flat(found)
+        return self._shown(found, info)
 
     def step(self, action: object) -> Step:
         """Act. Raises InputError before `reset` and after the end."""
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
-        found, reward, terminated, truncated, _ = self._env.step(self._fitted(cast("int | np.ndarray", action)))
+        found, reward, terminated, truncated, info = self._env.step(self._fitted(action))
         self._total += float(reward)
         self._playing = not (terminated or truncated)
         late = bool(truncated) and not terminated
-        return Step(_flat(found), float(reward), bool(terminated), late)  # type: ignore[arg-type]
+        return Step(self._shown(found, info), float(reward), bool(terminated), late)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
         """Return `correct`, whether the total reward is a success; nothing where no number says so."""
@@ -67,15 +69,15 @@ class ControlEnvironment:
             self._env.close()
         self._env, self._playing, self._used = None, False, True
 
-    def _fitted(self, action: int | np.ndarray) -> object:
+    def _shown(self, found: object, info: Mapping[str, object]) -> ArrayObservation:
+        values, mask = arrays_of(self._env.observation_space, found)
+        return ArrayObservation(values, info.get(MASK) if mask is None else mask)
+
+    def _fitted(self, action: object) -> object:
+        """Return an action as the environment's: of its type and shape, counted from where it begins to count."""
         space = self._env.action_space
-        if not hasattr(space, "low"):
-            return int(action) + int(space.start)
-        return np.clip(np.reshape(np.asarray(action, dtype=space.dtype), space.shape), space.low, space.high)
+        fitted = np.asarray(action).astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
+        return fitted if space.shape else int(fitted)
 
     def _misuse(self, what: str) -> InputError:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
-
-
-def _flat(found: object) -> np.ndarray:
-    return np.asarray(found, dtype=np.float32).reshape(-1)

@@ -40,10 +40,23 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class ArrayObservation:
+    """What a policy over arrays is shown before it acts. An array alone is an observation without the rest."""
+
+    values: object
+    """The array of the observation space, or arrays by name where that is a `DictSpace`."""
+    legal: object = None
+    """[count] bool, which actions are legal; of MultiDiscrete the masks of its numbers, concatenated. None: all."""
+    context: Mapping[str, object] = field(default_factory=dict)
+    """The arrays of the context space, with the first observation of an episode."""
+
+
+@dataclass(frozen=True)
 class Step:
     """What an action led to."""
 
     observation: Observation
+    """What the policy is shown next, or last; of environments of arrays an array or an `ArrayObservation`."""
     reward: float = 0.0
     """Reward of this turn, for who acted."""
     terminated: bool = False

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import numbers
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.rewards.contract import Failure
 
 READ = ("seconds",)
 """What of a step's `info` is read outside the environment."""
+
+
+KINDS: dict[str, type[Observation | ArrayObservation | Step]] = {
+    "observation": Observation,
+    "arrays": ArrayObservation,
+    "step": Step,
+}
+KIND_OF = {kind: name for name, kind in KINDS.items()}
+NUMBERS = "biuf"
+"""Kinds of numpy types that are sent: truth values, whole and floating numbers."""
 
 
 class Strange:
@@ -25,8 +36,8 @@ def to_plain(value: Any) -> object:
     """
     if isinstance(value, Failure):
         return {"is": "failure", "values": [value.what, value.trace, value.status, value.by, value.lost]}
-    if isinstance(value, Observation):
-        return {"is": "observation", "values": _values(value, ())}
+    if isinstance(value, Observation | ArrayObservation):
+        return {"is": KIND_OF[type(value)], "values": _values(value, ())}
     if isinstance(value, Step):
         given = value.info if isinstance(value.info, Mapping) else {}
         info = {name: given[name] for name in READ if name in given}
@@ -41,8 +52,8 @@ def to_plain(value: Any) -> object:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    if callable(getattr(value, "__array__", None)) and getattr(value, "ndim", 0) > 0:
-        return {"is": "list", "values": [to_plain(each) for each in value.tolist()]}  # an observation of numbers
+    if callable(getattr(value, "__array__", None)) and (found := _array(value)) is not None:
+        return found
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     return {"is": "strange", "values": type(value).__name__}
@@ -59,9 +70,10 @@ def from_plain(plain: object) -> Any:
     kind, values = plain["is"], plain["values"]
     if kind == "failure":
         return Failure(*values)
-    if kind in ("observation", "step"):
-        given = {name: from_plain(value) for name, value in values.items()}
-        return Observation(**given) if kind == "observation" else Step(**given)
+    if kind == "array":
+        return _array_from(*values)
+    if kind in KINDS:
+        return KINDS[kind](**{name: from_plain(value) for name, value in values.items()})
     if kind == "mapping":
         return {from_plain(key): from_plain(value) for key, value in values}
     if kind in ("tuple", "list"):
@@ -72,5 +84,24 @@ def from_plain(plain: object) -> Any:
     raise ValueError(f"{kind!r} is not a kind of value")
 
 
-def _values(value: Observation | Step, without: tuple[str, ...]) -> dict[str, object]:
+def _array(value: object) -> object | None:
+    """Return an array of numbers as its type, shape and bytes, each number as it is; None for any other array."""
+    import numpy as np  # an environment that has arrays has loaded it
+
+    array = np.asarray(value)
+    if array.dtype.kind not in NUMBERS:
+        return None
+    content = base64.b85encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"is": "array", "values": [array.dtype.str, list(array.shape), content]}
+
+
+def _array_from(kind: str, shape: list[int], content: str) -> object:
+    import numpy as np
+
+    if np.dtype(kind).kind not in NUMBERS:
+        raise ValueError(f"{kind!r} is not a type of numbers")
+    return np.frombuffer(base64.b85decode(content), dtype=kind).reshape(shape)
+
+
+def _values(value: Observation | ArrayObservation | Step, without: tuple[str, ...]) -> dict[str, object]:
     return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in without}

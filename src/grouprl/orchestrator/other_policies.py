@@ -32,7 +32,7 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
     if policy_kind(name) is None:
         return list(_language_model(config, task))
     if spaces is None:
-        return [f"the policy {name} acts on vectors, and the task '{task.name}' is made of text. Set model: tiny"]
+        return [f"the policy {name} acts on arrays, and the task '{task.name}' is made of text. Set model: tiny"]
     try:
         policy = build_kind(run)
     except InputError as error:
@@ -51,7 +51,7 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
 def _language_model(config: Config, task: Task) -> Iterator[str]:
     if task.spaces is not None:
         yield (
-            f"the task '{task.name}' shows vectors, and the model {config.model.name} reads text. Set model: mlp, or a "
+            f"the task '{task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, or a "
             "policy of your own (file.py:Class)"
         )
     if config.model.settings:

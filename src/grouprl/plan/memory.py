@@ -31,6 +31,7 @@ from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.policy.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.processes.current_ranks import current_ranks
+from grouprl.rollout.vector_episodes import numbers_of_episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -281,12 +282,12 @@ def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -
 
 
 def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
-    """Estimate the memory of a policy over vectors and of its rollout; () for a language model, or where none fits.
+    """Estimate the memory of a policy over arrays and of its rollout; () for a language model, or where none fits.
 
     What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
     """
-    config, spaces = run.config, run.task.spaces
-    if policy_kind(config.model.name) is None or spaces is None:
+    config, numbers = run.config, numbers_of_episode(run.task)
+    if policy_kind(config.model.name) is None or not numbers:
         return ()
     try:
         policy = build_kind(run)
@@ -295,13 +296,12 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
     tensors = list(policy.parameters())
     count, size = sum(p.numel() for p in tensors), sum(p.numel() * p.element_size() for p in tensors)
     said = f"{count:,} trainable parameters"
-    rows, width = config.batch.prompts * config.batch.group_size, spaces.observation.size
-    steps = f"{rows:,} episodes × {run.task.max_turns} turns × {width} numbers × 4 bytes"
+    rows = config.batch.prompts * config.batch.group_size
     costs = [
         Cost("weights", size, said),
         Cost("gradients", size, said),
         Cost("Adam moments", 2 * size, f"2 × {said}"),
-        Cost("rollout cache", rows * run.task.max_turns * width * 4, f"observations of {steps}"),
+        Cost("rollout cache", rows * numbers * 4, f"observations of {rows:,} episodes × {numbers} numbers × 4 bytes"),
     ]
     return (*costs, Cost("reference copy", size, said)) if run.needs_reference else tuple(costs)
 

@@ -1,7 +1,8 @@
 """What is trained: models that give outputs of rows by name and take their cotangents."""
 
+from grouprl.policy.array_distributions import MultiCategorical
 from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.policy.arrays import ArrayInputs
+from grouprl.policy.arrays import ArrayInputs, Seen, noise
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.frozen import FrozenPolicy
 from grouprl.policy.kinds import Build, register_policy
@@ -23,12 +24,15 @@ __all__ = [
     "Message",
     "Mlp",
     "ModulePolicy",
+    "MultiCategorical",
+    "Seen",
     "Tokens",
     "TrainableModule",
     "build_tiny",
     "char_tokenizer",
     "choose_threads",
     "load_policy",
+    "noise",
     "register_policy",
     "set_threads",
 ]

@@ -1,15 +1,23 @@
-"""Observations and actions of a batch of episodes: what a policy that reads vectors needs to score them."""
+"""Observations and actions of a batch of episodes: what a policy over arrays needs to score them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+
+Arrays: TypeAlias = Tensor | Mapping[str, Tensor]
+"""An array, or arrays by name (of a `DictSpace`)."""
+A = TypeVar("A", bound=Arrays)
+SEEDS = 2**64
+"""Seeds are below; tensors hold them as int64, modulo this."""
 
 
 @dataclass(frozen=True)
@@ -21,34 +29,63 @@ class ArrayInputs:
         InputError: shapes that do not belong together.
     """
 
-    observation_btd: Tensor
-    """[B,T,D] float: the observation before each action, 0 beyond a row's length."""
+    observation_bt: Arrays
+    """[B,T,…]: the observation before each action, 0 beyond a row's length."""
     action_bt: Tensor
-    """[B,T] int64 numbers of actions, or [B,T,A] float vectors."""
+    """[B,T] int64 numbers of actions, or [B,T,A] vectors."""
     length_b: Tensor
     """[B] int64: actions of each row."""
+    context_b: Mapping[str, Tensor] = field(default_factory=dict)
+    """[B,…] by name: what holds for all of a row (a map, a graph)."""
+    legal_bta: Tensor | None = None
+    """[B,T,A] bool: which actions were legal; None: all."""
+    final_b: Arrays | None = None
+    """[B,…]: the observation after the last action; None: not known."""
+    seed_b: Tensor | None = None
+    """[B] int64: seed of the first action of each row, by one more for each action after it. A stochastic likelihood
+    draws its noise from it, so that a row is scored with the same noise whenever it is scored."""
 
     def __post_init__(self) -> None:
-        shape = tuple(self.observation_btd.shape)
-        if len(shape) != 3 or tuple(self.action_bt.shape[:2]) != shape[:2] or tuple(self.length_b.shape) != shape[:1]:
+        rows, longest = len(self.length_b), int(self.length_b.max()) if len(self.length_b) else 0
+        by_step = [*_listed(self.observation_bt), self.action_bt, *_listed(self.legal_bta)]
+        by_row = [self.length_b, *self.context_b.values(), *_listed(self.final_b), *_listed(self.seed_b)]
+        if any(tuple(x.shape[:2]) != (rows, longest) for x in by_step) or any(len(x) != rows for x in by_row):
             raise InputError(
-                f"observations {shape}, actions {tuple(self.action_bt.shape)}, lengths {tuple(self.length_b.shape)}",
-                "they are [B,T,D], [B,T] or [B,T,A], and [B]",
+                f"shapes by step {[tuple(x.shape) for x in by_step]}, by row {[tuple(x.shape) for x in by_row]}",
+                f"{rows} rows, of which the longest has {longest} actions, make [{rows},{longest},…] and [{rows},…]",
+                "Cut or pad to it",
             )
-        longest = int(self.length_b.max()) if len(self.length_b) else 0
-        if shape[1] != longest:
-            raise InputError(f"T = {shape[1]}", f"the longest row has {longest} actions", "Cut or pad to it")
 
     @classmethod
-    def of(cls, observations: Sequence[object], actions: Sequence[object]) -> ArrayInputs:
-        """Build from one array [T_b,D] of observations and one [T_b] or [T_b,A] of actions for each row."""
+    def of(
+        cls,
+        observations: Sequence[object],
+        actions: Sequence[object],
+        *,
+        context_b: Sequence[object] | None = None,
+        legal_bta: Sequence[object] | None = None,
+        final_b: Sequence[object] | None = None,
+        seed_b: Sequence[int] | None = None,
+    ) -> ArrayInputs:
+        """Build from the observations [T_b,…] (arrays, or arrays by name) and actions [T_b] or [T_b,A] of each row.
+
+        The rest, row by row, becomes the field of its name; where a row's mask [T_b,A] is None everything is legal.
+        """
         if len(observations) != len(actions):
             raise InputError(f"{len(observations)} rows of observations, {len(actions)} of actions", "one for each row")
-        seen = [torch.as_tensor(np.asarray(row), dtype=torch.float32) for row in observations]
-        done = [torch.as_tensor(np.asarray(row)) for row in actions]
-        done = [row.to(torch.float32 if row.is_floating_point() else torch.int64) for row in done]
-        length_b = torch.tensor([len(row) for row in done], dtype=torch.int64)
-        return cls(_padded(seen), _padded(done), length_b)
+        done = [_tensor(row) for row in actions]
+        lengths = [len(row) for row in done]
+        masks = [None if mask is None else _tensor(mask) for mask in legal_bta or ()]
+        some = any(mask is not None for mask in masks)
+        return cls(
+            _together(observations, _padded),
+            _padded(done),
+            torch.tensor(lengths, dtype=torch.int64),
+            cast("Mapping[str, Tensor]", _together(context_b, torch.stack)) if context_b else {},
+            _padded(_full(masks, [(length,) for length in lengths])) if some else None,
+            _together(final_b, torch.stack) if final_b else None,
+            None if seed_b is None else torch.tensor([signed(seed) for seed in seed_b], dtype=torch.int64),
+        )
 
     def __len__(self) -> int:
         return len(self.length_b)
@@ -56,28 +93,177 @@ class ArrayInputs:
     @property
     def width(self) -> int:
         """T, the length of the longest row."""
-        return self.observation_btd.shape[1]
+        return self.action_bt.shape[1]
 
     def rows(self, index: Iterable[int]) -> ArrayInputs:
         """Return the rows of `index`, in its order and cut to the longest of them."""
         where = torch.as_tensor([int(i) for i in index], dtype=torch.int64)
         length_b = self.length_b[where]
         width = int(length_b.max()) if len(length_b) else 0
-        return ArrayInputs(self.observation_btd[where, :width], self.action_bt[where, :width], length_b)
+        return ArrayInputs(
+            each(self.observation_bt, lambda x: x[where, :width]),
+            self.action_bt[where, :width],
+            length_b,
+            {name: x[where] for name, x in self.context_b.items()},
+            None if self.legal_bta is None else self.legal_bta[where, :width],
+            None if self.final_b is None else each(self.final_b, lambda x: x[where]),
+            None if self.seed_b is None else self.seed_b[where],
+        )
 
     def present_bt(self) -> Tensor:
         """True where a row has an action, [B,T]."""
         return torch.arange(self.width) < self.length_b[:, None]
 
     def joined(self, others: Sequence[ArrayInputs]) -> ArrayInputs:
-        """Return these rows and those of `others`, concatenated."""
+        """Return these rows and those of `others`, concatenated.
+
+        Raises:
+            InputError: rows of which some have a context, a final observation or seeds that others lack.
+        """
         parts = [self, *others]
         width = max(part.width for part in parts)
+        legal = [part.legal_bta for part in parts]
+        if any(mask is not None for mask in legal):
+            legal = [*_full(legal, [tuple(part.action_bt.shape[:2]) for part in parts])]
         return ArrayInputs(
-            torch.cat([_wider(part.observation_btd, width) for part in parts]),
-            torch.cat([_wider(part.action_bt, width) for part in parts]),
+            joined([each(part.observation_bt, partial(_wider, width=width)) for part in parts]),
+            joined([_wider(part.action_bt, width) for part in parts]),
             torch.cat([part.length_b for part in parts]),
+            joined([part.context_b for part in parts]),
+            _all_or_none("legal_bta", [None if mask is None else _wider(mask, width) for mask in legal]),
+            _all_or_none("final_b", [part.final_b for part in parts]),
+            _all_or_none("seed_b", [part.seed_b for part in parts]),
         )
+
+    def finals(self) -> ArrayInputs | None:
+        """Return one position for each row, which shows its final observation; None where that is not known."""
+        if self.final_b is None:
+            return None
+        return ArrayInputs(
+            each(self.final_b, lambda x: x[:, None]),
+            torch.zeros_like(self.action_bt[:, :1]) if self.width else self.action_bt.new_zeros(len(self), 1),
+            torch.ones_like(self.length_b),
+            self.context_b,
+            seed_b=None if self.seed_b is None else self.seed_b + self.length_b,
+        )
+
+    def seen(self, device: torch.device, dtype: torch.dtype) -> Seen:
+        """Return all positions, row after row, on a device; floating numbers as `dtype`."""
+        present_bt = self.present_bt()
+        row_n, step_n = present_bt.nonzero(as_tuple=True)
+
+        def placed(x: Tensor) -> Tensor:
+            return x.to(device, dtype if x.is_floating_point() else None)
+
+        return Seen(
+            each(self.observation_bt, lambda x: placed(x[present_bt])),
+            {name: placed(x) for name, x in self.context_b.items()},
+            row_n.to(device),
+            None if self.legal_bta is None else placed(self.legal_bta[present_bt]),
+            None if self.seed_b is None else self.seed_b[row_n] + step_n,
+        )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """N positions of R rows as a policy reads them: what a distribution or a value is computed from."""
+
+    observation: Any
+    """[N,…] tensor, or tensors by name where the space is a `DictSpace`."""
+    context: Mapping[str, Tensor]
+    """[R,…] by name, once for each row; `context[name][row_n]` has it for each position."""
+    row_n: Tensor
+    """[N] int64: the row of each position."""
+    legal_na: Tensor | None = None
+    """[N,A] bool: which actions are legal; None: all."""
+    seed_n: Tensor | None = None
+    """[N] int64 on the CPU: the seed of each action."""
+
+    def of_rows(self, index: Tensor) -> Seen:
+        """Return the rows of `index` ([N'] int64), where every row has one position."""
+        return replace(
+            self,
+            observation=each(self.observation, lambda x: x[index]),
+            context={name: x[index] for name, x in self.context.items()},
+            row_n=torch.arange(len(index), device=index.device),
+            legal_na=None if self.legal_na is None else self.legal_na[index],
+            seed_n=None if self.seed_n is None else self.seed_n[index.cpu()],
+        )
+
+
+def noise(seen: Seen, *shape: int) -> Tensor:
+    """[N,*shape] uniform numbers in [0,1), float64 on the CPU: those of each position follow from its seed alone.
+
+    They are of another stream than the numbers by which the action itself is sampled.
+
+    Raises:
+        InputError: the rows come without seeds.
+    """
+    if seen.seed_n is None:
+        raise InputError("the rows have no seeds", "a stochastic likelihood draws its noise from them", "Give seed_b")
+    drawn = [np.random.default_rng((seed % SEEDS, 1)).random(shape) for seed in seen.seed_n.tolist()]
+    return torch.as_tensor(np.stack(drawn)) if drawn else torch.zeros(0, *shape, dtype=torch.float64)
+
+
+def each(arrays: A, change: Callable[[Tensor], Tensor]) -> A:
+    """Return the array, or each of those by name, changed."""
+    if isinstance(arrays, Tensor):
+        return cast("A", change(arrays))
+    return cast("A", {name: change(x) for name, x in cast("Mapping[str, Tensor]", arrays).items()})
+
+
+def joined(parts: Sequence[A]) -> A:
+    """Concatenate arrays, or those of each name, along the rows. Raises InputError where names differ."""
+    if isinstance(parts[0], Tensor):
+        return cast("A", torch.cat(list(cast("Sequence[Tensor]", parts))))
+    first, *rest = cast("Sequence[Mapping[str, Tensor]]", parts)
+    if any(part.keys() != first.keys() for part in rest):
+        raise InputError(
+            f"arrays are named {sorted(first)} and {[sorted(part) for part in rest]}",
+            "rows of one batch carry the same",
+        )
+    return cast("A", {name: torch.cat([x, *(part[name] for part in rest)]) for name, x in first.items()})
+
+
+def _all_or_none(name: str, parts: Sequence[A | None]) -> A | None:
+    """Return what all parts have, joined; None where none has it."""
+    known = [part for part in parts if part is not None]
+    if known and len(known) < len(parts):
+        raise InputError(f"{name} is None in some rows", "rows of one batch carry the same", "Give it to all")
+    return joined(known) if known else None
+
+
+def signed(seed: int) -> int:
+    """Return a seed of 64 bits as the int64 that stands for it."""
+    return (seed + SEEDS // 2) % SEEDS - SEEDS // 2
+
+
+def _listed(arrays: Arrays | None) -> list[Tensor]:
+    if arrays is None:
+        return []
+    return [arrays] if isinstance(arrays, Tensor) else list(arrays.values())
+
+
+def _tensor(row: object) -> Tensor:
+    found = torch.as_tensor(np.asarray(row))
+    if found.is_floating_point():
+        return found.to(torch.float32)
+    return found if found.dtype in (torch.uint8, torch.bool) else found.to(torch.int64)
+
+
+def _together(rows: Sequence[object], put: Callable[[list[Tensor]], Tensor]) -> Arrays:
+    """Put rows together, those of each name where they have names."""
+    if not rows or not isinstance(rows[0], Mapping):
+        return put([_tensor(row) for row in rows])
+    named = cast("Sequence[Mapping[str, object]]", rows)
+    return {name: put([_tensor(row[name]) for row in named]) for name in named[0]}
+
+
+def _full(masks: Sequence[Tensor | None], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """Return masks, with one of ones where there is none; `sizes` are theirs without the actions."""
+    count = next(mask.shape[-1] for mask in masks if mask is not None)
+    ones = [torch.ones(*size, count, dtype=torch.bool) for size in sizes]
+    return [one if mask is None else mask for mask, one in zip(masks, ones, strict=True)]
 
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:

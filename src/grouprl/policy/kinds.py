@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.protocols import Policy, Spaces
+from grouprl.protocols import ActionSpace, Policy, Space, Spaces
 
 Maker = Callable[..., Policy]
 """Called with a `Build` and the settings of `model.settings`; returns the policy."""
@@ -37,14 +37,33 @@ class Build:
     positions: int = 65536
     """Positions per pass (`batch.tokens_per_microbatch`)."""
 
-    def need_spaces(self, name: str) -> Spaces:
-        """Return the spaces; InputError naming the kind `name` where the task is made of text."""
+    def need_spaces(
+        self,
+        name: str,
+        *,
+        observations: tuple[type[Space], ...] = (),
+        actions: tuple[type[ActionSpace], ...] = (),
+    ) -> Spaces:
+        """Return the spaces for the policy `name`, which takes these kinds of spaces; (): any.
+
+        Raises:
+            InputError: the task is made of text, or its spaces are of another kind.
+        """
         if self.spaces is None:
             raise InputError(
-                f"the policy {name} acts on vectors",
+                f"the policy {name} acts on arrays",
                 "this task is made of text",
                 "Take a language model (model: tiny), or a task such as control:CartPole-v1",
             )
+        for what, space, kinds in (
+            ("reads", self.spaces.observation, observations),
+            ("acts with", self.spaces.action, actions),
+        ):
+            if kinds and not isinstance(space, kinds):
+                named = " or ".join(kind.__name__ for kind in kinds)
+                raise InputError(
+                    f"the space {space}", f"the policy {name} {what} {named}", "Take model: mlp, or one of your own"
+                )
         return self.spaces
 
 

@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron over vectors: categorical or Gaussian, as the task's actions are."""
+"""A small multi-layer perceptron over arrays: categorical or Gaussian, as the task's actions are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from grouprl.core.errors import InputError
+from grouprl.policy.array_distributions import MultiCategorical
 from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.arrays import Seen
+from grouprl.policy.features import feature_count, features
 from grouprl.policy.kinds import Build, register_policy
-from grouprl.protocols import Discrete
+from grouprl.protocols import ActionSpace, Box, Discrete, MultiDiscrete
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 LAST_GAIN = 0.01
@@ -21,7 +24,12 @@ LAST_GAIN = 0.01
 
 @register_policy("mlp")
 class Mlp(ArrayPolicy):
-    """Numbered actions: softmax(logits / temperature). Vectors: a normal with a learned deviation, times temperature.
+    """Numbered actions: softmax(logits / temperature), several numbers independently. Vectors: a normal with a learned
+    deviation, times temperature.
+
+    Observations and the episode's context are read as one row of numbers: whole numbers one-hot, pictures divided by
+    255. A normal knows no bounds: what it samples is clipped where the environment is told of it, and log-probs are
+    those of what was sampled.
 
     Args:
         build: what the run specifies.
@@ -39,12 +47,11 @@ class Mlp(ArrayPolicy):
         if not all(isinstance(size, int) and size > 0 for size in hidden):
             raise InputError(f"model.settings.hidden = {hidden}", "it lists the width of each hidden layer")
         self._layers, self._seed = (tuple(hidden), activation), build.seed
-        self.discrete = isinstance(spaces.action, Discrete)
-        width = spaces.action.count if isinstance(spaces.action, Discrete) else spaces.action.size
-        module = nn.ModuleDict({"mean": perceptron(spaces.observation.size, width, *self._layers, seed=build.seed)})
-        if not self.discrete:
+        self._inputs = feature_count(spaces.observation) + feature_count(spaces.context)
+        width = _outputs(spaces.action)
+        module = nn.ModuleDict({"mean": perceptron(self._inputs, width, *self._layers, seed=build.seed)})
+        if isinstance(spaces.action, Box):
             module["spread"] = nn.ParameterList([nn.Parameter(torch.full((width,), float(log_std)))])
-        self._inputs = spaces.observation.size
         critic = self.new_critic() if build.values else None
         super().__init__(build, module, critic=critic)
 
@@ -52,13 +59,38 @@ class Mlp(ArrayPolicy):
         """Return a perceptron of the policy's own sizes with one output."""
         return perceptron(self._inputs, 1, *self._layers, seed=self._seed + 1)
 
-    def distribution(self, observation_nd: Tensor, temperature: float) -> Distribution:
-        """Return the distribution of the action after each observation."""
-        out_na = self.module["mean"](observation_nd)  # type: ignore[index]
-        if self.discrete:
+    def distribution(self, seen: Seen, temperature: float) -> Distribution:
+        """Return the distribution of the action at each position."""
+        out_na = self.module["mean"](self._read(seen))  # type: ignore[index]
+        if isinstance(self.spaces.action, Discrete):
             return Categorical(logits=out_na / temperature, validate_args=False)
+        if isinstance(self.spaces.action, MultiDiscrete):
+            return MultiCategorical((out_na / temperature).split(self.spaces.action.counts, -1))
         (log_std_a,) = self.module["spread"]  # type: ignore[index]
         return Independent(Normal(out_na, log_std_a.exp() * temperature, validate_args=False), 1)
+
+    def value(self, seen: Seen) -> Tensor:
+        """[N] value of each position, by the critic."""
+        assert self.critic is not None
+        value_n: Tensor = self.critic(self._read(seen))[:, 0]
+        return value_n
+
+    def _read(self, seen: Seen) -> Tensor:
+        own_nf = features(self.spaces.observation, seen.observation, self.dtype)
+        if not self.spaces.context.spaces:
+            return own_nf
+        return torch.cat([own_nf, features(self.spaces.context, seen.context, self.dtype)[seen.row_n]], -1)
+
+
+def _outputs(space: ActionSpace) -> int:
+    """Return how many numbers describe the distribution of an action."""
+    if isinstance(space, Box) and (len(space.shape) != 1 or "float" not in space.dtype):
+        raise InputError(
+            f"mlp is to act with {space.dtype} arrays of the shape {space.shape}",
+            "its actions are numbered, or vectors of real numbers",
+            "Take Discrete, MultiDiscrete, or a Box of one dimension and a floating type",
+        )
+    return feature_count(space)
 
 
 def perceptron(inputs: int, outputs: int, hidden: Sequence[int], activation: str, *, seed: int) -> nn.Sequential:

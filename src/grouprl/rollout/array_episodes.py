@@ -1,42 +1,73 @@
-"""Playing episodes whose observations are vectors and whose actions are numbers or vectors.
+"""Playing episodes whose observations are arrays and whose actions are numbers or arrays.
 
 Every episode is one row with one position per action; what a policy scores it from are the observations and actions.
+Where `Spaces.chain` is above 1, a turn is a chain of actions that the policy takes by its own dynamics in one request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import cast
 
 import numpy as np
 import torch
 
-from grouprl.envs.environment import Observation, Step
+from grouprl.core.errors import InputError
+from grouprl.envs.array_spaces import bounded, observed, spelt, zeros
+from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.envs.stage import HereStage, Stage
-from grouprl.policy.arrays import ArrayInputs
-from grouprl.protocols import Discrete, Request, RunSampler, SamplingSession, Spaces
+from grouprl.policy.arrays import SEEDS, ArrayInputs
+from grouprl.protocols import Discrete, Request, RunSampler, Samples, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode, Start
 from grouprl.rollout.episodes import Episodes, laid_out
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 NOBODY = [0]
 """Ids of a prompt, and of the row of an episode that failed before its first action: no policy wrote them."""
+LONGEST_KEY = 1024
+"""Bytes of an observation up to which they are its key; of longer ones it is their hash."""
 
 
 @dataclass
 class _Play:
-    """An episode with the numbers that its texts are made of."""
+    """An episode with the arrays that its texts are made of."""
 
     episode: Episode
-    seen: list[np.ndarray] = field(default_factory=list)
-    """Observations before each action, and the current one."""
+    shown: list[ArrayObservation] = field(default_factory=list)
+    """What the environment showed: before each turn, and last."""
+    states: list[ArrayObservation] = field(default_factory=list)
+    """What each action responded to."""
     actions: list[int | np.ndarray] = field(default_factory=list)
     exact: bool = True
     """Whether every action was sampled with exact log-probs."""
+
+    def request(self, budget: int, *, greedy: bool) -> Request[ArrayObservation]:
+        """Return what asks for the next turn; action t of an episode is sampled with the seed of its first plus t."""
+        start, now = self.episode.start, self.shown[-1]
+        return Request(
+            prompt=replace(now, context=self.shown[0].context),
+            budget=budget,
+            seed=(start.action_seed + len(self.actions)) % SEEDS,
+            temperature=start.temperature,
+            greedy=greedy,
+            name=self.episode.number,
+        )
+
+    def act(self, number: int, samples: Samples[int | np.ndarray], discrete: bool) -> None:
+        """Record the actions of sample `number`."""
+        actions = samples.actions[number]
+        ids = [int(action) if discrete else len(self.actions) + i for i, action in enumerate(actions)]
+        logp, entropy = (
+            [0.0] * len(ids) if column is None else column[number, : len(ids)].tolist()
+            for column in (samples.logp_bt, samples.entropy_bt)
+        )
+        self.actions += actions
+        states = [self.shown[-1]] if samples.states is None else samples.states[number]
+        self.states += cast("Sequence[ArrayObservation]", states)
+        self.exact = self.exact and samples.exact
+        self.episode.act(ids, logp, entropy, ", ".join(map(spelt, actions)))
 
 
 def play_arrays(
@@ -51,7 +82,7 @@ def play_arrays(
 ) -> Episodes:
     """Act in one fresh environment for each of `starts`, all at the same time.
 
-    Vectors are not clipped here: an environment with bounds clips its actions itself. An environment that raises, or
+    Actions in a Box are clipped to its bounds as environments are told of them. An environment that raises, or
     shows an observation outside its space, ends its episode as an error.
     """
     stage = stage or HereStage(make)
@@ -78,64 +109,55 @@ def _begin(plays: Sequence[_Play], stage: Stage, spaces: Spaces) -> None:
 def _living(plays: Sequence[_Play], max_turns: int) -> list[_Play]:
     for play in plays:
         limit = play.episode.start.turns or max_turns
-        if play.episode.alive and len(play.actions) >= min(max_turns, limit):
+        if play.episode.alive and len(play.episode.turns) >= min(max_turns, limit):
             play.episode.ended = "out_of_turns"
     return [play for play in plays if play.episode.alive]
 
 
 def _turn(
     plays: Sequence[_Play],
-    session: SamplingSession[np.ndarray, int | np.ndarray],
+    session: SamplingSession[ArrayObservation, int | np.ndarray],
     stage: Stage,
     spaces: Spaces,
     *,
     greedy: bool,
 ) -> None:
-    """Let every living episode act once."""
-    requests = [
-        Request(
-            prompt=play.seen[-1],
-            budget=1,
-            seed=(play.episode.start.action_seed + len(play.actions)) % 2**64,
-            temperature=play.episode.start.temperature,
-            greedy=greedy,
-            name=play.episode.number,
-        )
-        for play in plays
-    ]
-    samples = session.sample(requests)
-    entropy_bt = np.zeros_like(samples.logp_bt) if samples.entropy_bt is None else samples.entropy_bt
-    for play, (action,), logp, entropy in zip(plays, samples.actions, samples.logp_bt, entropy_bt, strict=True):
-        number = int(action) if isinstance(spaces.action, Discrete) else len(play.actions)
-        play.actions.append(action)
-        play.exact = play.exact and samples.exact
-        play.episode.act([number], [float(logp[0])], [float(entropy[0])], _spelt(action))
-    steps = stage.call("step", [(play.episode.number, (play.actions[-1],)) for play in plays])
+    """Let every living episode act once, or take a chain of actions."""
+    samples = session.sample([play.request(spaces.chain, greedy=greedy) for play in plays])
+    for number, play in enumerate(plays):
+        play.act(number, samples, isinstance(spaces.action, Discrete))
+    told = [_told(actions, spaces) for actions in samples.actions]
+    steps = stage.call("step", [(play.episode.number, (action,)) for play, action in zip(plays, told, strict=True)])
     for play, step in zip(plays, steps, strict=True):
         if not isinstance(step, Step):
             play.episode.see(step)
-        elif (shown := _observed(play, step.observation, spaces)) is not None:
+        elif (shown := _observed(play, step.observation, spaces, last=step.terminated or step.truncated)) is not None:
             play.episode.see(replace(step, observation=shown))
             play.episode.go_on(play.episode.acting, [])
 
 
-def _observed(play: _Play, found: object, spaces: Spaces) -> Observation | None:
+def _told(actions: Sequence[int | np.ndarray], spaces: Spaces) -> int | np.ndarray:
+    """Return what the environment is given of a turn: its action, or the array of all actions of its chain."""
+    if spaces.chain > 1:
+        return bounded(spaces.action, np.stack(actions))
+    (action,) = actions
+    return int(action) if isinstance(spaces.action, Discrete) else bounded(spaces.action, np.asarray(action))
+
+
+def _observed(play: _Play, found: object, spaces: Spaces, *, last: bool = False) -> Observation | None:
     """Take an observation; None, and the episode is over, where it is not of the space."""
-    size = spaces.observation.size
     if isinstance(found, Failure):
         play.episode.fail_as(found)
         return None
+    if last and isinstance(found, ArrayObservation):
+        found = replace(found, legal=None)  # nobody acts any more
     try:
-        seen_d = np.asarray(found, dtype=np.float32)
-    except (TypeError, ValueError):
-        play.episode.fail(f"an observation is {type(found).__name__}, not {size} numbers")
+        shown = observed(spaces, found, first=not play.shown)
+    except InputError as error:
+        play.episode.fail(f"an observation {error.what}; {error.rule}")
         return None
-    if seen_d.shape != (size,) or not np.isfinite(seen_d).all():
-        what = f"has the shape {seen_d.shape}" if seen_d.shape != (size,) else f"is {_spelt(seen_d)}"
-        play.episode.fail(f"an observation {what}; the space is {size} finite numbers")
-        return None
-    play.seen.append(seen_d)
-    return Observation(_spelt(seen_d), state=seen_d.tobytes().hex())
+    play.shown.append(shown)
+    return Observation(spelt(shown.values), state=_key(shown.values))
 
 
 def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
@@ -151,17 +173,39 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Lay the episodes out; one that failed before its first action has a row of zeros that no policy wrote."""
     episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
-    nothing = np.zeros((1, spaces.observation.size), dtype=np.float32)
-    still: list[int] | np.ndarray = (
-        [0] if isinstance(spaces.action, Discrete) else np.zeros((1, spaces.action.size), dtype=np.float32)
-    )
+    nothing = ArrayObservation(zeros(spaces.observation))
+    for play in plays:
+        if not play.actions:
+            play.states, play.actions = [nothing], [np.asarray(zeros(spaces.action))]
     inputs = ArrayInputs.of(
-        [np.stack(play.seen[: len(play.actions)]) if play.actions else nothing for play in plays],
-        [np.stack(play.actions) if play.actions else still for play in plays],
+        [_stacked([state.values for state in play.states]) for play in plays],
+        [np.stack(play.actions) for play in plays],
+        context_b=[play.shown[0].context if play.shown else zeros(spaces.context) for play in plays],
+        legal_bta=[_masks(play.states) for play in plays],
+        final_b=[(play.shown[-1] if play.shown else nothing).values for play in plays],
+        seed_b=[play.episode.start.action_seed for play in plays],
     )
     return replace(episodes, rollout=replace(episodes.rollout, inputs=inputs))
 
 
-def _spelt(value: ArrayLike) -> str:
-    """Write an observation or action for a reader."""
-    return " ".join(f"{float(x):.4g}" for x in np.atleast_1d(value))
+def _stacked(values: Sequence[object]) -> object:
+    """[T,…] of what T actions responded to, by name where it has names."""
+    if isinstance(values[0], Mapping):
+        named = cast("Sequence[Mapping[str, np.ndarray]]", values)
+        return {name: np.stack([value[name] for value in named]) for name in named[0]}
+    return np.stack(cast("Sequence[np.ndarray]", values))
+
+
+def _masks(states: Sequence[ArrayObservation]) -> np.ndarray | None:
+    """[T,A] legal actions; None where all are."""
+    masks = [np.asarray(state.legal) for state in states if state.legal is not None]
+    if not masks:
+        return None
+    return np.stack([np.ones_like(masks[0]) if s.legal is None else np.asarray(s.legal) for s in states])
+
+
+def _key(values: object) -> str:
+    """Return a key of an observation: equal keys are equal observations."""
+    arrays = list(values.values()) if isinstance(values, Mapping) else [values]
+    content: bytes = b"".join(np.asarray(array).tobytes() for array in arrays)
+    return content.hex() if len(content) <= LONGEST_KEY else hashlib.blake2b(content).hexdigest()

@@ -1,26 +1,50 @@
-"""Sampling actions from a policy over vectors, one for each request."""
+"""Sampling actions from a policy over arrays: one for each request, or a chain by the policy's own dynamics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.envs.environment import ArrayObservation
 from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.arrays import SEEDS, Seen, signed
 from grouprl.protocols import NO_VERSION, Request, Samples
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy
 
 
-class ArraySampler:
-    """The sampler of an `ArrayPolicy` in this process: an observation in, one action out.
+@dataclass
+class _Chain:
+    """What has been sampled of one request."""
 
-    An action depends on its observation, seed, temperature and the weights alone, whatever is sampled beside it.
+    actions: list[int | np.ndarray] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    states: list[ArrayObservation] = field(default_factory=list)
+    """What each action responded to, where the policy's dynamics are asked."""
+    cut: bool = False
+    """Whether the budget ran out before the chain was complete."""
+
+    def append(self, action: int | np.ndarray, logp: float, entropy: float) -> None:
+        """Append an action."""
+        self.actions.append(action)
+        self.logp.append(logp)
+        self.entropy.append(entropy)
+
+
+class ArraySampler:
+    """The sampler of an `ArrayPolicy` in this process: an observation (an array or an `ArrayObservation`) in, actions
+    out.
+
+    An action depends on its observation, seed, temperature and the weights alone, whatever is sampled beside it. Action
+    t of a request is sampled with its seed plus t, so a chain taken in one request is the chain taken step by step.
     Nothing is kept between requests, so a session is the sampler itself.
     """
 
@@ -30,31 +54,75 @@ class ArraySampler:
         self.policy = policy
         self.version = NO_VERSION
 
-    def sample(self, requests: Sequence[Request[np.ndarray]]) -> Samples[int | np.ndarray]:
-        """Return one action for each request.
+    def sample(self, requests: Sequence[Request[object]]) -> Samples[int | np.ndarray]:
+        """Return one action for each request; where its budget is larger, the chain that the policy's dynamics make.
 
         Raises:
-            InputError: a setting of text (top_p, top_k, stop …), which actions that are not tokens do not have.
+            InputError: a setting of text (top_p, top_k, stop …), which actions that are not tokens do not have, or a
+            budget above 1 for a policy without dynamics of its own.
         """
         for request in requests:
             _check_plain(request)
         if not requests:
             return Samples((), np.zeros((0, 0)), np.zeros(0, dtype=bool), True, np.zeros((0, 0)))
-        seen_rd = torch.as_tensor(np.stack([request.prompt for request in requests]))
-        seeds, temperatures = [r.seed for r in requests], [r.temperature for r in requests]
-        likeliest = {request.greedy for request in requests}
-        if len(likeliest) > 1:
+        if len({request.greedy for request in requests}) > 1:
             raise InputError("greedy requests beside others", "all are, or none is", "Request them in two calls")
-        sampled = self.policy.act(seen_rd, seeds, temperatures, greedy=likeliest.pop())
-        rows = len(requests)
-        versions = None if self.version == NO_VERSION else np.full((rows, 1), self.version, dtype=np.int64)
+        longest = max(request.budget for request in requests)
+        if longest > 1 and not self.policy.has_dynamics:
+            raise InputError(
+                f"budget={longest}",
+                f"{type(self.policy).__name__} has no dynamics of its own: every action needs an observation",
+                "Request one action at a time",
+            )
+        return self._laid_out(self._chains(requests, longest), with_states=longest > 1)
+
+    def _chains(self, requests: Sequence[Request[object]], longest: int) -> list[_Chain]:
+        """Let all chains act until each has ended or used its budget."""
+        chains, rows, step = [_Chain() for _ in requests], list(range(len(requests))), 0
+        seen = _seen(requests, self.policy.device, self.policy.dtype)
+        while rows:
+            own = [requests[row] for row in rows]
+            seeds = [(request.seed + step) % SEEDS for request in own]
+            turn = self.policy.act(seen, seeds, [request.temperature for request in own], greedy=own[0].greedy)
+            for row, *found in zip(rows, turn.actions(), turn.logp_r.tolist(), turn.entropy_r.tolist(), strict=True):
+                chains[row].append(*found)
+            if longest == 1:
+                break
+            for row, state in zip(rows, _states(seen), strict=True):
+                chains[row].states.append(state)
+            step += 1
+            seen, over = self._advanced(seen, turn.action_r)
+            for row, ended in zip(rows, over, strict=True):
+                chains[row].cut = not ended
+            left = [i for i, request in enumerate(own) if not over[i] and step < request.budget]
+            rows = [rows[i] for i in left]
+            seen = seen.of_rows(torch.tensor(left, dtype=torch.int64, device=self.policy.device))
+        return chains
+
+    @torch.no_grad()
+    def _advanced(self, seen: Seen, action_r: torch.Tensor) -> tuple[Seen, list[bool]]:
+        """Return the positions after these actions, and which chains are complete there."""
+        found = self.policy.advance(seen, action_r)
+        found = replace(found, seed_n=None if seen.seed_n is None else seen.seed_n + 1)
+        return found, self.policy.ended(found).tolist()
+
+    def _laid_out(self, chains: Sequence[_Chain], *, with_states: bool) -> Samples[int | np.ndarray]:
+        width = max(len(chain.actions) for chain in chains)
+        kind = np.float64 if self.policy.score_dtype == torch.float64 else np.float32
+        logp_bt, entropy_bt = (np.zeros((len(chains), width), dtype=kind) for _ in range(2))
+        version_bt = np.full((len(chains), width), NO_VERSION, dtype=np.int64)
+        for row, chain in enumerate(chains):
+            count = len(chain.actions)
+            logp_bt[row, :count], entropy_bt[row, :count] = chain.logp, chain.entropy
+            version_bt[row, :count] = self.version
         return Samples(
-            actions=tuple((action,) for action in sampled.actions),
-            logp_bt=sampled.logp_r[:, None].numpy(),
-            truncated_b=np.zeros(rows, dtype=bool),
+            actions=tuple(tuple(chain.actions) for chain in chains),
+            logp_bt=logp_bt,
+            truncated_b=np.array([chain.cut for chain in chains]),
             exact=True,
-            entropy_bt=sampled.entropy_r[:, None].numpy(),
-            version_bt=versions,
+            entropy_bt=entropy_bt,
+            version_bt=None if self.version == NO_VERSION else version_bt,
+            states=tuple(tuple(chain.states) for chain in chains) if with_states else None,
         )
 
     def session(self) -> AbstractContextManager[ArraySampler]:
@@ -72,6 +140,46 @@ class ArraySampler:
         if policy is not self.policy:
             self.policy.load_trainable_state(policy.trainable_state())
         self.version = version
+
+
+def _seen(requests: Sequence[Request[object]], device: torch.device, dtype: torch.dtype) -> Seen:
+    """Return what requests are prompted with as one position each."""
+    prompts = [r.prompt if isinstance(r.prompt, ArrayObservation) else ArrayObservation(r.prompt) for r in requests]
+    rows = len(prompts)
+
+    def stacked(values: Sequence[object]) -> torch.Tensor:
+        found = torch.as_tensor(np.stack([np.asarray(value) for value in values]))
+        return found.to(device, dtype if found.is_floating_point() else None)
+
+    def by_name(values: Sequence[object]) -> dict[str, torch.Tensor]:
+        named = cast("Sequence[Mapping[str, object]]", values)
+        return {name: stacked([value[name] for value in named]) for name in named[0]}
+
+    masks = [None if prompt.legal is None else np.asarray(prompt.legal, dtype=bool) for prompt in prompts]
+    known = next((mask for mask in masks if mask is not None), None)
+    return Seen(
+        observation=(by_name if isinstance(prompts[0].values, Mapping) else stacked)([p.values for p in prompts]),
+        context=by_name([prompt.context for prompt in prompts]),
+        row_n=torch.arange(rows, device=device),
+        legal_na=None if known is None else stacked([np.ones_like(known) if mask is None else mask for mask in masks]),
+        seed_n=torch.tensor([signed(request.seed) for request in requests], dtype=torch.int64),
+    )
+
+
+def _states(seen: Seen) -> list[ArrayObservation]:
+    """Return positions as what a policy is shown, without their context."""
+    count = len(seen.row_n)
+    masks = [None] * count if seen.legal_na is None else list(seen.legal_na.cpu().numpy())
+    if isinstance(seen.observation, Mapping):
+        named = {name: _numbers(x) for name, x in seen.observation.items()}
+        return [ArrayObservation({name: x[i] for name, x in named.items()}, masks[i]) for i in range(count)]
+    values = _numbers(seen.observation)
+    return [ArrayObservation(values[i], masks[i]) for i in range(count)]
+
+
+def _numbers(values: torch.Tensor) -> np.ndarray:
+    found: np.ndarray = (values.float() if values.is_floating_point() else values).cpu().numpy()
+    return found
 
 
 def _check_plain(request: Request[object]) -> None:

@@ -1,10 +1,11 @@
-"""Rows that are episodes of numbers: observations are vectors, actions are numbers or vectors."""
+"""Rows that are episodes of arrays, or chains that a policy takes by its own dynamics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
+from grouprl.envs.array_spaces import numbers
 from grouprl.protocols import EntropyScaling
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episodes import Episodes, Start
@@ -13,14 +14,14 @@ from grouprl.tasks.task import Task
 
 
 class VectorEpisodes(PlayedRows):
-    """Lets a policy over vectors act in environments that have `grouprl.protocols.Spaces`."""
+    """Lets a policy over arrays act in environments that have `grouprl.protocols.Spaces`."""
 
     text = False
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         if scaling is not None:
             raise InputError(
-                "the temperature of an action over vectors is to follow its entropy",
+                "the temperature of an action over arrays is to follow its entropy",
                 "only tokens are sampled so",
                 "Leave out the sampling rule",
             )
@@ -37,5 +38,8 @@ class VectorEpisodes(PlayedRows):
 
 
 def numbers_of_episode(task: Task) -> int:
-    """Return how many numbers the observations of a longest episode are; 0 where they are no vectors."""
-    return 0 if task.spaces is None else task.max_turns * task.spaces.observation.size
+    """Return how many numbers the observations of a longest episode are; 0 where they are no arrays."""
+    spaces = task.spaces
+    return (
+        0 if spaces is None else task.max_turns * spaces.chain * numbers(spaces.observation) + numbers(spaces.context)
+    )

@@ -1,16 +1,16 @@
-"""Gymnasium environments for policies that read vectors."""
+"""Gymnasium environments for policies over arrays."""
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
+from grouprl.envs.array_spaces import spaces_of
 from grouprl.envs.control import ControlEnvironment
-from grouprl.protocols import Discrete, Spaces, Vector
+from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import made
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @register_task("control", argument="id")
 class Control(SeededTask):
-    """Act in a Gymnasium environment by vectors: control:CartPole-v1, control:Pendulum-v1.
+    """Act in a Gymnasium environment by numbers and arrays: control:CartPole-v1, control:Pendulum-v1.
 
     A prompt is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
     policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). An
@@ -44,7 +44,7 @@ class Control(SeededTask):
 
         Raises:
             MissingExtra: if gymnasium is not installed.
-            InputError: if there is no such environment, it has no end, or its spaces are not of numbers.
+            InputError: if there is no such environment, it has no end, or its spaces are not of arrays of numbers.
         """
         env = self._make()
         spec = env.spec
@@ -93,15 +93,3 @@ class Control(SeededTask):
 
     def _make(self) -> gymnasium.Env:
         return made(self.id, self.config, f"The task 'control:{self.id}'")
-
-
-def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
-    """Return the spaces of a Gymnasium environment. Raises InputError where they are not boxes or numbered actions."""
-    seen, done = env.observation_space, env.action_space
-    if not hasattr(seen, "low"):
-        raise InputError(f"The observations of '{name}' are {seen}", "control reads boxes of numbers")
-    if hasattr(done, "low"):
-        return Spaces(Vector(prod(seen.shape)), Vector(prod(done.shape)))
-    if type(done).__name__ != "Discrete":
-        raise InputError(f"The actions of '{name}' are {done}", "control acts with numbered actions or vectors")
-    return Spaces(Vector(prod(seen.shape)), Discrete(int(done.n)))

@@ -239,11 +239,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     @property
     def spaces(self) -> Spaces | None:
-        """Those that the class names as `spaces`, where it acts by vectors."""
+        """Those that the class names as `spaces`, where it acts by arrays."""
         return self._spaces
 
     def first_text(self, example: Example) -> str:
-        """Return the first observation, for people; of one that shows vectors its seed."""
+        """Return the first observation, for people; of one that shows arrays its seed."""
         return super().first_text(example) if self._spaces is None else f"seed {example.columns['seed']}"
 
     @property

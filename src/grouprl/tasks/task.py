@@ -92,7 +92,7 @@ class Task(ABC):
 
     @property
     def spaces(self) -> Spaces | None:
-        """What environments show and are acted on with, for policies over vectors; None: text."""
+        """What environments show and are acted on with, for policies over arrays; None: text."""
         return None
 
     def environment(self) -> Any:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from grouprl.core.errors import InputError
+from grouprl.envs.array_spaces import bounded, fitted, observed, spelt
 from grouprl.envs.async_methods import awaited
-from grouprl.envs.environment import Observation, Step
-from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces
+from grouprl.envs.environment import ArrayObservation, Observation, Step
+from grouprl.protocols import Box, DictSpace, Environment, PromptSource, PromptTask, Space, Spaces
 from grouprl.records.offline import StoredRow, StoredRows
 from grouprl.testing.rules import hold, refuses
 
@@ -36,7 +39,7 @@ def check_environment(
     Args:
         make: returns a fresh environment.
         example: the prompt of the episode.
-        actions: the actions, one after the other; the episode may end before them.
+        actions: the actions, one after the other, or the chains of them; the episode may end before them.
         spaces: spaces of observations and actions where these are not text.
         seed: of the episode.
 
@@ -51,15 +54,17 @@ def check_environment(
 
 def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces | None, seed: int) -> list[object]:
     hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
-    story = [_shown(awaited(env.reset(example, seed)), spaces)]
+    story = [_shown(awaited(env.reset(example, seed)), spaces, first=True)]
     for action in actions:
         step = awaited(env.step(action))
         hold(isinstance(step, Step), f"step() returns a Step, not {type(step).__name__}")
         finite = isinstance(step.reward, numbers.Real) and math.isfinite(step.reward)
         hold(finite, f"a reward is a finite number, not {step.reward!r}")
         hold(not (step.terminated and step.truncated), "an episode ends or is cut off, not both")
-        story.append((_shown(step.observation, spaces), float(step.reward), step.terminated, step.truncated))
-        if step.terminated or step.truncated:
+        over = step.terminated or step.truncated
+        shown = _shown(step.observation, spaces, last=over)
+        story.append((shown, float(step.reward), step.terminated, step.truncated))
+        if over:
             break
     score = awaited(env.score())
     hold(isinstance(score, Mapping), "score() returns named components")
@@ -70,25 +75,49 @@ def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces
     return [*story, {name: float(x) for name, x in score.items()}]
 
 
-def _shown(observation: object, spaces: Spaces | None) -> object:
+def _shown(observation: object, spaces: Spaces | None, *, first: bool = False, last: bool = False) -> object:
     if spaces is None:
         hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
         return observation
-    seen_d = np.asarray(observation, dtype=np.float32)
-    size = spaces.observation.size
-    hold(seen_d.shape == (size,), f"an observation is {size} numbers, not of the shape {seen_d.shape}")
-    hold(bool(np.isfinite(seen_d).all()), "observations are finite")
-    return tuple(seen_d.tolist())
+    if last and isinstance(observation, ArrayObservation):
+        observation = replace(observation, legal=None)
+    try:
+        shown = observed(spaces, observation, first=first)
+    except InputError as error:
+        raise AssertionError(f"does not hold: an observation is of its space: it {error}") from None
+    _check_bounds(spaces.observation, shown.values)
+    if first:
+        _check_bounds(spaces.context, shown.context)
+    return repr([_listed(part) for part in (shown.values, shown.legal, shown.context)])
+
+
+def _check_bounds(space: Space, values: Any) -> None:
+    """Hold the numbers of every Box within its bounds, but for rounding."""
+    if isinstance(space, DictSpace):
+        for name, inner in space.spaces.items():
+            _check_bounds(inner, values[name])
+    elif isinstance(space, Box):
+        near = np.allclose(values, bounded(space, values), rtol=1e-5, atol=1e-6)
+        hold(near, f"an observation is within the bounds {space.low} and {space.high}, not {spelt(values)}")
+
+
+def _listed(values: Any) -> object:
+    if isinstance(values, Mapping):
+        return {name: _listed(value) for name, value in values.items()}
+    return None if values is None else values.tolist()
 
 
 def _check_action(action: Any, spaces: Spaces | None) -> None:
     if spaces is None:
         hold(isinstance(action, str), f"an action of text is a str, not {action!r}")
-    elif isinstance(spaces.action, Discrete):
-        hold(0 <= int(action) < spaces.action.count, f"an action is 0 … {spaces.action.count - 1}, not {action!r}")
-    else:
-        size = spaces.action.size
-        hold(np.shape(action) == (size,), f"an action is {size} numbers, not of the shape {np.shape(action)}")
+        return
+    if spaces.chain > 1:
+        hold(1 <= len(action) <= spaces.chain, f"a chain has 1 to {spaces.chain} actions, not {len(action)}")
+    for each in action if spaces.chain > 1 else [action]:
+        try:
+            fitted(spaces.action, each)
+        except InputError as error:
+            raise AssertionError(f"does not hold: an action is of its space: it {error}") from None
 
 
 def check_task(task: PromptTask[Any]) -> None:

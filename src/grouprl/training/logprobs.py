@@ -15,7 +15,7 @@ from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
-from grouprl.protocols import GroupInfluence, Policy, PolicyInputs
+from grouprl.protocols import FinalInputs, GroupInfluence, Policy, PolicyInputs
 from grouprl.training.session import Session
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
@@ -42,11 +42,24 @@ def with_scores(
     unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
     found = policy.evaluate(inputs, (LOG_PROB, *((ENTROPY,) if unknown else ()), *values))
     batch = batch.replace(value_bt=found[VALUE].cpu() if values else None)
+    batch = with_final_values(policy, batch, inputs) if values else batch
     if unknown and batch.entropy_bt is not None:  # the sampler does not know it
         batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, found[ENTROPY].cpu(), batch.entropy_bt))
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
     return with_foreign(batch, rows, found[LOG_PROB].cpu()[rows])
+
+
+def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Batch:
+    """Return the batch with the values of the final observations of rows that a limit cut, where inputs know them."""
+    finals = inputs.finals() if isinstance(inputs, FinalInputs) else None
+    if finals is None or batch.truncated_b is None:
+        return batch
+    rows = batch.truncated_b.nonzero()[:, 0]
+    value_b = torch.zeros_like(batch.reward_b)
+    if len(rows):
+        value_b[rows] = policy.evaluate(finals.rows(rows.tolist()), (VALUE,))[VALUE][:, 0].cpu().to(value_b)
+    return batch.replace(final_value_b=value_b)
 
 
 def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:

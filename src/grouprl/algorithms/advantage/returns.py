@@ -1,7 +1,9 @@
 """Credit along a sequence: returns to go and generalised advantage estimation.
 
 Both run backwards over the action tokens only: positions outside the mask (tool output, padding) are skipped, so that
-credit flows across turns. The sequence's reward sits on its last action token; nothing follows it (value 0).
+credit flows across turns. The sequence's reward sits on its last action token. Nothing follows it (value 0), unless a
+limit cut the sequence and `final_value_b` says what the state was worth that it was cut in (Pardo et al. 2018,
+arXiv:1712.00378).
 """
 
 from __future__ import annotations
@@ -35,10 +37,20 @@ def discounted(term_bt: Tensor, mask_bt: Tensor, factor_b: Tensor) -> Tensor:
     return torch.where(mask_bt, out_bt, 0)
 
 
-def next_value(value_bt: Tensor, mask_bt: Tensor) -> Tensor:
-    """[B,T] value at the next position of the mask, 0 after the last."""
+def bootstrap(batch: Batch) -> Tensor:
+    """[B] value of what follows the last action token: that of the final observation where a limit cut the row, else 0.
+
+    Without `final_value_b` it is 0 for all rows.
+    """
+    if batch.final_value_b is None:
+        return torch.zeros_like(batch.reward_b)
+    return torch.where(batch.need("truncated_b", "bootstrapping by final_value_b"), batch.final_value_b, 0)
+
+
+def next_value(value_bt: Tensor, mask_bt: Tensor, last_b: Tensor) -> Tensor:
+    """[B,T] value at the next position of the mask, `last_b` after the last."""
     out_bt = torch.zeros_like(value_bt)
-    carry_b = torch.zeros_like(value_bt[:, 0])
+    carry_b = last_b.to(value_bt.dtype)
     for t in reversed(range(value_bt.shape[1])):
         out_bt[:, t] = carry_b
         carry_b = torch.where(mask_bt[:, t], value_bt[:, t], carry_b)
@@ -48,10 +60,10 @@ def next_value(value_bt: Tensor, mask_bt: Tensor) -> Tensor:
 def gae(batch: Batch, gamma: float, lam_b: Tensor) -> Tensor:
     """[B,T] generalised advantages: δ_t = r_t + γV_next - V_t, A_t = δ_t + γλ·A_next (Schulman et al. 2015).
 
-    `lam_b` is [B]: one λ per sequence.
+    `lam_b` is [B]: one λ per sequence. V_next of the last action token is `bootstrap`.
     """
     value_bt = torch.where(batch.mask_bt, batch.need("value_bt", "gae"), 0)
-    delta_bt = token_rewards(batch) + gamma * next_value(value_bt, batch.mask_bt) - value_bt
+    delta_bt = token_rewards(batch) + gamma * next_value(value_bt, batch.mask_bt, bootstrap(batch)) - value_bt
     return discounted(delta_bt, batch.mask_bt, gamma * lam_b)
 
 

@@ -31,7 +31,7 @@ class GuidedGAE(Advantage):
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_t."""
         value_bt = torch.where(batch.mask_bt, batch.need("value_bt", self.name), 0)
-        after_bt = next_value(value_bt, batch.mask_bt)
+        after_bt = next_value(value_bt, batch.mask_bt, torch.zeros_like(batch.reward_b))
         if self.terminal == "value":
             after_bt = torch.where(batch.last_token_bt(), batch.need("stats.value_after", self.name), after_bt)
         delta_bt = self.gamma * after_bt - value_bt

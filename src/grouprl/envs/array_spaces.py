@@ -1,0 +1,218 @@
+"""Values of spaces as arrays: what environments return is held against their spaces, actions are fitted to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.envs.environment import ArrayObservation
+from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, Image, MultiDiscrete, Space, Spaces
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Values = np.ndarray | dict[str, np.ndarray]
+MASK = "action_mask"
+"""Where Gymnasium's environments say which actions are legal: in `info`, or beside the observation."""
+
+
+def fitted(space: Space, value: object) -> Values:
+    """Return a value as the array of its space, or as one array by name of a `DictSpace`.
+
+    Bounds of a Box are not held: environments of others overstep theirs.
+
+    Raises:
+        InputError: the shape is another one, a name is missing, or a number is not finite or not in the space.
+    """
+    if not isinstance(space, DictSpace):
+        return _fitted(space, value)
+    if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
+        found = f"has the names {sorted(value)}" if isinstance(value, Mapping) else f"is {type(value).__name__}"
+        raise InputError(found, f"the space has the names {sorted(space.spaces)}")
+    return {name: _fitted(inner, value[name]) for name, inner in space.spaces.items()}
+
+
+def _fitted(space: ArraySpace, value: object) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+        found = array.astype(space.dtype)
+    except (TypeError, ValueError):
+        raise InputError(f"is {type(value).__name__}", f"the space is {words(space)}") from None
+    if found.shape != space.shape:
+        raise InputError(f"has the shape {found.shape}", f"the space is {words(space)}")
+    if not _within(space, array, found):
+        raise InputError(f"is {spelt(array)}", f"the space is {words(space)}")
+    return found
+
+
+def _within(space: ArraySpace, array: np.ndarray, found: np.ndarray) -> bool:
+    if np.issubdtype(found.dtype, np.floating):
+        return bool(np.isfinite(found).all())
+    if (found != array).any():
+        return False
+    if isinstance(space, Discrete | MultiDiscrete):
+        return bool(((found >= 0) & (found < np.array(counts(space)).reshape(found.shape))).all())
+    return True
+
+
+def observed(spaces: Spaces, found: object, *, first: bool) -> ArrayObservation:
+    """Return what an environment showed as arrays of its spaces; `first`: the context is shown with it.
+
+    Raises:
+        InputError: it is not in the spaces, or no action is legal.
+    """
+    given = found if isinstance(found, ArrayObservation) else ArrayObservation(found)
+    context = fitted(spaces.context, given.context) if first else {}
+    assert isinstance(context, dict)
+    return ArrayObservation(fitted(spaces.observation, given.values), _legal(spaces.action, given.legal), context)
+
+
+def _legal(action: ActionSpace, mask: object) -> np.ndarray | None:
+    if mask is None:
+        return None
+    if isinstance(action, Box):
+        raise InputError("has a mask of legal actions", "actions in a Box have bounds and no mask")
+    legal = np.asarray(mask).astype(bool)
+    if legal.shape != (sum(counts(action)),):
+        raise InputError(f"has a mask of the shape {legal.shape}", f"there are {sum(counts(action))} actions")
+    if not all(part.any() for part in np.split(legal, np.cumsum(counts(action))[:-1])):
+        raise InputError("has a mask without a legal action", "the policy must be able to act", "End the episode")
+    return legal
+
+
+def counts(space: Discrete | MultiDiscrete) -> tuple[int, ...]:
+    """Return how many values each number of a space of whole numbers can have."""
+    return (space.count,) if isinstance(space, Discrete) else space.counts
+
+
+def zeros(space: Space) -> Values:
+    """Return a value of zeros."""
+    if isinstance(space, DictSpace):
+        return {name: np.zeros(inner.shape, inner.dtype) for name, inner in space.spaces.items()}
+    return np.zeros(space.shape, space.dtype)
+
+
+def bounded(space: Space, action: np.ndarray) -> np.ndarray:
+    """Return sampled actions [..., *shape] as the environment is told of them: those of a Box clipped to its bounds.
+
+    Log-probs stay those of what was sampled.
+    """
+    if not isinstance(space, Box) or (space.low, space.high) == (-math.inf, math.inf):
+        return action
+    low, high = (np.broadcast_to(bound, space.size).reshape(space.shape) for bound in (space.low, space.high))
+    return np.clip(action, low, high).astype(action.dtype)
+
+
+def numbers(space: Space) -> int:
+    """Return how many numbers a value has."""
+    if isinstance(space, DictSpace):
+        return sum(map(numbers, space.spaces.values()))
+    return math.prod(space.shape)
+
+
+def words(space: ArraySpace) -> str:
+    """Say what the values of a space are."""
+    if isinstance(space, Discrete):
+        return f"0 … {space.count - 1}"
+    if isinstance(space, MultiDiscrete):
+        return f"{len(space.counts)} whole numbers below {space.counts}"
+    if isinstance(space, Image):
+        return f"bytes of the shape {space.shape}"
+    return f"{space.size} finite numbers" + f" of the shape {space.shape}" * (len(space.shape) != 1)
+
+
+def spelt(values: object, most: int = 64) -> str:
+    """Write arrays for a reader; of long ones only the shape."""
+    if isinstance(values, Mapping):
+        return " ".join(f"{name} {spelt(value, most)}" for name, value in values.items())
+    numbers_n = np.asarray(values).ravel()
+    if len(numbers_n) > most:
+        return f"array of {'×'.join(map(str, np.asarray(values).shape))}"
+    return " ".join(f"{float(x):.4g}" for x in numbers_n)
+
+
+def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
+    """Return the spaces of a Gymnasium environment.
+
+    Raises:
+        InputError: one whose values are not arrays of numbers.
+    """
+    action = _leaf(f"The actions of '{name}'", env.action_space)
+    if isinstance(action, Image):
+        action = Box(action.shape, 0, 255)
+    return Spaces(observation_space(name, env.observation_space), action)
+
+
+def observation_space(name: str, space: gymnasium.Space) -> Space:
+    """Return a Gymnasium observation space; entries of Dict and Tuple get names, `outer.inner` where they nest.
+
+    One that is alone, or alone beside the mask of actions, needs no name.
+
+    Raises:
+        InputError: one whose values are not arrays of numbers.
+    """
+    what = f"The observations of '{name}'"
+    leaves = {key: _leaf(what, inner) for key, inner in _leaves(space) if key != MASK}
+    return next(iter(leaves.values())) if len(leaves) == 1 else DictSpace(leaves)
+
+
+def arrays_of(space: gymnasium.Space, value: object) -> tuple[object, object]:
+    """Return a Gymnasium observation as values of `observation_space`, and the mask beside it (None: there is none)."""
+    found = {key: _shifted(inner, part) for key, inner, part in _parts(space, value)}
+    mask = found.pop(MASK, None)
+    return (next(iter(found.values())) if len(found) == 1 else found), mask
+
+
+def _leaves(space: gymnasium.Space, name: str = "") -> list[tuple[str, gymnasium.Space]]:
+    if (inside := _inner(space)) is None:
+        return [(name, space)]
+    return [leaf for key, inner in inside for leaf in _leaves(inner, f"{name}.{key}".lstrip("."))]
+
+
+def _parts(space: gymnasium.Space, value: object, name: str = "") -> list[tuple[str, gymnasium.Space, object]]:
+    if (inside := _inner(space)) is None:
+        return [(name, space, value)]
+    entries = (
+        value if isinstance(value, Mapping) else {str(i): x for i, x in enumerate(cast("Sequence[object]", value))}
+    )
+    pairs = [(key, inner, entries[key]) for key, inner in inside]
+    return [part for key, inner, each in pairs for part in _parts(inner, each, f"{name}.{key}".lstrip("."))]
+
+
+def _inner(space: gymnasium.Space) -> list[tuple[str, gymnasium.Space]] | None:
+    """Return the entries of a Dict or Tuple; None for a space without any."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    return [(str(i), inner) for i, inner in enumerate(space.spaces)] if isinstance(space, spaces.Tuple) else None
+
+
+def _leaf(what: str, space: gymnasium.Space) -> ArraySpace:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete((2,) * math.prod(space.shape))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
+    if not isinstance(space, spaces.Box):
+        raise InputError(f"{what} are {space}", "control reads and acts with numbers and arrays of numbers")
+    if space.dtype == np.uint8 and len(space.shape) == 3:
+        return Image(*space.shape)
+    real = np.issubdtype(space.dtype, np.floating)
+    low, high = (tuple(float(x) for x in bound.ravel()) for bound in (space.low, space.high))
+    return Box((math.prod(space.shape),), low, high, "float32" if real else "int64")
+
+
+def _shifted(space: gymnasium.Space, value: object) -> np.ndarray:
+    """Return a value of a Gymnasium space as one of ours: counted from 0, flat unless it is a picture."""
+    array = np.asarray(value)
+    if hasattr(space, "start"):
+        return array.reshape(-1 if space.shape else ()) - np.reshape(space.start, -1 if space.shape else ())
+    return array if array.ndim == 3 and space.dtype == np.uint8 else array.ravel()

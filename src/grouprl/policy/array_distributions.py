@@ -1,0 +1,99 @@
+"""Distributions of actions that are arrays: several categoricals at once, masks of legal actions, sampling by seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Independent, Normal
+
+from grouprl.core.errors import InputError
+
+ILLEGAL = -1e9
+"""Logit of an illegal action: its probability is exactly 0, and unlike with -inf the slope of the entropy is finite."""
+
+
+class MultiCategorical(Distribution):
+    """K independent categorical numbers: log-probs and entropies are their sums.
+
+    Args:
+        logits: [N, A_k] logits of each number.
+    """
+
+    arg_constraints = {}  # noqa: RUF012  the name is torch's
+
+    def __init__(self, logits: Sequence[Tensor]) -> None:
+        self.parts = [Categorical(logits=each_na, validate_args=False) for each_na in logits]
+        super().__init__(logits[0].shape[:-1], torch.Size([len(logits)]), validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """[N] log-prob of the numbers [N,K]."""
+        pairs = zip(self.parts, value.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(number_n) for part, number_n in pairs]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """[N] entropy in nats."""
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:
+    """Return the distribution with illegal actions at probability 0; as it is where there is no mask.
+
+    Raises:
+        InputError: a mask beside a distribution that is not categorical.
+    """
+    if legal_na is None:
+        return distribution
+    if isinstance(distribution, Categorical):
+        return Categorical(logits=_without(distribution.logits, legal_na), validate_args=False)
+    if isinstance(distribution, MultiCategorical):
+        sizes = [part.logits.shape[-1] for part in distribution.parts]
+        masks = legal_na.split(sizes, -1)
+        return MultiCategorical([_without(p.logits, m) for p, m in zip(distribution.parts, masks, strict=True)])
+    raise InputError(
+        f"a mask of legal actions for {type(distribution).__name__}",
+        "only categorical actions can be illegal",
+        "Return a Categorical or a MultiCategorical from distribution()",
+    )
+
+
+def drawn(distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
+    """Return one action per row of `distribution`, a function of its row and its seed alone.
+
+    Raises:
+        InputError: a distribution that is neither categorical nor normal.
+    """
+    if isinstance(distribution, Categorical):
+        return _category(distribution.probs, [np.random.default_rng(seed).random() for seed in seeds], greedy)
+    if isinstance(distribution, MultiCategorical):
+        count = len(distribution.parts)
+        chance_rk = np.array([np.random.default_rng(seed).random(count) for seed in seeds])
+        each = [_category(part.probs, chance_rk[:, k], greedy) for k, part in enumerate(distribution.parts)]
+        return torch.stack(each, -1)
+    normal = distribution.base_dist if isinstance(distribution, Independent) else distribution
+    if isinstance(normal, Normal):
+        noise = [np.random.default_rng(seed).standard_normal(normal.mean.shape[1:]) for seed in seeds]
+        noise_ra = torch.as_tensor(np.stack(noise)).to(normal.mean) * (0.0 if greedy else 1.0)
+        return normal.mean + normal.stddev * noise_ra
+    raise InputError(
+        f"the policy acts by {type(distribution).__name__}",
+        "actions are sampled from Categorical, MultiCategorical and Normal ones, seed by seed",
+        "Write its method sample(distribution, seeds, greedy=…)",
+    )
+
+
+def _category(probs_ra: Tensor, chance_r: Sequence[float] | np.ndarray, greedy: bool) -> Tensor:
+    """Invert the distribution function, so that a sample depends on its own row and seed alone."""
+    if greedy:
+        return probs_ra.argmax(-1)
+    uniform_r = torch.as_tensor(np.asarray(chance_r), dtype=torch.float64)
+    below_ra = probs_ra.double().cpu().cumsum(-1)
+    chosen_r = torch.searchsorted(below_ra, (uniform_r * below_ra[:, -1])[:, None], right=True)[:, 0]
+    last_r = (below_ra >= below_ra[:, -1:]).int().argmax(-1)  # rounding must not choose an action of probability 0
+    return torch.minimum(chosen_r, last_r).to(probs_ra.device)
+
+
+def _without(logits_na: Tensor, legal_na: Tensor) -> Tensor:
+    return logits_na.masked_fill(~legal_na, max(ILLEGAL, torch.finfo(logits_na.dtype).min / 4))
