@@ -20,8 +20,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from grouprl.policy.arithmetic import PASS_TOKENS, Shape, backward, counted, operations, timed
-from grouprl.policy.arithmetic import rate as measured_rate
+from grouprl.policy.language.arithmetic import PASS_TOKENS, Shape, backward, counted, operations, timed
+from grouprl.policy.language.arithmetic import rate as measured_rate
 from jobs import Job
 
 

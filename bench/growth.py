@@ -27,7 +27,7 @@ import machine
 import report
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
 from grouprl.policy.allocator import keep_freed_memory
-from grouprl.policy.arithmetic import Matrices, rate
+from grouprl.policy.language.arithmetic import Matrices, rate
 from grouprl.policy.passes import bytes_per_token
 from grouprl.rollout import generate
 from grouprl.storage.run_folder import write_json, write_text

@@ -28,8 +28,8 @@ import machine
 import pretrained_job as job
 from gate import Worker
 from grouprl.core.errors import InputError
-from grouprl.policy.arithmetic import ProductKind, Shape, rate, timed
-from grouprl.policy.gguf import converted_folder
+from grouprl.policy.language.arithmetic import ProductKind, Shape, rate, timed
+from grouprl.policy.language.gguf import converted_folder
 from grouprl.policy.precision import has_onednn
 from grouprl.storage.run_folder import write_json, write_text
 from pretrained_ours import UNMEASURED

@@ -24,7 +24,7 @@ import report
 import vocabulary
 from floor import Floor, Work, floor_of
 from grouprl.policy import load_policy
-from grouprl.records.histories import histories
+from grouprl.records.shared_prefixes import histories
 from grouprl.records.tokens import read_rows
 from grouprl.rollout.sampler import generate
 from grouprl.storage.run_folder import write_json, write_text

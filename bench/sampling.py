@@ -11,7 +11,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from grouprl.policy import CausalPolicy, Tokens, build_tiny
-from grouprl.policy.arithmetic import Matrices, rate
+from grouprl.policy.language.arithmetic import Matrices, rate
 from grouprl.rollout import generate
 from grouprl.training.profile import Work
 from jobs import Groups

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
-from grouprl.rewards.last_number import last_number
+from grouprl.rewards.math.last_number import last_number
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.task import with_system
 

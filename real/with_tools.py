@@ -13,7 +13,7 @@ from typing import Any
 
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
-from grouprl.rewards.last_number import last_number
+from grouprl.rewards.math.last_number import last_number
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tools import ToolError, tool
 

@@ -20,8 +20,8 @@ from grouprl.envs.playing import demonstrated_actions, over, worth
 from grouprl.evaluation.sampling import example_text
 from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
+from grouprl.rewards.by_task.stepwise import line_step_rewards, step_rewards
 from grouprl.rewards.golds import gold_completion
-from grouprl.rewards.stepwise import line_step_rewards, step_rewards
 from grouprl.tasks import Task, load_task, task_names
 
 PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"

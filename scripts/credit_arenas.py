@@ -178,10 +178,10 @@ CONTESTS: tuple[Contest, ...] = (
     Contest("keys", {"name": "spa_rl", "beta": 0.02}, PROGRESS, CRITIC),
     Contest(
         "keys",
-        {"name": "text2grad", "feedback": "grouprl.envs.keys:critique"},
+        {"name": "text2grad", "feedback": "grouprl.envs.builtin.key_door:critique"},
         "a critic names the moves that lead on and those that do not",
         CRITIC,
-        note="the critic is `grouprl.envs.keys:critique`, a rule that knows the way; nothing else is rewarded.",
+        note="the critic is `grouprl.envs.builtin.key_door:critique`, a rule that knows the way; nothing else is rewarded.",
     ),
     Contest("far keys", "arpo_replay", "a stored success joins a group that failed"),
     Contest(

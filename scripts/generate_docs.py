@@ -23,8 +23,8 @@ from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.describe import listing as listing_data
 from grouprl.methods.parts import listing as listing_of_parts
+from grouprl.methods.recorded_evidence import forget, shown
 from grouprl.methods.render import value_words
-from grouprl.methods.shown import forget, shown
 from grouprl.papers import STATUSES, Standing, counts, search
 from grouprl.papers.status import to_store
 from grouprl.tasks import describe_tasks

@@ -30,7 +30,7 @@ import torch
 from rich.console import Console
 
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.placed.placement import RunPlacement
+from grouprl.orchestrator.on_ray.placement import RunPlacement
 from grouprl.orchestrator.resolve import resolve
 from grouprl.training.loop import train
 

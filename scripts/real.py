@@ -27,8 +27,8 @@ from rich.console import Console
 
 from grouprl.config.run import load_config
 from grouprl.core.errors import InputError, RunError
-from grouprl.policy.gguf import as_folder
-from grouprl.policy.hub import check_on_hub
+from grouprl.policy.language.gguf import as_folder
+from grouprl.policy.language.hub import check_on_hub
 from grouprl.storage.run_folder import RunFolder, replacing, write_json, write_text
 from grouprl.training.loop import train
 from real_precision import compare

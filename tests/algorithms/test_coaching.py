@@ -25,7 +25,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.methods import method
-from grouprl.records.turns import Record, Turn
+from grouprl.records.episode_records import Record, Turn
 from grouprl.training.loop import train
 from killed_runs import evidence
 

@@ -31,7 +31,7 @@ from grouprl.core.batch import SOURCES
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
-from grouprl.rollout.decoding import factors
+from grouprl.rollout.local.decode_loop import factors
 
 
 def counts(requests: Sequence[RolloutRequest]) -> list[int]:

@@ -25,7 +25,7 @@ from grouprl.algorithms.pretrain.value_pretraining import ValuePretraining, fore
 from grouprl.algorithms.reward_transform.papers.expert_reward import ExpertReward
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError, RunError
-from grouprl.policy.load import load_policy
+from grouprl.policy.language.load import load_policy
 from grouprl.records.samples import ScoredSamples
 from pretraining_runs import cut_at, records, run
 from small import f64, near, small

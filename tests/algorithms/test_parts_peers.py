@@ -20,7 +20,7 @@ from grouprl.algorithms.regularize.kl import estimate
 from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.reward_transform.reward_transform import RewardClip
 from grouprl.core.errors import InputError
-from grouprl.policy.statistics import collision
+from grouprl.policy.language.statistics import collision
 from small import f64, prepared, slopes, small
 
 # --- VESPO ----------------------------------------------------------------------------------------------------------

@@ -36,11 +36,11 @@ from grouprl.core.hashing import generator
 from grouprl.core.renamed import RenamedWarning
 from grouprl.envs import Observation, Step
 from grouprl.plan.plan import plan
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.records.turns import Turn
 from grouprl.tasks import Example
 from grouprl.training.loop import batch_of, train
 from grouprl.training.opening import start

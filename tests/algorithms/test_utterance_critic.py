@@ -30,8 +30,8 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.late_start import LateStart
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.training.loop import train

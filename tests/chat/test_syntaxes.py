@@ -14,8 +14,8 @@ from grouprl.chat.syntaxes import FORMS, SYNTAXES, form_named
 from grouprl.chat.tool_calls import protocol_calls, split_calls, typed
 from grouprl.chat.turn_content import Call, Malformed, Said, Spoken, split_thinking, thinking_span, told_apart
 from grouprl.core.errors import InputError
-from grouprl.policy.call_syntax import call_syntax
-from grouprl.policy.chat_template import template_of
+from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.language.chat_template import template_of
 
 SIGNS = ("<", ">", "[", "]", "`", "｜", "{", "}")
 """What control tokens are made of: a value that holds one is not told apart from it by any family."""

@@ -19,9 +19,10 @@ from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.methods.naming import entry_of
 from grouprl.plan.plan import plan
-from grouprl.policy.tiny import build_tiny
-from grouprl.rewards.judge import side_by_side
-from grouprl.tasks import jsonl, load_task
+from grouprl.policy.language.tiny import build_tiny
+from grouprl.rewards.judging.judge import side_by_side
+from grouprl.tasks import load_task
+from grouprl.tasks.adapters import jsonl
 from grouprl.training.loop import train
 from grouprl.view.sections import without_folders
 from interrupts import interrupted

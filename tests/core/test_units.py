@@ -11,7 +11,7 @@ from rich.console import Console
 
 from grouprl.cli.plan import show_plan
 from grouprl.config.run import parse_config
-from grouprl.core.units import worded
+from grouprl.core.display_nouns import worded
 from grouprl.plan.plan import plan
 from grouprl.tasks import load_task
 from grouprl.training.loop import train

@@ -10,13 +10,13 @@ import time
 import pytest
 
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra
-from grouprl.envs import chromium
-from grouprl.envs.browser import PROMPT, Browser, page_names, page_source
-from grouprl.envs.chromium import BrowserLost, check_chromium
+from grouprl.envs.builtin import chromium
+from grouprl.envs.builtin.browser import PROMPT, Browser, page_names, page_source
+from grouprl.envs.builtin.chromium import BrowserLost, check_chromium
 from grouprl.envs.playing import total_reward
 from grouprl.records.examples import Example
 from grouprl.tasks import load_task
-from grouprl.tasks.browser import JOBS
+from grouprl.tasks.builtin.agents.browser import JOBS
 from grouprl.testing import check_environment
 
 

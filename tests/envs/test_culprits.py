@@ -14,8 +14,8 @@ import culprit_envs
 from grouprl import RunError
 from grouprl.envs import Observation
 from grouprl.envs.stage_workers import ENOUGH, WorkerStage
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Episodes, Start, play
 

@@ -5,13 +5,14 @@ import random
 
 import pytest
 
-from grouprl.envs import Diagnose, Environment, Shortlist
+from grouprl.envs import Environment
+from grouprl.envs.builtin import Diagnose, Shortlist
+from grouprl.envs.builtin.diagnose import diagnosis
 from grouprl.envs.check import check_environment
-from grouprl.envs.diagnose import diagnosis
 from grouprl.rewards import check_reward
 from grouprl.tasks import DiagnoseTask, Example, ShortlistTask
-from grouprl.tasks.diagnose import what_matters
-from grouprl.tasks.shortlist import tastes
+from grouprl.tasks.builtin.agents.diagnose import what_matters
+from grouprl.tasks.builtin.agents.shortlist import tastes
 from grouprl.tasks.task import split_of
 
 TASKS = [ShortlistTask, DiagnoseTask]

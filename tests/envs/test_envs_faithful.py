@@ -7,9 +7,9 @@ import torch
 
 from grouprl.algorithms.filter.papers.excluded import DropAgent, DropSpan
 from grouprl.algorithms.part import RunFacts
+from grouprl.envs.builtin.faithful import READER, WRITER, Faithful
+from grouprl.envs.builtin.wordle import Wordle, marks
 from grouprl.envs.check import check_environment
-from grouprl.envs.faithful import READER, WRITER, Faithful
-from grouprl.envs.wordle import Wordle, marks
 from grouprl.methods.compose import compose
 from grouprl.orchestrator.text_features import add_texts, spans
 from grouprl.rewards import check_reward

@@ -6,11 +6,12 @@ import random
 import pytest
 
 from grouprl.core.errors import InputError
-from grouprl.envs import Calculator, Demonstrator, Environment, Guess, Keys, TicTacToe
-from grouprl.envs.calculator import running_totals
-from grouprl.envs.keys import critique
+from grouprl.envs import Demonstrator, Environment
+from grouprl.envs.builtin import Calculator, Guess, Keys, TicTacToe
+from grouprl.envs.builtin.calculator import running_totals
+from grouprl.envs.builtin.key_door import critique
+from grouprl.envs.builtin.tictactoe import best_cells, value, winner
 from grouprl.envs.playing import demonstrated_actions, total_reward
-from grouprl.envs.tictactoe import best_cells, value, winner
 from grouprl.rewards import check_reward
 from grouprl.tasks import CalculatorTask, Example, GuessTask, KeysTask, TicTacToeTask, load_task
 from grouprl.tasks.task import split_of

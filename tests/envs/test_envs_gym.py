@@ -9,8 +9,8 @@ import pytest
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
+from grouprl.envs.adapters.gym import GymEnvironment
 from grouprl.envs.check import check_environment
-from grouprl.envs.gym import GymEnvironment
 from grouprl.envs.spaces import action_numbers, countable, read_action, signs, spell, spell_action
 from grouprl.tasks import Example, load_task
 

@@ -14,8 +14,8 @@ import pytest
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Environment
+from grouprl.envs.adapters.openenv import OpenEnvWording
 from grouprl.envs.check import check_environment
-from grouprl.envs.openenv import OpenEnvWording
 from grouprl.tasks import Example, load_task
 
 pytest.importorskip("websockets", reason="websockets is not installed: pip install 'grouprl[agents]'")

@@ -8,14 +8,14 @@ import pytest
 
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
-from grouprl.envs.adventure import Adventure
+from grouprl.envs.builtin.adventure import Adventure
+from grouprl.envs.builtin.gui_screen import Screen, read_action
+from grouprl.envs.builtin.search import Corpus, Search, corpus_of
+from grouprl.envs.builtin.signals import Signals, agreed
+from grouprl.envs.builtin.sql import Sql
+from grouprl.envs.builtin.subgoals import Subgoals
+from grouprl.envs.builtin.team import Team
 from grouprl.envs.check import check_environment
-from grouprl.envs.screen import Screen, read_action
-from grouprl.envs.search import Corpus, Search, corpus_of
-from grouprl.envs.signals import Signals, agreed
-from grouprl.envs.sql import Sql
-from grouprl.envs.subgoals import Subgoals
-from grouprl.envs.team import Team
 from grouprl.rewards import check_reward
 from grouprl.tasks import (
     AdventureTask,
@@ -28,8 +28,8 @@ from grouprl.tasks import (
     TeamTask,
     describe_tasks,
 )
-from grouprl.tasks.search import documents, lands, people
-from grouprl.tasks.sql import slips
+from grouprl.tasks.builtin.agents.search import documents, lands, people
+from grouprl.tasks.builtin.agents.sql import slips
 from grouprl.tasks.task import split_of
 
 TASKS = [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask, SubgoalsTask]

@@ -7,7 +7,7 @@ from grouprl.records.examples import Example
 from grouprl.runtimes import SandboxRuntime, folder_of
 from grouprl.runtimes.checks import passed, read_checks, same_value
 from grouprl.tasks import load_task
-from grouprl.tasks.repository_pieces import PIECES
+from grouprl.tasks.builtin.agents.repository_pieces import PIECES
 
 
 def played(task, example, actions):

@@ -11,7 +11,7 @@ from grouprl.envs.terminal import PROMPT, Shell, command_of, cut_in_the_middle
 from grouprl.records.examples import Example
 from grouprl.runtimes import SandboxRuntime
 from grouprl.tasks import load_task
-from grouprl.tasks.terminal_kinds import KINDS
+from grouprl.tasks.builtin.agents.terminal_kinds import KINDS
 from grouprl.testing import check_environment
 from grouprl.tools.shell import ShellTools
 

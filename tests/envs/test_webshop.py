@@ -58,7 +58,7 @@ def shop(monkeypatch):
     site.__spec__, site.envs, envs.WebAgentTextEnv = types.SimpleNamespace(), envs, TextEnv
     monkeypatch.setitem(sys.modules, "web_agent_site", site)
     monkeypatch.setitem(sys.modules, "web_agent_site.envs", envs)
-    monkeypatch.setattr("grouprl.tasks.webshop._servers", {})
+    monkeypatch.setattr("grouprl.tasks.adapters.webshop._servers", {})
     return load_task({"name": "webshop", "turns": 5, "invalid": -0.5})
 
 

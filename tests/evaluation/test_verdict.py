@@ -14,7 +14,7 @@ from rich.console import Console
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.monitor.outcome import verdict
-from grouprl.policy.hub import check_on_hub
+from grouprl.policy.language.hub import check_on_hub
 from grouprl.tasks import environments, load_task
 from grouprl.tasks.rows import LONGEST
 from grouprl.training.loop import train

@@ -18,7 +18,7 @@ from grouprl.algorithms.advantage_transform.papers.planning import PlanningBoost
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.core.errors import InputError
 from grouprl.orchestrator import text_features as enrich
-from grouprl.policy.load import load_policy
+from grouprl.policy.language.load import load_policy
 from single_runs import launch, records
 from small import f64, near, ragged, small
 

@@ -20,9 +20,9 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reward_transform.papers.called_reward import CalledReward
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.envs.host import Host
+from grouprl.envs.builtin.propose import Propose, proposer_pay, value
+from grouprl.envs.builtin.team_builder import Host
 from grouprl.envs.playing import total_reward
-from grouprl.envs.propose import Propose, proposer_pay, value
 from grouprl.records.examples import Example
 from grouprl.tasks import load_task
 from grouprl.training.opening import start

@@ -18,7 +18,7 @@ from facts import centred, slope, standardised, still
 from fake_context import FakeContext
 from grouprl.algorithms.augment.papers.align import AlignCalls
 from grouprl.algorithms.augment.papers.running_baseline import RunningBaseline
-from grouprl.rewards.shapley import shapley
+from grouprl.rewards.by_task.shapley import shapley
 from small import f64, near, ragged, small
 
 

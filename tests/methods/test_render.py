@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from grouprl.cli.listing import catalogue, listed
 from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE, Paper, find
-from grouprl.methods.contrast import EXAMPLES, contrast, numbers
 from grouprl.methods.describe import AMBIGUOUS, describe, other_claims, settings_of, type_words
+from grouprl.methods.diff import EXAMPLES, contrast, numbers
 from grouprl.methods.render import card, difference, value_words
 
 ROOT = Path(__file__).parents[2]

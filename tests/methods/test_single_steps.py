@@ -17,8 +17,15 @@ from grouprl.algorithms.filter.papers.agents_in_turn import AgentsInTurn
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reward_transform.components import WeightedComponents
 from grouprl.core.errors import InputError
-from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals, read_subgoal
-from grouprl.rewards.stepwise import LINES, final_line, in_order, key_step_share, line_step_rewards, step_rewards
+from grouprl.envs.builtin.subgoals import ACTOR, PLANNER, Subgoals, read_subgoal
+from grouprl.rewards.by_task.stepwise import (
+    LINES,
+    final_line,
+    in_order,
+    key_step_share,
+    line_step_rewards,
+    step_rewards,
+)
 from grouprl.tasks import Example, StepsTask, SubgoalsTask
 from single_runs import launch, records
 from small import near, small

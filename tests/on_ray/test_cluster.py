@@ -26,9 +26,9 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from grouprl import InputError, RunError  # noqa: E402
 from grouprl.config.run import parse_config  # noqa: E402
-from grouprl.orchestrator.placed.placement import RunPlacement  # noqa: E402
-from grouprl.orchestrator.placed.ray_host import ObjectInStore  # noqa: E402
-from grouprl.orchestrator.placed.weights import PublishedWeights, pack_tensors, unpack_tensors  # noqa: E402
+from grouprl.orchestrator.on_ray.placement import RunPlacement  # noqa: E402
+from grouprl.orchestrator.on_ray.ray_host import ObjectInStore  # noqa: E402
+from grouprl.orchestrator.on_ray.weights import PublishedWeights, pack_tensors, unpack_tensors  # noqa: E402
 from grouprl.orchestrator.resolve import resolve  # noqa: E402
 from grouprl.plan.plan import plan  # noqa: E402
 from grouprl.training.export import load_trained  # noqa: E402
@@ -250,7 +250,7 @@ def test_no_room_is_said_before_the_run_and_while_others_use_it(nodes, tmp_path)
         assert taken
         program = (
             "import sys; from grouprl.config.run import load_config; from grouprl.orchestrator.resolve import resolve\n"
-            "from grouprl.orchestrator.placed.placement import RunPlacement\n"
+            "from grouprl.orchestrator.on_ray.placement import RunPlacement\n"
             "RunPlacement(resolve(load_config(sys.argv[1])), 'cpu')"
         )
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))

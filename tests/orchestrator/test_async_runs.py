@@ -190,7 +190,7 @@ def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
     code = (
         "import sys, grouprl.training.loop, grouprl.orchestrator.asynchronous.source\n"
-        "print('grouprl.orchestrator.asynchronous.worker' in sys.modules)"
+        "print('grouprl.orchestrator.asynchronous.sampling_worker' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n", "the trainer needs nothing of the sampler's side"

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from grouprl.orchestrator.asynchronous.canary import CanaryReport
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport
 from grouprl.orchestrator.asynchronous.staleness import ages, oldest_b, spanning_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.records.rollout import Rollout
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.decoding import decode
+from grouprl.rollout.local.decode_loop import decode
+from grouprl.rollout.local.token_sampling import uniforms
 from grouprl.rollout.sampler import as_rollout, generate, requests_of
-from grouprl.rollout.token_sampling import uniforms
 from policies import make_policy
 
 PROMPTS = [(3, 4, 5), (6,), (7, 8)]

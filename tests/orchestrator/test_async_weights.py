@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from grouprl.core.errors import RunError
-from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport, forced_logp
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower
+from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryReport, forced_logp
 from grouprl.orchestrator.asynchronous.weights import SharedWeights, checksum, lay_out
 from grouprl.policy import load_policy
-from grouprl.rollout.canary import canary_tokens
+from grouprl.rollout.canary_tokens import canary_tokens
 
 TINY = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32}
 ROWS = 30_000

@@ -17,9 +17,8 @@ import pytest
 
 from grouprl import InputError, RunError
 from grouprl.core import network
-from grouprl.orchestrator.placed import learner_group, learner_room, ray_host
-from grouprl.orchestrator.placed.host import hello_of
-from grouprl.orchestrator.placed.learner_group import (
+from grouprl.orchestrator.on_ray import learner_group, learner_node, ray_host
+from grouprl.orchestrator.on_ray.learner_group import (
     GroupEnd,
     GroupSettings,
     LearnerGroup,
@@ -28,8 +27,9 @@ from grouprl.orchestrator.placed.learner_group import (
     ranks_at,
     verdict,
 )
-from grouprl.orchestrator.placed.learner_room import LearnerHello, LearnerPlace, LearnerRoom
-from grouprl.policy import ranks as meeting
+from grouprl.orchestrator.on_ray.learner_node import LearnerHello, LearnerPlace, LearnerRoom
+from grouprl.orchestrator.on_ray.worker_host import hello_of
+from grouprl.policy.sharded import ranks as meeting
 from grouprl.processes.liveness import PeerWatch, answers
 from placed_runs import HostHere
 
@@ -39,7 +39,7 @@ TWO = GroupSettings(count=2, start_timeout=60.0, restarts=3)
 @pytest.fixture
 def stand_in(monkeypatch):
     """Processes of learners that train nothing."""
-    monkeypatch.setattr(learner_room, "MODULE", "learner_stand_in")
+    monkeypatch.setattr(learner_node, "MODULE", "learner_stand_in")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
@@ -187,7 +187,7 @@ def test_a_learner_that_nobody_asks_for_ends(stand_in):
 def test_a_learner_ends_with_the_process_that_started_it(stand_in):
     program = (
         "import time\n"
-        "from grouprl.orchestrator.placed import learner_room\n"
+        "from grouprl.orchestrator.on_ray import learner_room\n"
         "learner_room.MODULE = 'learner_stand_in'\n"
         "room = learner_room.LearnerRoom(learner_room.LearnerHello(600.0))\n"
         "print(room.begin(['0:wait=600'], {'RANK': '0'}), flush=True)\n"

@@ -18,7 +18,7 @@ from rich.console import Console
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
 from grouprl.envs import Step
-from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.protocols import Box, Spaces

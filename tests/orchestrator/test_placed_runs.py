@@ -11,8 +11,8 @@ from rich.console import Console
 import toy_envs
 from grouprl import InputError
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.placed import placement
-from grouprl.orchestrator.placed.cluster_info import ClusterFacts
+from grouprl.orchestrator.on_ray import placement
+from grouprl.orchestrator.on_ray.cluster_info import ClusterFacts
 from grouprl.plan import placing
 from grouprl.plan.plan import plan
 from grouprl.processes.parcel import CannotSend
@@ -236,6 +236,6 @@ def test_without_ray_the_remedy_is_told(tmp_path, monkeypatch):
 
 
 def test_an_address_where_nobody_answers_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("grouprl.orchestrator.placed.cluster_info.util.find_spec", lambda name: object())
+    monkeypatch.setattr("grouprl.orchestrator.on_ray.cluster_info.util.find_spec", lambda name: object())
     found = planned(tmp_path, {"ray": "127.0.0.1:1"})
     assert any("nobody answers there" in said and "ray start --head" in said for said in found.refusals)

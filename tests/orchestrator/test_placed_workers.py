@@ -16,25 +16,25 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Acting
 from grouprl.config.sections import Reward as RewardSettings
 from grouprl.envs.stage import HereStage
-from grouprl.orchestrator.build import build_policy
-from grouprl.orchestrator.placed import host as host_module
-from grouprl.orchestrator.placed.host import WorkerRoom, hello_of
-from grouprl.orchestrator.placed.placement import RunPlacement, placed_counts, ranks_sample
-from grouprl.orchestrator.placed.pool import PlacedJob, PoolLimits, WorkerPool
-from grouprl.orchestrator.placed.reward import PlacedReward, reward_hello
-from grouprl.orchestrator.placed.sampler import PlacedSampler, SamplerSettings
-from grouprl.orchestrator.placed.stage import PlacedStage, stage_hello
-from grouprl.orchestrator.placed.weights import pack_tensors, unpack_tensors
+from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.on_ray import worker_host as host_module
+from grouprl.orchestrator.on_ray.placement import RunPlacement, placed_counts, ranks_sample
+from grouprl.orchestrator.on_ray.pool import PlacedJob, PoolLimits, WorkerPool
+from grouprl.orchestrator.on_ray.remote_environments import PlacedStage, stage_hello
+from grouprl.orchestrator.on_ray.reward import PlacedReward, reward_hello
+from grouprl.orchestrator.on_ray.sampler import PlacedSampler, SamplerSettings
+from grouprl.orchestrator.on_ray.weights import pack_tensors, unpack_tensors
+from grouprl.orchestrator.on_ray.worker_host import WorkerRoom, hello_of
 from grouprl.orchestrator.resolve import resolve
-from grouprl.policy.rank_work import drop_copy
-from grouprl.policy.ranks import Station
+from grouprl.policy.sharded.rank_work import drop_copy
+from grouprl.policy.sharded.ranks import Station
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rewards import load_reward
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.validation import verdicts_of
-from grouprl.rollout.rank_sampler import RankSampler
-from grouprl.rollout.request_shards import SharesHere, deal_requests
+from grouprl.rollout.sharded.rank_sampler import RankSampler
+from grouprl.rollout.sharded.request_shards import SharesHere, deal_requests
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_sync
 from placed_runs import Held, HostHere, at_random
@@ -240,7 +240,7 @@ def test_ranks_keep_whole_copies_only_where_they_sample(policy, monkeypatch, cha
     run = resolve(parse_config({"task": "addition", "model": "tiny", "seed": 3, "cluster": cluster} | changes))
     assert ranks_sample(run) == (copies == 2)
     ranks = RanksHere(policy, 2)
-    monkeypatch.setattr("grouprl.orchestrator.placed.placement.current_ranks", lambda: ranks)
+    monkeypatch.setattr("grouprl.orchestrator.on_ray.placement.current_ranks", lambda: ranks)
     sharded = SimpleNamespace(copy_on_leader_alone=lambda: ranks.each(drop_copy))
     if placed_counts(run) and not run.config.run.async_steps:
         RunPlacement(run, "cpu", lambda settings, counts, hello: HostHere(hello)).engine(sharded)

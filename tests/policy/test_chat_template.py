@@ -10,9 +10,9 @@ import pytest
 from chat_families import CHAT_FAMILIES, family_tokenizer
 from chat_policies import chatting
 from grouprl.core.errors import InputError
-from grouprl.policy.carried_messages import uses_of
-from grouprl.policy.chat_template import template_of
-from grouprl.policy.text import render_chat
+from grouprl.policy.language.chat_template import template_of
+from grouprl.policy.language.message_fallbacks import uses_of
+from grouprl.policy.language.text import render_chat
 from grouprl.records.examples import Chat
 
 ADD = {
@@ -154,7 +154,7 @@ def test_uses_are_read_off_messages() -> None:
 @pytest.mark.parametrize("name", CHAT_FAMILIES)
 def test_a_longer_conversation_is_carried_as_the_shorter_one_was(name: str) -> None:
     """What becomes of messages depends on those before them: carrying never rewrites history by itself."""
-    from grouprl.policy.carried_messages import carried
+    from grouprl.policy.language.message_fallbacks import carried
 
     facts = template_of(family_tokenizer(CHAT_FAMILIES[name])).facts
     rng = random.Random(0)

@@ -11,8 +11,8 @@ from engine_results import assert_same, results
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, build_tiny, char_tokenizer
 from grouprl.policy.engine import head_is_plain
-from grouprl.policy.lean import why_not_lean
-from grouprl.policy.lean_plan import length_classes, plan_pass
+from grouprl.policy.fast_forward.forward import why_not_lean
+from grouprl.policy.fast_forward.token_plan import length_classes, plan_pass
 from grouprl.policy.passes import PassSettings
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
 

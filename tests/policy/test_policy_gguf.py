@@ -17,9 +17,9 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
-from grouprl.policy import gguf as gguf_room
 from grouprl.policy import load_policy
-from grouprl.policy.gguf import as_folder, converted_folder, is_gguf
+from grouprl.policy.language import gguf as gguf_room
+from grouprl.policy.language.gguf import as_folder, converted_folder, is_gguf
 from grouprl.records.tokens import Tokens
 
 there = pytest.mark.skipif(importlib.util.find_spec("gguf") is None, reason="the extra gguf is not installed")

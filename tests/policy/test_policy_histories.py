@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from engine_results import assert_same, results
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
-from grouprl.policy.lean_plan import plan_pass
+from grouprl.policy.fast_forward.token_plan import plan_pass
 from grouprl.policy.microbatch import split_tree
 from grouprl.policy.passes import PassSettings
 from grouprl.records import tokens as tokens_module
-from grouprl.records.histories import common_beginning, histories
+from grouprl.records.shared_prefixes import common_beginning, histories
 from policies import ALPHABET, FAMILIES, make_model, precise_norms
 
 CPU = torch.device("cpu")

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.core.errors import InputError
-from grouprl.policy import hub, load_policy
-from grouprl.policy.hub import check_on_hub
+from grouprl.policy import load_policy
+from grouprl.policy.language import hub
+from grouprl.policy.language.hub import check_on_hub
 
 ASKED: list[str] = []
 

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaC
 
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy.language.transformers_engine import pack_sequences
 from grouprl.policy.passes import (
     PassSettings,
     bins,
@@ -20,7 +21,6 @@ from grouprl.policy.passes import (
     shares,
     sharing_ratio,
 )
-from grouprl.policy.transformers_engine import pack_sequences
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_tokens, precise_norms
 
 SKEWED = make_tokens([3, 9, 1, 6], 3, 12, seed=1)

@@ -12,12 +12,12 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.asynchronous.canary import forced_logp
+from grouprl.orchestrator.asynchronous.sampler_canary import forced_logp
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy, precision
-from grouprl.policy.arithmetic import rate
-from grouprl.policy.load import resolve_dtype
+from grouprl.policy.language.arithmetic import rate
+from grouprl.policy.language.load import resolve_dtype
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.precision import Probe, choose_precision, has_onednn, product, times, wide_sums
 from grouprl.records.tokens import Tokens

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from grouprl.policy.lean_projection import Projection, gated, project
+from grouprl.policy.fast_forward.projection import Projection, gated, project
 
 
 def plain(x, norm, weight, bias, how):

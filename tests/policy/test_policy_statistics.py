@@ -14,8 +14,8 @@ from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy import logprobs as logprobs_module
+from grouprl.policy.language.statistics import certainty
 from grouprl.policy.lora import add_lora
-from grouprl.policy.statistics import certainty
 from grouprl.training.logprobs import add_statistics
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
 from updates import accumulate

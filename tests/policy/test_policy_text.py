@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grouprl import InputError
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.plan.memory import SAMPLER, Cost, memory_on_ranks
-from grouprl.policy.rank_split import split_over_ranks
-from grouprl.policy.sharded import ShardedPolicy
+from grouprl.policy.sharded.row_split import split_over_ranks
+from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from updates import make_batch, make_policy
 
 

@@ -18,7 +18,7 @@ from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
-from grouprl.policy.team import TeamPolicy
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.training.export import export, load_trained
 from grouprl.training.loop import train
 from grouprl.training.opening import start

@@ -7,11 +7,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
-from grouprl.policy.load import load_policy
-from grouprl.policy.tensor_parallel import _named, why_not_cut
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.load import load_policy
+from grouprl.policy.language.tiny import build_tiny
+from grouprl.policy.sharded.tensor_parallel import _named, why_not_cut
 
 
 def test_models_that_cannot_be_cut_are_told_why() -> None:

@@ -15,7 +15,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.tiny import build_tiny
 
 UP = "model.layers.0.mlp.up_proj.weight"
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fake_context import FakeContext
 from grouprl.core.errors import InputError
-from grouprl.records.histories import common_beginning, histories
 from grouprl.records.prompt_history import KEEP, PromptHistory, Visit
 from grouprl.records.serialize import pack, unpack
+from grouprl.records.shared_prefixes import common_beginning, histories
 from grouprl.records.tokens import Tokens, read_rows
 
 IDS = st.lists(st.integers(0, 2), max_size=6).map(tuple)

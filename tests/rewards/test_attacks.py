@@ -10,10 +10,10 @@ import math
 
 import pytest
 
-from grouprl.envs.sql import Sql
+from grouprl.envs.builtin.sql import Sql
 from grouprl.rewards import exact_match
-from grouprl.rewards.code import passes_tests
-from grouprl.rewards.sql import QueryError, run_query, sql_components
+from grouprl.rewards.by_task.code import passes_tests
+from grouprl.rewards.by_task.sql import QueryError, run_query, sql_components
 from grouprl.tasks import Example
 from grouprl.tools import FORMS, Toolbox, ToolEnvironment
 from grouprl.tools.python import python

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError
-from grouprl.rewards import judge_client, score
-from grouprl.rewards.judge import GroupPlace, TrajectoryJudge, placed
-from grouprl.rewards.judge_client import JudgeClient, NoAnswer
-from grouprl.rewards.judge_text import RUBRIC, JudgedTrajectory, as_messages, quoted, read_scores, shown
+from grouprl.rewards import score
+from grouprl.rewards.judging import judge_client
+from grouprl.rewards.judging.judge import GroupPlace, TrajectoryJudge, placed
+from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer
+from grouprl.rewards.judging.judge_text import RUBRIC, JudgedTrajectory, as_messages, quoted, read_scores, shown
 from judge_server import judging, material, scores
 
 PROMPT = "Count to three."

@@ -6,7 +6,7 @@ import pytest
 
 from grouprl.rewards import math_equal, score
 from grouprl.rewards.golds import refused_golds
-from grouprl.rewards.math_text import answer_of, literal
+from grouprl.rewards.math.math_text import answer_of, literal
 
 pytest.importorskip("math_verify")
 

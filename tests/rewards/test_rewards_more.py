@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.rewards import check_reward, load_reward
-from grouprl.rewards.bleu import bleu, matches, sentence_bleu, words
-from grouprl.rewards.critique import critique
-from grouprl.rewards.graded import fuzzy_count
-from grouprl.rewards.gui import GuiAction, GuiTarget, craft_gui
-from grouprl.rewards.quality import quality
-from grouprl.rewards.reflection import answers, reflection, target_length, truth_table
-from grouprl.rewards.routes import whole_path
-from grouprl.rewards.search_steps import answering, cosine, route_step, word_f1
-from grouprl.rewards.self_search import self_search, valid
-from grouprl.rewards.speedup import afterburner, improvement
-from grouprl.rewards.sql import run_query, sql_components
-from grouprl.rewards.tool_choice import helped
-from grouprl.tasks.gui_critic import gui_critic
-from grouprl.tasks.speedup import run, shortest, speed_up
-from grouprl.tasks.tool_choice import reasons, tool_gain
+from grouprl.rewards.by_task.bleu import bleu, matches, sentence_bleu, words
+from grouprl.rewards.by_task.critique import critique
+from grouprl.rewards.by_task.graded import fuzzy_count
+from grouprl.rewards.by_task.gui import GuiAction, GuiTarget, craft_gui
+from grouprl.rewards.by_task.quality import quality
+from grouprl.rewards.by_task.reflection import answers, reflection, target_length, truth_table
+from grouprl.rewards.by_task.routes import whole_path
+from grouprl.rewards.by_task.search_steps import answering, cosine, route_step, word_f1
+from grouprl.rewards.by_task.self_search import self_search, valid
+from grouprl.rewards.by_task.speedup import afterburner, improvement
+from grouprl.rewards.by_task.sql import run_query, sql_components
+from grouprl.rewards.by_task.tool_choice import helped
+from grouprl.tasks.builtin.single_turn.gui_critic import gui_critic
+from grouprl.tasks.builtin.single_turn.speedup import run, shortest, speed_up
+from grouprl.tasks.builtin.single_turn.tool_choice import reasons, tool_gain
 
 REWARDS = [bleu, quality, reflection, self_search, route_step, tool_gain, gui_critic, speed_up]
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError
 from grouprl.rewards import check_reward, combine, load_reward, score
-from grouprl.rewards.gates import product
-from grouprl.rewards.graded import (
+from grouprl.rewards.by_task.graded import (
     fuzzy_count,
     mean_relative_accuracy,
     relative_gap,
@@ -18,12 +17,11 @@ from grouprl.rewards.graded import (
     tolerance_ramp,
     written_number,
 )
-from grouprl.rewards.gui import GuiAction, GuiTarget, gui_r1, gui_reward, hits, inside, text_f1, ui_r1
-from grouprl.rewards.recall import knowledge, true_share
-from grouprl.rewards.routes import walk, whole_path
-from grouprl.rewards.rubric import concise, worked
-from grouprl.rewards.search import Searched, exact, formatted, sem
-from grouprl.rewards.sql import (
+from grouprl.rewards.by_task.gui import GuiAction, GuiTarget, gui_r1, gui_reward, hits, inside, text_f1, ui_r1
+from grouprl.rewards.by_task.recall import knowledge, true_share
+from grouprl.rewards.by_task.routes import walk, whole_path
+from grouprl.rewards.by_task.search import Searched, exact, formatted, sem
+from grouprl.rewards.by_task.sql import (
     PARTIAL,
     QueryError,
     jaccard,
@@ -33,7 +31,7 @@ from grouprl.rewards.sql import (
     sql_reward,
     sql_tokens,
 )
-from grouprl.rewards.structured import (
+from grouprl.rewards.by_task.structured import (
     call_score,
     json_after_thought,
     json_match,
@@ -42,6 +40,8 @@ from grouprl.rewards.structured import (
     same,
     tool_calls,
 )
+from grouprl.rewards.gates import product
+from grouprl.rewards.rubric import concise, worked
 
 GRADED = [fuzzy_count, mean_relative_accuracy, relaxed_accuracy, tolerance_ramp]
 

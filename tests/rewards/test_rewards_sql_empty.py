@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from grouprl.rewards.sql import changed, is_right, run_query, sql_components
+from grouprl.rewards.by_task.sql import changed, is_right, run_query, sql_components
 
 TABLES = {"pet": {"age": [1, 2, 3, 3], "fat": [4, 0, 6, 7]}}
 EMPTY = {"shop": {"name": ["ham", "tea"], "price": [3, 5]}}

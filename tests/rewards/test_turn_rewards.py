@@ -19,7 +19,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.progress import ProgressModel, completed
 from grouprl.algorithms.reward_transform.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.algorithms.reward_transform.papers.turn_rewards import ProactiveRewards
-from grouprl.rewards.shapley import importance, information_gain, shapley
+from grouprl.rewards.by_task.shapley import importance, information_gain, shapley
 from small import f64, near, small
 
 

@@ -17,8 +17,8 @@ from grouprl.core.batch import Batch
 from grouprl.envs import Observation, Step
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset, to_batch
 from grouprl.records.serialize import pack, unpack

@@ -19,8 +19,8 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.json_values import from_plain, to_plain
 from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage, open_stage
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.processes.parcel import CannotSend
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play

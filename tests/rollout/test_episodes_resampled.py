@@ -19,8 +19,8 @@ from grouprl.algorithms.method import Method
 from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
 from grouprl.methods.compose import compose
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset, to_batch
 from grouprl.records.serialize import pack, unpack

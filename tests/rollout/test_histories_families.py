@@ -12,8 +12,8 @@ from chat_policies import chatting
 from grouprl.chat.turn_content import Call
 from grouprl.envs.environment import Observation, Step
 from grouprl.policy import Tokens
-from grouprl.policy.call_syntax import call_syntax
-from grouprl.policy.chat_template import template_of
+from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.language.chat_template import template_of
 from grouprl.records.examples import Chat
 from grouprl.rewards import exact_match
 from grouprl.rewards.contract import Failure

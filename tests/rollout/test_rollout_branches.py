@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from grouprl.rollout import cache, decoding
-from grouprl.rollout.branches import Branches
-from grouprl.rollout.lean_decoder import LeanDecoder
+from grouprl.rollout.local import decode_loop, key_value_cache
+from grouprl.rollout.local.lean_decoder import LeanDecoder
+from grouprl.rollout.local.shared_prefix_rows import Branches
+from grouprl.rollout.local.turn_cache import TurnCache
 from grouprl.rollout.sampler import generate
-from grouprl.rollout.turn_cache import TurnCache
 from policies import FAMILIES, kept_rows, make_policy, precise_norms
 
 PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]
@@ -17,7 +17,7 @@ def sampled(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, kept=None
     """Sample; `apart`: every row for itself from the beginning."""
     with monkeypatch.context() as patch:
         if apart:
-            patch.setattr(decoding, "Branches", lambda decoder: decoder)
+            patch.setattr(decode_loop, "Branches", lambda decoder: decoder)
         settings = {"max_new_tokens": 9, "temperature": 0.4, "seeds": range(len(prompts) * n), **options}
         if kept is not None:
             return kept_rows(policy, prompts, kept, range(len(prompts) * n), n=n, **settings)
@@ -38,7 +38,7 @@ def test_what_is_sampled_stays_the_same(family, prompts, way, monkeypatch):
     policy = make_policy(family, torch.float64)
     precise_norms(policy.model)
     if way == "prompts stored once":
-        monkeypatch.setattr(cache, "SHARED_NUMBERS", 0)
+        monkeypatch.setattr(key_value_cache, "SHARED_NUMBERS", 0)
     n = 6 if way == "few rows" else 20
     for options in ({}, {"greedy": True}, {"budgets": [3, *[9] * (len(prompts) * n - 1)]}, {"stop": [[7]]}):
         together, apart = (
@@ -72,7 +72,7 @@ def test_greedy_completions_are_one_row_for_each_prompt(monkeypatch):
 
 def test_prompts_of_their_own_are_rows_of_their_own(monkeypatch):
     made = []
-    monkeypatch.setattr(decoding, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
+    monkeypatch.setattr(decode_loop, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
     sampled(make_policy(), monkeypatch, n=1)
     assert not made
     sampled(make_policy(), monkeypatch, n=2)
@@ -140,10 +140,10 @@ def test_rows_that_leave_may_leave_one_branch_for_each():
 @pytest.mark.parametrize("prompts", [PROMPTS, [[1, 5, 6], [1, 9, 9]]])
 def test_few_rows_that_are_left_are_laid_out_anew(shared, prompts, monkeypatch):
     """Most of forty rows end after three tokens: what the others sample does not change, nor what they leave behind."""
-    policy, moved, of = make_policy("llama", torch.float64), [], cache.RowCache.of
+    policy, moved, of = make_policy("llama", torch.float64), [], key_value_cache.RowCache.of
     precise_norms(policy.model)
-    monkeypatch.setattr(cache, "SHARED_NUMBERS", shared)
-    monkeypatch.setattr(cache.RowCache, "of", lambda *given: moved.append(given[2].shape[1]) or of(*given))
+    monkeypatch.setattr(key_value_cache, "SHARED_NUMBERS", shared)
+    monkeypatch.setattr(key_value_cache.RowCache, "of", lambda *given: moved.append(given[2].shape[1]) or of(*given))
     budgets = [9 if i % 11 == 0 else 3 for i in range(20 * len(prompts))]
     kept = TurnCache(1.0)
     few = sampled(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept)
@@ -151,7 +151,7 @@ def test_few_rows_that_are_left_are_laid_out_anew(shared, prompts, monkeypatch):
     assert set(moved) <= set(range(1, 8))
     again = [(*p, *r, 5, 6) for p, r in zip(few.prompt_ids, few.response_ids, strict=True)]
     further = sampled(policy, monkeypatch, prompts=again, n=1, kept=kept)
-    monkeypatch.setattr(cache, "SLOT_ROWS", 10**9)
+    monkeypatch.setattr(key_value_cache, "SLOT_ROWS", 10**9)
     moved.clear()
     rows = sampled(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets)
     alone = sampled(policy, monkeypatch, prompts=again, n=1)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.rollout.token_sampling import keep_top_k, keep_top_p, sample, uniforms
+from grouprl.rollout.local.token_sampling import keep_top_k, keep_top_p, sample, uniforms
 
 
 def reference_splitmix(state):

@@ -7,9 +7,10 @@ from transformers import GPT2Config, MambaConfig, MistralConfig
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.policy.lora import add_lora
-from grouprl.rollout import cache, decoder, generate
-from grouprl.rollout import lean_decoder as lean_decoder_module
-from grouprl.rollout.decoder import reading_order
+from grouprl.rollout import generate
+from grouprl.rollout.local import decoder_protocol, key_value_cache
+from grouprl.rollout.local import lean_decoder as lean_decoder_module
+from grouprl.rollout.local.decoder_protocol import reading_order
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy
 
 PROMPTS = [[1, 4, 5, 13], [1, 9], [1, 6, 7, 8, 9, 10, 13], [1, 9, 9]]
@@ -175,9 +176,9 @@ def test_long_and_short_prompts_are_read_apart_with_the_same_result(any_decoder,
     """Prompts of very different length, in passes of similar ones, against all of them padded in one pass."""
     policy = make_policy("llama", engine=any_decoder)
     prompts = [[1, *range(3, 17)] * 3, [1, 9], [1, *range(4, 16)] * 3, [1, 4, 5]]
-    monkeypatch.setattr(decoder, "FEW_TOKENS", 0)
+    monkeypatch.setattr(decoder_protocol, "FEW_TOKENS", 0)
     apart = generate(policy, prompts, n=4, max_new_tokens=10, seeds=range(16))
-    monkeypatch.setattr(decoder, "FEW_TOKENS", 10**6)
+    monkeypatch.setattr(decoder_protocol, "FEW_TOKENS", 10**6)
     together = generate(policy, prompts, n=4, max_new_tokens=10, seeds=range(16))
     assert apart.response_ids == together.response_ids
     torch.testing.assert_close(apart.logp_bt, together.logp_bt, rtol=0, atol=1e-5)
@@ -230,12 +231,12 @@ def test_float64_rollouts_keep_their_precision():
 
 def test_layouts_are_chosen_by_device_heads_and_rows_per_prompt():
     lean = make_policy("llama").lean
-    assert cache.slots_pay(lean, 32)
-    assert not cache.slots_pay(lean, 31)
-    assert not cache.slots_pay(make_policy("qwen2").lean, 64)
-    assert cache.sharing_pays(lean, 64, 4, 60)  # 60 rows spare 60 keys of 32 numbers
-    assert not cache.sharing_pays(lean, 64, 4, 50)
-    assert not cache.sharing_pays(lean, 64, 17, 600)
+    assert key_value_cache.slots_pay(lean, 32)
+    assert not key_value_cache.slots_pay(lean, 31)
+    assert not key_value_cache.slots_pay(make_policy("qwen2").lean, 64)
+    assert key_value_cache.sharing_pays(lean, 64, 4, 60)  # 60 rows spare 60 keys of 32 numbers
+    assert not key_value_cache.sharing_pays(lean, 64, 4, 50)
+    assert not key_value_cache.sharing_pays(lean, 64, 17, 600)
 
 
 def test_prompts_are_read_with_those_of_their_length():

@@ -20,9 +20,9 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.rollout.servers.http_client import Dropped, Refused, Wire
 from grouprl.rollout.servers.starting import wire_to
-from grouprl.rollout.sglang.process import server_environment as sglang_environment
+from grouprl.rollout.sglang.start_server import server_environment as sglang_environment
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import server_environment
+from grouprl.rollout.vllm.start_server import server_environment
 from served_policies import REQUESTS, RUN, small_policy
 from vllm_stand_in import Listening, StandIn, handler, standing_in
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from grouprl.policy import load_policy
-from grouprl.rollout.servers.canary import ServerCanary
 from grouprl.rollout.servers.http_client import Stale
+from grouprl.rollout.servers.server_canary import ServerCanary
 
 
 def told(canary: ServerCanary, logp_bt: np.ndarray) -> list[list[float]]:

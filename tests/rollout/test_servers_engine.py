@@ -14,11 +14,11 @@ from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.engine import ServerEngine
-from grouprl.rollout.servers.fleet import Server
 from grouprl.rollout.servers.http_client import Gone, Refused
 from grouprl.rollout.servers.replies import Sampled
 from grouprl.rollout.servers.requests import PromptRequest, check_request
 from grouprl.rollout.servers.served_policy import ServedPolicy
+from grouprl.rollout.servers.server_pool import Server
 from grouprl.testing import check_sampler, check_sync
 from served_policies import REQUESTS, engines, moved, small_policy
 from vllm_stand_in import StandIn

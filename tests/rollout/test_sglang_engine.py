@@ -30,8 +30,8 @@ from grouprl.protocols import EntropyScaling, Request
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.rollout.sglang.engine import SglangEngine
-from grouprl.rollout.sglang.process import INSIDE, serve_words
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body
+from grouprl.rollout.sglang.start_server import INSIDE, serve_words
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted
 from served_policies import REQUESTS as SMALL_SEEDS

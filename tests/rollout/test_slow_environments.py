@@ -18,8 +18,8 @@ import toy_envs
 from grouprl.core.hashing import content_number
 from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_scheduler import written

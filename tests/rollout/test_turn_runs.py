@@ -43,7 +43,7 @@ RUNS = [
     ("duration_aware", ASK),
     ("dmpo", ASK),
     ("sdpo_segment", ASK),
-    ({"name": "text2grad", "feedback": "grouprl.envs.keys:critique"}, KEYS),
+    ({"name": "text2grad", "feedback": "grouprl.envs.builtin.key_door:critique"}, KEYS),
     ("ui_s1", {**KEYS, "task": {"name": "keys", "reward": "expert"}}),
     ("promed", DIAGNOSE),
     ("duration_aware", DIAGNOSE),

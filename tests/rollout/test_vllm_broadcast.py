@@ -266,7 +266,7 @@ def test_settings_that_contradict_each_other(vllm: dict[str, Any], words: str) -
 LEAVES = """
 import threading, time
 import torch
-from grouprl.rollout.vllm.inside.grouprl_group import BrokenOff, Meeting, gathered, joined, opened_store
+from grouprl.rollout.vllm.server_plugin.grouprl_group import BrokenOff, Meeting, gathered, joined, opened_store
 
 def member(rank):
     return Meeting("a", rank, 2, "127.0.0.1", 60.0)

@@ -22,7 +22,7 @@ from grouprl.core.errors import GrouprlError, InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import serve_words
+from grouprl.rollout.vllm.start_server import serve_words
 from grouprl.training.loop import train
 from served_policies import LETTERS, REQUESTS, RUN, SIZE, small_policy
 from vllm_brain import Brain

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from grouprl import sandbox
 from grouprl.core.errors import InputError
 from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box
-from grouprl.sandbox.walls import inside_places, readable, shown_at, unused
+from grouprl.sandbox.isolation import inside_places, readable, shown_at, unused
 
 QUICK = Limits(seconds=1)
 PATIENT = Limits(seconds=60)
@@ -420,7 +420,9 @@ def test_the_command_says_the_level_and_checks(monkeypatch):
     from grouprl.cli.app import app
     from grouprl.sandbox.escapes import ESCAPES
 
-    monkeypatch.setattr("grouprl.sandbox.baits.ESCAPES", [e for e in ESCAPES if e.name in ("foreign file", "tcp")])
+    monkeypatch.setattr(
+        "grouprl.sandbox.attack_targets.ESCAPES", [e for e in ESCAPES if e.name in ("foreign file", "tcp")]
+    )
     shown = CliRunner().invoke(app, ["sandbox"])
     assert shown.exit_code == 0
     assert f"Level: {sandbox.active().name}" in shown.stdout
@@ -438,7 +440,7 @@ def test_the_command_fails_when_something_escapes(monkeypatch):
     from grouprl.sandbox.escapes import ESCAPES
 
     claimed = [replace(e, needs="rlimits") for e in ESCAPES if e.name == "foreign file"]
-    monkeypatch.setattr("grouprl.sandbox.baits.ESCAPES", claimed)
+    monkeypatch.setattr("grouprl.sandbox.attack_targets.ESCAPES", claimed)
     shown = CliRunner().invoke(app, ["sandbox", "--level", "rlimits"])
     assert shown.exit_code == 1
     assert "1 escaped that must be contained: foreign file" in shown.stdout

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.by_task.code import compiles, extract_code, passes_tests, same
 from grouprl.rewards.clock import each_within
-from grouprl.rewards.code import compiles, extract_code, passes_tests, same
 from grouprl.rewards.contract import Crowded
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.worker_choice import harmless

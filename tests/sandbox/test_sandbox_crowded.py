@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from grouprl.chat.calls import Call
 from grouprl.core.errors import InputError
+from grouprl.rewards.by_task.code import passes_tests
 from grouprl.rewards.clock import each_within
-from grouprl.rewards.code import passes_tests
 from grouprl.rewards.contract import Crowded
 from grouprl.sandbox import LEVELS, Limits, ProgramOutcome, Sandbox, SandboxSettings
-from grouprl.sandbox.waiting import RunClock, Waited, Watch, open_processes
+from grouprl.sandbox.cpu_wait import RunClock, Waited, Watch, open_processes
 from grouprl.tools import Toolbox
 from grouprl.tools.python import python
 
@@ -94,7 +94,7 @@ def test_processes_that_stand_in_each_others_way_are_owed_nothing() -> None:
 
 def test_a_clock_counts_what_was_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("grouprl.sandbox.waiting.time.monotonic", lambda: now)
+    monkeypatch.setattr("grouprl.sandbox.cpu_wait.time.monotonic", lambda: now)
     watch = Watch(None, 1)
     seen = Waited(3.0, 0.5)
     monkeypatch.setattr(watch, "all", lambda: seen)
@@ -163,7 +163,7 @@ def test_the_machine_is_to_blame_where_the_clock_of_the_reward_cuts_a_program_sh
 
     def run(self: SandboxSettings, code: str, **_: object) -> ProgramOutcome:
         seconds.append((self.seconds, self.wall))
-        monkeypatch.setattr("grouprl.rewards.code.time.monotonic", lambda: now + 6.0)
+        monkeypatch.setattr("grouprl.rewards.by_task.code.time.monotonic", lambda: now + 6.0)
         return ProgramOutcome("ok" if len(seconds) == 1 else "timeout", "3", seconds=6.0, waited=5.9)
 
     now = time.monotonic()

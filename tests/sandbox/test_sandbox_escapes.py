@@ -6,7 +6,7 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.sandbox import LEVELS, Limits, Sandbox
-from grouprl.sandbox.baits import attempt, self_check
+from grouprl.sandbox.attack_targets import attempt, self_check
 from grouprl.sandbox.escapes import ESCAPES
 
 
@@ -48,7 +48,7 @@ def test_each_level_contains_more_than_the_one_below():
 
 def test_without_walls_the_self_check_finds_the_way_out(monkeypatch):
     some = [e for e in ESCAPES if e.name in ("foreign file", "udp", "its own environment")]
-    monkeypatch.setattr("grouprl.sandbox.baits.ESCAPES", some)
+    monkeypatch.setattr("grouprl.sandbox.attack_targets.ESCAPES", some)
     with contextlib.closing(Sandbox(level="rlimits")) as box:
         found = {escape.name: (must, contained) for escape, must, contained in self_check(box)}
     assert found == {"foreign file": (False, False), "udp": (False, False), "its own environment": (True, True)}

@@ -17,8 +17,8 @@ from grouprl.cli.listing import listed
 from grouprl.config.recipe_list import Recipe, note_on, recipe
 from grouprl.config.run import parse_config, recipe_names
 from grouprl.methods import CATALOGUE
+from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.render import card
-from grouprl.methods.shown import shown
 from grouprl.plan.plan import plan
 
 LEARNING = json.loads((records.DOCS / "learning.json").read_text(encoding="utf-8"))["runs"]

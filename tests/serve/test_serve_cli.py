@@ -21,7 +21,7 @@ from grouprl.chat.request import read_request
 from grouprl.cli.app import app
 from grouprl.config.sections import Sampling
 from grouprl.core.errors import InputError
-from grouprl.policy.team import TeamPolicy
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.rollout.engines import opened_engine
 from grouprl.serve import Service
 

@@ -31,7 +31,7 @@ from grouprl.rollout.sampler import LocalSampler
 from grouprl.serve import Service
 
 pytest.importorskip("llguidance", reason="llguidance is not installed: pip install 'grouprl[grammar]'")
-from grouprl.rollout.grammars import grammar_error, single_tokens
+from grouprl.rollout.local.grammars import grammar_error, single_tokens
 
 TOOLS: list[dict[str, Any]] = [
     {

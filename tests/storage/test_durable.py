@@ -491,7 +491,7 @@ def test_a_pickle_in_a_model_folder_is_not_run(tmp_path: Path) -> None:
     from transformers import GPT2Config
 
     from grouprl.policy import load_policy
-    from grouprl.policy.tiny import char_tokenizer
+    from grouprl.policy.language.tiny import char_tokenizer
 
     folder, mark = tmp_path / "model", tmp_path / "mark"
     tokenizer = char_tokenizer("0123456789")

@@ -82,7 +82,7 @@ def evidence(folder: Path) -> dict[str, Any]:
 REWARDS = """
 import os, sys, time, zlib
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 
 ASKED = []
 

@@ -40,7 +40,7 @@ FORGETFUL = CHATML.replace(
 
 def scripted(policy: Any, texts: Iterator[str]) -> Any:
     """A sampler that writes given texts, for one request at a time."""
-    from grouprl.rollout.decoding import Written
+    from grouprl.rollout.local.decode_loop import Written
 
     written = {}
 

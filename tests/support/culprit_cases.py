@@ -11,8 +11,8 @@ from typing import Any
 
 import culprit_envs
 from grouprl.envs.stage_workers import WorkerStage
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Episodes, Start, play
 

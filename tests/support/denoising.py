@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from grouprl.envs import Step
-from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.policy.arrays import Seen
 from grouprl.policy.kinds import Build
-from grouprl.policy.mlp import perceptron
+from grouprl.policy.vectors.array_inputs import Seen
+from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.policy.vectors.mlp import perceptron
 from grouprl.protocols import Box, Spaces
 
 TARGET = np.array([1.0, -0.5], dtype=np.float32)

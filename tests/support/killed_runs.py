@@ -13,7 +13,7 @@ TIMING = ("seconds", "tokens_per_second", "memory_mb")
 
 PRELOADED = [
     "grouprl.training.loop",
-    "grouprl.policy.tiny",
+    "grouprl.policy.language.tiny",
     "transformers.models.llama.modeling_llama",
     "pyarrow.parquet",
 ]

@@ -85,7 +85,7 @@ POINTS: dict[str, tuple[str, str, bool]] = {
     "phase begins": ("grouprl.training.session", "Session.begin", True),
     "pretrain": ("grouprl.training.session", "Session.pretraining_pieces", True),
     "ending": ("grouprl.training.loop", "conclude", False),
-    "final model": ("grouprl.policy.causal_lm", "CausalPolicy.save", True),
+    "final model": ("grouprl.policy.language.causal_lm", "CausalPolicy.save", True),
     "report": ("grouprl.training.ending", "write_report", False),
     "reported": ("grouprl.training.ending", "write_report", True),
 }
@@ -140,7 +140,7 @@ FORKS: Any = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "grouprl.training.loop",
-        "grouprl.policy.tiny",
+        "grouprl.policy.language.tiny",
         "grouprl.methods",
         "transformers.models.llama.modeling_llama",
         "pyarrow.parquet",
@@ -148,8 +148,8 @@ FORKS.set_forkserver_preload(
         "transformers.generation",
         "grouprl.plan.plan",
         "grouprl.view.report",
-        "grouprl.policy.causal_lm",
-        "grouprl.orchestrator.build",
+        "grouprl.policy.language.causal_lm",
+        "grouprl.orchestrator.make_policy",
     ]
 )
 

@@ -43,7 +43,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gtpo_trajectory": {"entropy_limit": None},
     "g_ra": {"threshold": None},
     "ssp": {"solver_start": 1},
-    "text2grad": {"feedback": "grouprl.envs.keys:critique"},
+    "text2grad": {"feedback": "grouprl.envs.builtin.key_door:critique"},
     "r3l": {"form": "compact"},
     "retroformer": {"form": "compact"},
     "search_r2": {"form": "compact", "process": 0.0},

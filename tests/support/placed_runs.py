@@ -16,7 +16,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
-from grouprl.orchestrator.placed.host import Hello, Kind, Reply, Ticket, WorkerLost, WorkerRoom
+from grouprl.orchestrator.on_ray.worker_host import Hello, Kind, Reply, Ticket, WorkerLost, WorkerRoom
 from grouprl.training.loop import train
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import toy_envs
 from episode_runs import run_config
 from grouprl.config.run import parse_config
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy

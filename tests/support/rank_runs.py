@@ -18,14 +18,24 @@ import yaml
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel, Starcoder2Config, Starcoder2ForCausalLM
 
-from grouprl.policy.tiny import char_tokenizer
+from grouprl.policy.language.tiny import char_tokenizer
 from ranks import free_port
 
 TIMING = ("seconds", "tokens_per_second", "memory_mb", "tokens_per")
 ALPHABET = "0123456789+=|- ?<>:;,.abcdefghijklmnopqrstuvwxyz"
 PRELOADED = [
-    *("grouprl.cli.app", "grouprl.training.loop", "grouprl.policy.sharded_optimizer", "grouprl.policy.rank_checkpoint"),
-    *("grouprl.policy.tiny", "transformers.models.gpt2.modeling_gpt2", "pyarrow.parquet", "torch.distributed.fsdp"),
+    *(
+        "grouprl.cli.app",
+        "grouprl.training.loop",
+        "grouprl.policy.sharded.sharded_optimizer",
+        "grouprl.policy.sharded.rank_checkpoint",
+    ),
+    *(
+        "grouprl.policy.language.tiny",
+        "transformers.models.gpt2.modeling_gpt2",
+        "pyarrow.parquet",
+        "torch.distributed.fsdp",
+    ),
 ]
 REWARD = """def digits(completion, **_):
     return min(1.0, sum(c in "0123" for c in completion) / 6)

@@ -15,9 +15,9 @@ from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.config.sections import Optim
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import AUTO, PassSettings
-from grouprl.policy.ranks import Ranks, follow, leading
-from grouprl.policy.sharded import ShardedPolicy
-from grouprl.policy.sharded_optimizer import ShardedOptimizer
+from grouprl.policy.sharded.ranks import Ranks, follow, leading
+from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
+from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from grouprl.processes.current_ranks import own_rank
 from grouprl.training.update import Learner
 from ranks import TinyBuilders

@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.load import load_policy
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.load import load_policy
 from grouprl.policy.passes import AUTO, PassSettings
 
 SIZES = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32}
@@ -40,7 +40,7 @@ class TinyBuilders:
         return replace(self, value_head=value_head)
 
     def part(self, station):
-        from grouprl.policy.rank_policy import RankPolicy
+        from grouprl.policy.sharded.rank_policy import RankPolicy
 
         plain = self.one(engine="transformers")
         return RankPolicy(plain.model, plain.tokenizer, mesh=station.mesh, mixed=self.mixed, offload=self.offload,

@@ -12,7 +12,7 @@ from torch.distributions import Categorical
 
 from grouprl.envs import ArrayObservation, Step
 from grouprl.policy import ArrayPolicy, Build, Seen
-from grouprl.policy.mlp import perceptron
+from grouprl.policy.vectors.mlp import perceptron
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 
 CITIES = 6

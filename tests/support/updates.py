@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from grouprl import Batch
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.tokens import Tokens
 from grouprl.training.update import Learner
 

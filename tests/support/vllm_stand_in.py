@@ -118,7 +118,7 @@ class StandIn:
         return {"world_size": 1}
 
     def at_init_weight_transfer_engine(self, body: Any) -> Any:
-        from grouprl.rollout.vllm.inside import grouprl_group
+        from grouprl.rollout.vllm.server_plugin import grouprl_group
 
         info = body["init_info"]
         self.rank = info["first"]

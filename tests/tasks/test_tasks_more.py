@@ -4,7 +4,7 @@ import pytest
 
 from grouprl.rewards import check_reward, score
 from grouprl.tasks import Choose, Critic, Inspect, Reflect, Retell, Route, ScreenTask, SelfSearch, Speed
-from grouprl.tasks.search import lands, people
+from grouprl.tasks.builtin.agents.search import lands, people
 from grouprl.tasks.task import split_of
 
 TASKS = [Choose, Critic, Inspect, Reflect, Retell, Route, SelfSearch, Speed]

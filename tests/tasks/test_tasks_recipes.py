@@ -4,8 +4,8 @@ import pytest
 
 from grouprl.rewards import check_reward, score
 from grouprl.tasks import Chart, Counting, Example, Maze, Recall, Schema, ToolCall
-from grouprl.tasks.maze import shortest
-from grouprl.tasks.search import people
+from grouprl.tasks.builtin.agents.search import people
+from grouprl.tasks.builtin.single_turn.maze import shortest
 from grouprl.tasks.task import split_of
 
 TASKS = [Counting, Chart, Schema, ToolCall, Maze, Recall]

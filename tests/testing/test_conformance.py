@@ -20,7 +20,7 @@ from grouprl.envs import Step
 from grouprl.policy import ArrayInputs, CausalPolicy, Mlp, Tokens, build_tiny
 from grouprl.policy.kinds import Build
 from grouprl.policy.lora import add_lora
-from grouprl.policy.team import TeamPolicy
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Box, Discrete, Request, Spaces
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.prompt_stream import PromptStream

@@ -5,7 +5,7 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
-from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.storage.checkpoint import save_checkpoint, whole_parameters
 from grouprl.storage.run_folder import RunFolder

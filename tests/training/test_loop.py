@@ -149,7 +149,7 @@ def chat_model(folder: Path) -> Path:
     """Save a tiny GPT-2 (not Llama-like) with a character tokenizer and a chat template as a Hugging Face folder."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from grouprl.policy.tiny import char_tokenizer
+    from grouprl.policy.language.tiny import char_tokenizer
 
     tokenizer = char_tokenizer("0123456789+=|abcdefghijklmnopqrstuvwxyz: ")
     tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}completion: "

@@ -10,7 +10,7 @@ from batches import random_case
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from grouprl.core.batch import Batch
 from grouprl.methods import CATALOGUE
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.tokens import Tokens
 from grouprl.training.logprobs import reads_old_early
 from updates import accumulate, gradient, make_policy

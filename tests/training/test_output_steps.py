@@ -14,7 +14,7 @@ from grouprl import Batch
 from grouprl.algorithms.method import Loss
 from grouprl.core.errors import InputError
 from grouprl.policy import ArrayInputs, TrainableModule
-from grouprl.policy.mlp import perceptron
+from grouprl.policy.vectors.mlp import perceptron
 from grouprl.protocols import Policy
 from grouprl.testing import check_policy, check_trainable
 from grouprl.training.steps import OutputLoss, accumulate, take_step

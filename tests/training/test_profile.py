@@ -14,7 +14,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.core.spans import hearing, listening, span, spanned
 from grouprl.policy import Tokens, build_tiny
-from grouprl.policy.arithmetic import RATES, Matrices, backward, operations, rate, timed
+from grouprl.policy.language.arithmetic import RATES, Matrices, backward, operations, rate, timed
 from grouprl.training import loop, profile
 from grouprl.training.profile import INSIDE_SAMPLING, PARTS, STEP, Clock, Profile, Work
 from grouprl.training.profile_table import WORDS, profile_rows

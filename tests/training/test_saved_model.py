@@ -94,7 +94,7 @@ def test_settings_of_generate_hold_every_end_token_and_no_penalty(adder, tmp_pat
 
 
 def test_every_member_of_a_team_is_checked(adder, tmp_path, monkeypatch):
-    from grouprl.policy.team import TeamPolicy
+    from grouprl.policy.teams.team_policy import TeamPolicy
 
     asked = []
     monkeypatch.setattr(saved_model, "check_answers", lambda policy, folder, prompts: asked.append(folder.name))

@@ -16,10 +16,10 @@ from chat_policies import chatting
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
-from grouprl.rewards.judge import TrajectoryJudge
-from grouprl.rewards.judge_client import JudgeClient, NoAnswer
-from grouprl.rewards.judge_text import JudgedTrajectory
-from grouprl.rewards.verdict_store import VerdictStore
+from grouprl.rewards.judging.judge import TrajectoryJudge
+from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer
+from grouprl.rewards.judging.judge_text import JudgedTrajectory
+from grouprl.rewards.judging.verdict_store import VerdictStore
 from grouprl.training.loop import train
 from judge_server import judging, material, scores
 from killed_runs import child, evidence, finished, log_of

@@ -11,7 +11,7 @@ from grouprl import Batch, RunError, method
 from grouprl.algorithms.update.update import Update
 from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.training.update import Learner, minibatches, update
 from updates import accumulate, gradient, make_batch, make_policy
 

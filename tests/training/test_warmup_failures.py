@@ -10,10 +10,10 @@ import pytest
 import toy_envs
 from episode_runs import launch, records
 from grouprl import RunError
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.tiny import build_tiny
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.tasks.sequences import Reverse
+from grouprl.tasks.builtin.single_turn.sequences import Reverse
 from grouprl.training.warmup import demonstration_batch
 
 FALLING = 4

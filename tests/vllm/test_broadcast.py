@@ -17,7 +17,7 @@ from grouprl.config.sections import Vllm
 from grouprl.policy import load_policy
 from grouprl.rollout.vllm import broadcast
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.inside.grouprl_group import BrokenOff, address_towards
+from grouprl.rollout.vllm.server_plugin.grouprl_group import BrokenOff, address_towards
 from real_servers import REQUESTS, ROUNDING, apart, moved, saved_model, versions
 
 PROGRAM = os.environ.get("GRL_VLLM", "")

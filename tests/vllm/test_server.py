@@ -32,7 +32,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.servers.starting import free_port
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.process import serve_words, server_environment
+from grouprl.rollout.vllm.start_server import serve_words, server_environment
 from grouprl.testing import check_sampler, check_sync
 from marked_processes import marked
 from real_servers import (
@@ -363,7 +363,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.servers.starting import free_port
-from grouprl.rollout.vllm.process import serve_words, server_environment
+from grouprl.rollout.vllm.start_server import serve_words, server_environment
 
 def apart(samples):
     with torch.no_grad():

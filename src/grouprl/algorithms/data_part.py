@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grouprl.algorithms.warmup_examples import Lesson, Shown
     from grouprl.core.batch import Batch
     from grouprl.core.json_types import State
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.protocols import EntropyScaling
     from grouprl.records.examples import Example, Prompt
     from grouprl.records.prompt_history import PromptHistory

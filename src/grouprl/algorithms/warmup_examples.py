@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Prompt
-from grouprl.records.turns import Turn
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class Subject:
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str, engine: str | None) -> Subject:
     if (Path(source) / "config.yaml").is_file():
         return _run(Path(source), task, checkpoint, engine)
-    from grouprl.policy.hub import folder_meant
+    from grouprl.policy.language.hub import folder_meant
 
     if checkpoint is not None:
         raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
@@ -192,7 +192,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str,
 
 
 def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None) -> Subject:
-    from grouprl.policy.team import TeamPolicy
+    from grouprl.policy.teams.team_policy import TeamPolicy
     from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
     from grouprl.training.export import load_trained

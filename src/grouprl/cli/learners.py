@@ -20,7 +20,7 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.config.run import Config
-    from grouprl.orchestrator.placed.learner_group import GroupEnd
+    from grouprl.orchestrator.on_ray.learner_group import GroupEnd
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def run_learners(config: Config, job: LearnerJob) -> int:
         raise InputError(f"the run folder {job.folder} exists", "a run never overwrites another", "Choose another")
     if config.cluster.ray == "off":
         return run_ranks([sys.executable, "-m", "grouprl", *job.arguments()], config.cluster.learners)
-    from grouprl.orchestrator.placed.cluster_info import look
-    from grouprl.orchestrator.placed.host import hello_of
-    from grouprl.orchestrator.placed.learner_group import LEASE, GroupSettings, LearnerGroup, kept_alive
-    from grouprl.orchestrator.placed.learner_room import LearnerHello
-    from grouprl.orchestrator.placed.ray_host import RayHost, short_of
+    from grouprl.orchestrator.on_ray.cluster_info import look
+    from grouprl.orchestrator.on_ray.learner_group import LEASE, GroupSettings, LearnerGroup, kept_alive
+    from grouprl.orchestrator.on_ray.learner_node import LearnerHello
+    from grouprl.orchestrator.on_ray.ray_host import RayHost, short_of
+    from grouprl.orchestrator.on_ray.worker_host import hello_of
 
     cluster = config.cluster
     settings = GroupSettings(cluster.learners, cluster.start_timeout, cluster.restarts)

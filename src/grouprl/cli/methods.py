@@ -95,7 +95,7 @@ def diff(a: Name, b: Name, as_json: AsJson = False) -> None:
     grouprl methods diff grpo@trl grpo@verl --json
     grouprl methods diff grpo my_method.py:mine
     """
-    from grouprl.methods.contrast import contrast
+    from grouprl.methods.diff import contrast
     from grouprl.methods.naming import entry_of
     from grouprl.methods.render import difference
 

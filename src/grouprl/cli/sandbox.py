@@ -68,7 +68,7 @@ def _facts(level: Level) -> Row:
 
 
 def _checked(sandbox: Sandbox) -> list[Row]:
-    from grouprl.sandbox.baits import self_check
+    from grouprl.sandbox.attack_targets import self_check
 
     return [
         {"escape": escape.name, "aim": escape.aim, "must_be_contained": must, "contained": contained}

@@ -173,7 +173,7 @@ def _policy(source: str, checkpoint: int | None, device: str, engine: str | None
 def _language_model(policy: Policy, run: str) -> CausalPolicy:
     """Return the policy of a run if it is one language model; InputError where it is not."""
     from grouprl.policy import CausalPolicy
-    from grouprl.policy.team import TeamPolicy
+    from grouprl.policy.teams.team_policy import TeamPolicy
 
     if isinstance(policy, TeamPolicy):
         what, remedy = "each agent has a policy of its own", f"Serve the model of one: grouprl serve {run}/model/AGENT"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
 PIECE = 2**20

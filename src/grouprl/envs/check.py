@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
 from grouprl.envs.async_methods import awaited
+from grouprl.envs.cross_episode_checks import examine_agents, examine_episodes, summary
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
-from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
-from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
+from grouprl.envs.value_checks import examine_observation, examine_score, examine_scores, examine_step
 from grouprl.processes.fork_guard import ending_forks
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from grouprl.core.outputs import ENTROPY
 from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.core.wording import in_one_line
 from grouprl.methods.compose import as_data, compose
-from grouprl.methods.contrast import EXAMPLES, ContrastExample, blank_outputs, example_batch
+from grouprl.methods.diff import EXAMPLES, ContrastExample, blank_outputs, example_batch
 from grouprl.methods.registry import Entry
 
 OPTIONAL = (

@@ -16,8 +16,8 @@ from grouprl.algorithms.part import Part
 from grouprl.core.json_types import JsonObject
 from grouprl.methods.card import Golden, Reduction
 from grouprl.methods.compose import LISTS, STAGES
+from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE, Entry
-from grouprl.methods.shown import shown
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.core.json_types import JsonObject
-from grouprl.methods.contrast import contrast
 from grouprl.methods.describe import Claim, describe
+from grouprl.methods.diff import contrast
+from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import Entry
-from grouprl.methods.shown import shown
 
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 

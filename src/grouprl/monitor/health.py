@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from grouprl.core.display_nouns import worded
 from grouprl.core.finding import Finding, RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping
 from grouprl.core.run_events import EvaluationEnded, FindingChanged, RunListener, StepEnded
-from grouprl.core.units import worded
 from grouprl.monitor.detectors import DETECTORS
 from grouprl.monitor.history import HealthFacts, History
 

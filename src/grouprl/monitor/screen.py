@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.display_nouns import worded
 from grouprl.core.finding import RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.run_events import Sample
-from grouprl.core.units import worded
 from grouprl.monitor.history import percent
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.display_nouns import worded
 from grouprl.core.json_types import JsonMapping
 from grouprl.core.run_events import Sample
-from grouprl.core.units import worded
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 
 COMPLETION_WIDTH = 200

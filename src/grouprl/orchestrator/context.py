@@ -33,7 +33,7 @@ from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.protocols import Policy
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {

@@ -10,10 +10,10 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import has_output
-from grouprl.orchestrator.build import build_kind
+from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.array_policy import ArrayPolicy
 from grouprl.policy.kinds import policy_kind
+from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import GroupInfluence, Policy
 from grouprl.tasks.task import Task
 

@@ -14,7 +14,7 @@ from grouprl.config.run import Config
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
-from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.language.load import resolve_device, resolve_dtype
 from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
 from grouprl.rollout.row_kinds import RowKind, row_kind
 from grouprl.rollout.sampler import exact_in

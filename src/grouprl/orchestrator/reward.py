@@ -14,12 +14,12 @@ from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.contract import inspect_reward, missing_column
-from grouprl.rewards.judge import TrajectoryJudge
-from grouprl.rewards.judge_client import JudgeClient
-from grouprl.rewards.judge_text import RUBRIC
+from grouprl.rewards.judging.judge import TrajectoryJudge
+from grouprl.rewards.judging.judge_client import JudgeClient
+from grouprl.rewards.judging.judge_text import RUBRIC
+from grouprl.rewards.judging.verdict_store import VerdictStore
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward, plain_rewards
-from grouprl.rewards.verdict_store import VerdictStore
 from grouprl.rewards.worker_choice import in_workers
 from grouprl.rollout.row_kinds import row_kind
 from grouprl.tasks import Task

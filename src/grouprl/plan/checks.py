@@ -18,7 +18,7 @@ from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_ref
 from grouprl.plan import codes
 from grouprl.plan.codes import told
 from grouprl.plan.memory import Cost, human, peak
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.examples import Example, Prompt
 from grouprl.rollout.episode_rows import demonstrates, environments
 from grouprl.tasks.task import Task

@@ -14,14 +14,14 @@ from grouprl.config.run import Config
 from grouprl.core.finding import Finding
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
-from grouprl.orchestrator.placed.placement import ranks_sample
+from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
 from grouprl.plan.codes import told
+from grouprl.plan.forward_plan import computed_anew
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind, memory_on_ranks
-from grouprl.plan.passes import computed_anew
-from grouprl.policy.load import resolve_device
+from grouprl.policy.language.load import resolve_device
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
 from grouprl.records.examples import Split

@@ -18,18 +18,18 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.build import build_kind
+from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.gguf import as_folder
+from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.lean import why_not_lean
-from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.language.gguf import as_folder
+from grouprl.policy.language.load import resolve_device, resolve_dtype
+from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors
+from grouprl.policy.language.tiny import PRINTABLE, build_tiny
+from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.logprobs import chunk_rows
 from grouprl.policy.lora import adapts, check_targets
-from grouprl.policy.model_checks import check_config, check_files, check_state, check_tensors
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
-from grouprl.policy.tiny import PRINTABLE, build_tiny
-from grouprl.policy.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.rollout.vector_episodes import numbers_of_episode
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from grouprl.config.sections import Placing
 from grouprl.core.errors import GrouprlError
-from grouprl.orchestrator.placed.cluster_info import ClusterFacts, look
-from grouprl.orchestrator.placed.host import Kind
-from grouprl.orchestrator.placed.placement import placed_counts
-from grouprl.orchestrator.placed.ray_host import bundle_of, short_of, words
-from grouprl.orchestrator.placed.reward import reward_hello
-from grouprl.orchestrator.placed.stage import stage_hello
+from grouprl.orchestrator.on_ray.cluster_info import ClusterFacts, look
+from grouprl.orchestrator.on_ray.placement import placed_counts
+from grouprl.orchestrator.on_ray.ray_host import bundle_of, short_of, words
+from grouprl.orchestrator.on_ray.remote_environments import stage_hello
+from grouprl.orchestrator.on_ray.reward import reward_hello
+from grouprl.orchestrator.on_ray.worker_host import Kind
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.processes.current_ranks import current_ranks, launched, placed_by, ranks_requested

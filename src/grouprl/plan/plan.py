@@ -15,16 +15,16 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.stage_checks import BrokenContract
 from grouprl.config.rates import default_rate
 from grouprl.config.run import Config
+from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
-from grouprl.core.units import worded
 from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
+from grouprl.orchestrator.make_sharded_policy import rank_refusals
 from grouprl.orchestrator.other_policies import kind_refusals
-from grouprl.orchestrator.rank_build import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan import codes
 from grouprl.plan.checks import (
@@ -32,6 +32,13 @@ from grouprl.plan.checks import (
     without_effect,
 )
 from grouprl.plan.codes import told
+from grouprl.plan.forward_plan import (
+    PassChoice,
+    pass_choices,
+    pass_refusals,
+    precision_notes,
+    precision_of,
+)
 from grouprl.plan.gold_answers import gold_refusals
 from grouprl.plan.judge_notes import judge_idle, judge_notes, judge_refusals
 from grouprl.plan.length_estimates import LOOKED_AT, first_examples, lengths_of, needed_by
@@ -43,19 +50,12 @@ from grouprl.plan.memory import (
     peak,
     read_model,
 )
-from grouprl.plan.passes import (
-    PassChoice,
-    pass_choices,
-    pass_refusals,
-    precision_notes,
-    precision_of,
-)
 from grouprl.plan.placing import placing_plan, ranks_meant
 from grouprl.plan.remarks import remarks
 from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
-from grouprl.plan.trial import RewardTrial, try_reward
-from grouprl.policy.call_syntax import call_syntax
+from grouprl.plan.try_reward import RewardTrial, try_reward
+from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.tasks import Task
 

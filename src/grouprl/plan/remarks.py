@@ -8,8 +8,8 @@ from grouprl.config.rates import kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
 from grouprl.evaluation.sampling import example_text
+from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE
-from grouprl.methods.shown import shown
 from grouprl.orchestrator.other_policies import kind_notes
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
@@ -17,7 +17,7 @@ from grouprl.plan.codes import told
 from grouprl.plan.length_estimates import LOOKED_AT
 from grouprl.plan.memory import ModelFacts
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.tokenizer_checks import unused_ids
+from grouprl.policy.language.tokenizer_checks import unused_ids
 from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.tasks import Task
 

@@ -11,7 +11,7 @@ from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.servers import cut_notes, idle, own_notes, running_notes, too_short, unserved, unstartable
-from grouprl.policy.load import resolve_device
+from grouprl.policy.language.load import resolve_device
 from grouprl.rollout.engines import VLLM
 from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.http_client import Refused, ServerError, Wire
@@ -19,8 +19,8 @@ from grouprl.rollout.servers.starting import wire_to
 from grouprl.rollout.vllm.adapters import check_loads_adapters
 from grouprl.rollout.vllm.broadcast import trainer_address
 from grouprl.rollout.vllm.exchange import asked, way_of
-from grouprl.rollout.vllm.process import NO_SLEEP
 from grouprl.rollout.vllm.requests import GENERATE
+from grouprl.rollout.vllm.start_server import NO_SLEEP
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with."""

@@ -1,17 +1,17 @@
 """What is trained: models that give outputs of rows by name and take their cotangents."""
 
 from grouprl.policy.array_distributions import MultiCategorical
-from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.policy.arrays import ArrayInputs, Seen, noise
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.frozen import FrozenPolicy
 from grouprl.policy.kinds import Build, register_policy
-from grouprl.policy.load import load_policy
-from grouprl.policy.mlp import Mlp
-from grouprl.policy.module import ModulePolicy, TrainableModule
-from grouprl.policy.text import Message
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.load import load_policy
+from grouprl.policy.language.reference import FrozenPolicy
+from grouprl.policy.language.text import Message
+from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer
 from grouprl.policy.threads import choose_threads, set_threads
-from grouprl.policy.tiny import PRINTABLE, build_tiny, char_tokenizer
+from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
+from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.policy.vectors.mlp import Mlp
+from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
 from grouprl.records.tokens import Tokens
 
 __all__ = [

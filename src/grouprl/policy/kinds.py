@@ -125,7 +125,7 @@ def make_policy(name: str, build: Build, settings: Mapping[str, object]) -> Poli
         raise InputError(
             f"what {name} returns has no {', '.join(missing)}",
             "a policy has all that grouprl.protocols.Policy names",
-            "Derive it from grouprl.policy.module.ModulePolicy, which brings most of it",
+            "Derive it from grouprl.policy.vectors.module_policy.ModulePolicy, which brings most of it",
         )
     return policy
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Led(Protocol):
-    """Processes that work as one; `grouprl.policy.ranks.Ranks` are."""
+    """Processes that work as one; `grouprl.policy.sharded.ranks.Ranks` are."""
 
     @property
     def count(self) -> int:
@@ -17,11 +17,11 @@ class Led(Protocol):
 LEARNER = "GROUPRL_LEARNER"
 """The variable that tells a process that a cluster has placed it as a learner: the address of that cluster."""
 LEADING: list[Led] = []
-"""The ranks (`grouprl.policy.ranks.Ranks`) that this process leads, while it does."""
+"""The ranks (`grouprl.policy.sharded.ranks.Ranks`) that this process leads, while it does."""
 
 
 def current_ranks() -> Led | None:
-    """Return the ranks that this process leads (`grouprl.policy.ranks.Ranks`); None where it is alone."""
+    """Return the ranks that this process leads (`grouprl.policy.sharded.ranks.Ranks`); None where it is alone."""
     return LEADING[-1] if LEADING else None
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.renamed import note_renamed
 from grouprl.protocols import NO_VERSION, PolicyInputs
+from grouprl.records.episode_records import Record
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
 from grouprl.records.scores import Scores
 from grouprl.records.tokens import Tokens
-from grouprl.records.turns import Record
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Example, Prompt, Split
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Problem, Scores
-from grouprl.records.turns import Record, Turn
 
 Packed = JsonObject
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""

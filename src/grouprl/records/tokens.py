@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.records.histories import Histories, Ids, histories
+from grouprl.records.shared_prefixes import Histories, Ids, histories
 
 
 @dataclass(frozen=True)

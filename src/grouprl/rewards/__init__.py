@@ -3,10 +3,10 @@
 from grouprl.core.importing import import_object
 from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.builtin import contains_answer_tag, exact_match, math_equal, numeric_match, regex_format
+from grouprl.rewards.by_task.puzzles import number_after_bar, reaches_target
 from grouprl.rewards.contract import Columns, KnownExample, Reward, known_examples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.loading import load_reward, reward_names
-from grouprl.rewards.puzzles import number_after_bar, reaches_target
 from grouprl.rewards.scoring import score
 from grouprl.rewards.self_test import check_reward
 from grouprl.rewards.validation import CombinedReward, VerdictReward, combine

@@ -11,7 +11,7 @@ import numpy as np
 from grouprl.core.finding import Finding, declare
 from grouprl.records.scores import Scores
 from grouprl.rewards.contract import Columns, Reward
-from grouprl.rewards.math_text import whole_gold
+from grouprl.rewards.math.math_text import whole_gold
 from grouprl.rewards.scoring import score, shorten
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from grouprl.core.errors import MissingExtra
 from grouprl.rewards.contract import known_examples
-from grouprl.rewards.last_number import last_number
-from grouprl.rewards.math_answers import read_gold, same_answer
-from grouprl.rewards.math_text import answer_of, tidy
+from grouprl.rewards.math.last_number import last_number
+from grouprl.rewards.math.math_answers import read_gold, same_answer
+from grouprl.rewards.math.math_text import answer_of, tidy
 from grouprl.rewards.verifier_calls import Apart
 
 ANSWER_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
@@ -41,7 +41,7 @@ def exact_match(completion: str, answer: object) -> float:
 def numeric_match(completion: str, answer: object, tolerance: float | None = None) -> float:
     """Return 1 iff the last number in the completion is the last number in the answer.
 
-    What counts as a number is stated by `grouprl.rewards.last_number`; a percent sign or a unit behind it is not looked
+    What counts as a number is stated by `grouprl.rewards.math.last_number`; a percent sign or a unit behind it is not looked
     at, as golds leave them out. A fraction that is not in lowest terms is an
     answer only where the gold is written so, as 790/2 may be the problem itself. Without `tolerance` an
     integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two
@@ -106,7 +106,7 @@ def math_equal(completion: str, answer: object, evaluated: bool = True) -> float
     r"""Return 1 iff the completion's final answer equals the gold, which is read as a whole.
 
     The final answer is the content of the last `\\boxed{…}`; where nothing is boxed, the rule goes on as
-    `grouprl.rewards.math_text` states it. Numbers are compared exactly, elements of tuples and intervals in their
+    `grouprl.rewards.math.math_text` states it. Numbers are compared exactly, elements of tuples and intervals in their
     order, those of sets and lists in any. Sympy compares formulas in a process of its own with a limit of time and
     memory; what does not end there is wrong.
 

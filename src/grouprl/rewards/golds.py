@@ -9,7 +9,7 @@ from functools import partial
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.library import LibraryScore
 from grouprl.rewards.loading import BUILTIN
-from grouprl.rewards.math_text import whole_gold
+from grouprl.rewards.math.math_text import whole_gold
 from grouprl.rewards.scoring import score
 from grouprl.rewards.validation import plain_rewards
 

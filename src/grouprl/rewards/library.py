@@ -25,8 +25,8 @@ import numpy as np
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.rewards.builtin import ANSWER_TAG
-from grouprl.rewards.puzzles import uses_and_reaches
-from grouprl.rewards.structured import strict_json
+from grouprl.rewards.by_task.puzzles import uses_and_reaches
+from grouprl.rewards.by_task.structured import strict_json
 from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 if TYPE_CHECKING:

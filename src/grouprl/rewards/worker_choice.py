@@ -10,7 +10,7 @@ from typing import Literal
 from grouprl.processes.parcel import CannotSend
 from grouprl.processes.worker_slot import core_count
 from grouprl.rewards.builtin import math_equal, regex_format
-from grouprl.rewards.code import passes_tests
+from grouprl.rewards.by_task.code import passes_tests
 from grouprl.rewards.contract import Reward
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import plain_rewards

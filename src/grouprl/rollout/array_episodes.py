@@ -18,7 +18,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import bounded, observed, spelt, zeros
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.envs.stage import HereStage, Stage
-from grouprl.policy.arrays import SEEDS, ArrayInputs
+from grouprl.policy.vectors.array_inputs import SEEDS, ArrayInputs
 from grouprl.protocols import Discrete, Request, RunSampler, Samples, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode, Start

@@ -12,8 +12,8 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation
-from grouprl.policy.array_policy import ArrayPolicy
-from grouprl.policy.arrays import SEEDS, Seen, signed
+from grouprl.policy.vectors.array_inputs import SEEDS, Seen, signed
+from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import NO_VERSION, Request, Samples
 
 if TYPE_CHECKING:

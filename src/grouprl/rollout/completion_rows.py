@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.policy.team import TeamPolicy
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import EntropyScaling
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest

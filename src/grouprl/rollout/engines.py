@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from grouprl.config.sections import Sampling
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
-from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, RunEngine, RunSampler
 from grouprl.rollout.array_sampler import ArraySampler
-from grouprl.rollout.leader_engine import LeaderEngine
-from grouprl.rollout.rank_sampler import RankSampler
 from grouprl.rollout.sampler import LocalSampler, MakeEngine
+from grouprl.rollout.sharded.leader_engine import LeaderEngine
+from grouprl.rollout.sharded.rank_sampler import RankSampler
 
 LOCAL = "local"
 """The name of the engine of this process."""
@@ -85,7 +85,7 @@ class ChosenEngine:
             InputError: it fails as it is made, or what is made does not do what engines do.
         """
         if current_ranks() is not None and self.make is not local_engine:
-            from grouprl.policy.sharded import ShardedPolicy
+            from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
             if isinstance(policy, ShardedPolicy):
                 return LeaderEngine(policy, self._made)

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeGuard, TypeVar
 from grouprl.chat.turn_content import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
+from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Example, Message
 from grouprl.records.scores import LARGEST, RULE
-from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 
 Kind = TypeVar("Kind")

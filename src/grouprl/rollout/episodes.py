@@ -18,9 +18,9 @@ from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
+from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
-from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start

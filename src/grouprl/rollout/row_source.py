@@ -29,7 +29,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.judge import GroupPlace, placed
+from grouprl.rewards.judging.judge import GroupPlace, placed
 from grouprl.rewards.scoring import score
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.row_settings import Rows, RowSettings

@@ -11,14 +11,14 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.spans import note
-from grouprl.policy.team import TeamPolicy
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import NO_VERSION, Policy, Request, RunEngine, Samples
 from grouprl.records.rollout import Rollout
-from grouprl.rollout.decoding import Pause, Written, alike, decode
-from grouprl.rollout.turn_cache import TurnCache
+from grouprl.rollout.local.decode_loop import Pause, Written, alike, decode
+from grouprl.rollout.local.turn_cache import TurnCache
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.records.token_policy import TokenPolicy
 
 CACHE_GB = 2.0

@@ -11,10 +11,10 @@ from grouprl.chat.turn_content import Call
 from grouprl.core.errors import shortened
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
-from grouprl.policy.carried_messages import Use, uses_of
-from grouprl.policy.chat_template import template_of
+from grouprl.policy.language.chat_template import template_of
+from grouprl.policy.language.message_fallbacks import Use, uses_of
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Prompt
-from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context
 from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task

@@ -9,13 +9,13 @@ import numpy as np
 
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.protocols import EntropyScaling, Request, RunSampler
+from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
 from grouprl.records.token_policy import TokenPolicy
-from grouprl.records.turns import Record, Turn
 from grouprl.rollout.episode_rows import extras_of_texts
 from grouprl.rollout.row_settings import Rows, RowSettings
 from grouprl.rollout.sampler import as_rollout

@@ -19,11 +19,11 @@ from grouprl.chat.turn_content import Call, Said, Spoken
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
-from grouprl.policy.call_syntax import call_syntax, opens_thinking
-from grouprl.policy.chat_template import ChatTemplate, template_of
-from grouprl.policy.text import render_chat
+from grouprl.policy.language.call_syntax import call_syntax, opens_thinking
+from grouprl.policy.language.chat_template import ChatTemplate, template_of
+from grouprl.policy.language.text import render_chat
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat, Example, Message
-from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 
 if TYPE_CHECKING:

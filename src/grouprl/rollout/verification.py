@@ -14,7 +14,7 @@ from grouprl.records.tokens import Tokens
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 @torch.no_grad()

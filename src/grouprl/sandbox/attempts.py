@@ -17,7 +17,7 @@ HEAD = "import json, os, sys\ntargets = json.load(sys.stdin)\n"
 
 
 class Marks(Protocol):
-    """What a successful attempt leaves its mark on; see `grouprl.sandbox.baits.Baits`."""
+    """What a successful attempt leaves its mark on; see `grouprl.sandbox.attack_targets.Baits`."""
 
     def marked(self, mark: str) -> bool:
         """Whether an attack has left its mark on a bait."""

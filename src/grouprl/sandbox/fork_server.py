@@ -22,15 +22,15 @@ import time
 from typing import TYPE_CHECKING
 
 from grouprl.processes.frames import framed, frames, write_all
-from grouprl.sandbox import folder, inside, kernel, leftovers, waiting
-from grouprl.sandbox.walls import Room, Walls, build
+from grouprl.sandbox import child, cpu_wait, folder, kernel, leftovers
+from grouprl.sandbox.isolation import Room, Walls, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from grouprl.core.json_types import JsonObject
+    from grouprl.sandbox.cpu_wait import RunClock
     from grouprl.sandbox.outcome import RunRequest
-    from grouprl.sandbox.waiting import RunClock
 
     Become = Callable[[RunRequest, Walls, Room, tuple[int, int, int, int], int | None], None]
 
@@ -55,7 +55,7 @@ def main(level: str, requests: str, replies: str, *packages: str) -> None:
 def _serve(level: str, packages: tuple[str, ...], requests: int, replies: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prepare()
-    processes = waiting.open_processes()
+    processes = cpu_wait.open_processes()
     try:
         built = build(level, packages)
     except (OSError, KeyError) as error:
@@ -68,7 +68,7 @@ def _serve(level: str, packages: tuple[str, ...], requests: int, replies: int) -
         watcher = os.fork()
         if not watcher:
             try:
-                _watch(request, built, requests, replies, inside.become, processes)
+                _watch(request, built, requests, replies, child.become, processes)
             except BaseException as error:
                 _reply(replies, {"why": "refused", "what": f"{type(error).__name__}: {error}"})
             finally:
@@ -100,7 +100,7 @@ def _watch(
         if not first:
             os.close(look)
             _be_first(request, walls, room, stdin, pipes, become, looked, processes)
-        clock = waiting.RunClock(waiting.Watch(processes, first), limits)
+        clock = cpu_wait.RunClock(cpu_wait.Watch(processes, first), limits)
         os.close(stdin)
         os.close(looked)
         for _, theirs in pipes:

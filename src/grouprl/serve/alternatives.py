@@ -11,10 +11,10 @@ import torch
 from grouprl.policy import Tokens
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Grammar, Request
-from grouprl.rollout.grammars import Constraints
+from grouprl.rollout.local.grammars import Constraints
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.records.token_policy import TokenPolicy
 
 Alternatives = list[list[tuple[int, float]]]

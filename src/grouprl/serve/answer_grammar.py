@@ -9,7 +9,7 @@ from grouprl.chat.calls import Form
 from grouprl.chat.lark import GrammarPart, JsonValue, Maybe, OneOf, Pattern, Until, lark_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.request import ChatRequest, not_held
-from grouprl.rollout.grammars import can_constrain, grammar_error, single_tokens
+from grouprl.rollout.local.grammars import can_constrain, grammar_error, single_tokens
 
 if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy

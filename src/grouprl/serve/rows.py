@@ -15,10 +15,10 @@ from grouprl.chat.request import continues
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation
-from grouprl.policy.call_syntax import opens_thinking
-from grouprl.policy.text import render_chat
+from grouprl.policy.language.call_syntax import opens_thinking
+from grouprl.policy.language.text import render_chat
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Example
-from grouprl.records.turns import Turn
 from grouprl.rollout.episode import Context, shown_messages
 from grouprl.rollout.turn_text import History, TurnText
 from grouprl.serve.retention import Retained, Retention

@@ -21,8 +21,8 @@ from grouprl.chat.syntaxes import AUTO
 from grouprl.chat.turn_content import THOUGHTS, Spoken
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.policy.call_syntax import call_syntax
-from grouprl.policy.chat_template import template_of
+from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.language.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives

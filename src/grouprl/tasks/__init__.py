@@ -1,64 +1,64 @@
 """Tasks: prompts by number, rewards, demonstrations; built-in ones and adapters."""
 
 from grouprl.records.examples import Example, Message, Split
-from grouprl.tasks.adventure import AdventureTask
-from grouprl.tasks.alfworld import AlfWorld
-from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
-from grouprl.tasks.browser import BrowserTask
-from grouprl.tasks.code import CodeTask
-from grouprl.tasks.control import Control
-from grouprl.tasks.countdown import Countdown
-from grouprl.tasks.diagnose import DiagnoseTask
+from grouprl.tasks.adapters.alfworld import AlfWorld
+from grouprl.tasks.adapters.control import Control
+from grouprl.tasks.adapters.gym import Gym
+from grouprl.tasks.adapters.huggingface import HuggingFace
+from grouprl.tasks.adapters.jsonl import Jsonl
+from grouprl.tasks.adapters.mcp import McpTask
+from grouprl.tasks.adapters.openenv import OpenEnv
+from grouprl.tasks.adapters.pairs import Pairs
+from grouprl.tasks.adapters.pettingzoo import PettingZoo
+from grouprl.tasks.adapters.program import Program
+from grouprl.tasks.adapters.reasoning import ReasoningGym
+from grouprl.tasks.adapters.rollouts import Rollouts
+from grouprl.tasks.adapters.task_folders import TaskFolders
+from grouprl.tasks.adapters.textarena import TextArena
+from grouprl.tasks.adapters.textworld import TextWorld
+from grouprl.tasks.adapters.tools import PythonToolTask, ToolTask
+from grouprl.tasks.adapters.verifiers import Verifiers
+from grouprl.tasks.adapters.webshop import WebShop
+from grouprl.tasks.builtin.agents.adventure import AdventureTask
+from grouprl.tasks.builtin.agents.browser import BrowserTask
+from grouprl.tasks.builtin.agents.diagnose import DiagnoseTask
+from grouprl.tasks.builtin.agents.faithful import FaithfulTask
+from grouprl.tasks.builtin.agents.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
+from grouprl.tasks.builtin.agents.repositories import RepositoriesTask
+from grouprl.tasks.builtin.agents.roles import HostTask, ProposeTask
+from grouprl.tasks.builtin.agents.screen import ScreenTask
+from grouprl.tasks.builtin.agents.search import SearchTask
+from grouprl.tasks.builtin.agents.shortlist import ShortlistTask
+from grouprl.tasks.builtin.agents.sql import SqlTask
+from grouprl.tasks.builtin.agents.subgoals import SubgoalsTask
+from grouprl.tasks.builtin.agents.teams import SignalsTask, TeamTask
+from grouprl.tasks.builtin.agents.terminal import TerminalTask
+from grouprl.tasks.builtin.agents.wordle import WordleTask
+from grouprl.tasks.builtin.single_turn.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.builtin.single_turn.code import CodeTask
+from grouprl.tasks.builtin.single_turn.countdown import Countdown
+from grouprl.tasks.builtin.single_turn.gui_critic import Critic
+from grouprl.tasks.builtin.single_turn.maze import Maze
+from grouprl.tasks.builtin.single_turn.picture_quality import Inspect
+from grouprl.tasks.builtin.single_turn.reading import Chart, Counting
+from grouprl.tasks.builtin.single_turn.recall import Recall
+from grouprl.tasks.builtin.single_turn.reflection import Reflect
+from grouprl.tasks.builtin.single_turn.retelling import Retell
+from grouprl.tasks.builtin.single_turn.routing import Route
+from grouprl.tasks.builtin.single_turn.self_search import SelfSearch
+from grouprl.tasks.builtin.single_turn.sequences import Reverse, Sorting, Summands
+from grouprl.tasks.builtin.single_turn.speedup import Speed
+from grouprl.tasks.builtin.single_turn.stepwise import StepsTask
+from grouprl.tasks.builtin.single_turn.structured import Schema, ToolCall
+from grouprl.tasks.builtin.single_turn.thinking import Ponder
+from grouprl.tasks.builtin.single_turn.tool_choice import Choose
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
-from grouprl.tasks.faithful import FaithfulTask
-from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
 from grouprl.tasks.generated import GeneratedTask
-from grouprl.tasks.gui_critic import Critic
-from grouprl.tasks.gym import Gym
-from grouprl.tasks.huggingface import HuggingFace
-from grouprl.tasks.jsonl import Jsonl
-from grouprl.tasks.maze import Maze
-from grouprl.tasks.mcp import McpTask
-from grouprl.tasks.openenv import OpenEnv
 from grouprl.tasks.options import OptionTask
-from grouprl.tasks.pairs import Pairs
-from grouprl.tasks.pettingzoo import PettingZoo
-from grouprl.tasks.picture_quality import Inspect
-from grouprl.tasks.program import Program
-from grouprl.tasks.reading import Chart, Counting
-from grouprl.tasks.reasoning import ReasoningGym
-from grouprl.tasks.recall import Recall
-from grouprl.tasks.reflection import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
-from grouprl.tasks.repositories import RepositoriesTask
-from grouprl.tasks.retelling import Retell
-from grouprl.tasks.roles import HostTask, ProposeTask
-from grouprl.tasks.rollouts import Rollouts
-from grouprl.tasks.routing import Route
 from grouprl.tasks.rows import RowTask
-from grouprl.tasks.screen import ScreenTask
-from grouprl.tasks.search import SearchTask
-from grouprl.tasks.self_search import SelfSearch
-from grouprl.tasks.sequences import Reverse, Sorting, Summands
-from grouprl.tasks.shortlist import ShortlistTask
-from grouprl.tasks.speedup import Speed
-from grouprl.tasks.sql import SqlTask
-from grouprl.tasks.stepwise import StepsTask
-from grouprl.tasks.structured import Schema, ToolCall
-from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.table import Table
 from grouprl.tasks.task import Task
-from grouprl.tasks.task_folders import TaskFolders
-from grouprl.tasks.teams import SignalsTask, TeamTask
-from grouprl.tasks.terminal import TerminalTask
-from grouprl.tasks.textarena import TextArena
-from grouprl.tasks.textworld import TextWorld
-from grouprl.tasks.thinking import Ponder
-from grouprl.tasks.tool_choice import Choose
-from grouprl.tasks.tools import PythonToolTask, ToolTask
-from grouprl.tasks.verifiers import Verifiers
-from grouprl.tasks.webshop import WebShop
-from grouprl.tasks.wordle import WordleTask
 
 __all__ = [
     "Addition",

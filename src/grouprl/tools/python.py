@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from grouprl.rewards.code import COMPILED_HERE, compiles, extract_code
+from grouprl.rewards.by_task.code import COMPILED_HERE, compiles, extract_code
 from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tools.definition import Options, ToolError
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.policy import CausalPolicy, load_policy
-from grouprl.policy.call_syntax import call_syntax
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.team import TeamPolicy
+from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Policy
 from grouprl.storage.checkpoint import load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing

@@ -16,13 +16,13 @@ from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
-from grouprl.orchestrator.build import build_policy, make_optimizer
-from grouprl.orchestrator.placed.placement import close_placement
-from grouprl.orchestrator.rank_build import check_started
+from grouprl.orchestrator.make_policy import build_policy, make_optimizer
+from grouprl.orchestrator.make_sharded_policy import check_started
+from grouprl.orchestrator.on_ray.placement import close_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward
 from grouprl.policy.threads import choose_threads
-from grouprl.protocols import SpreadPolicy
+from grouprl.protocols import DistributedPolicy
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune
 from grouprl.storage.lock import FolderLock
@@ -239,7 +239,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)
     session.optimizer = make_optimizer(config, policy, session.phase)
-    if checkpoint.parts is not None and isinstance(policy, SpreadPolicy):
+    if checkpoint.parts is not None and isinstance(policy, DistributedPolicy):
         policy.load_parts(checkpoint.parts)
     else:
         policy.load_trainable_state(checkpoint.weights)

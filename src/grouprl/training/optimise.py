@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.core.batch import Batch
-from grouprl.protocols import SpreadOptimizer
+from grouprl.protocols import DistributedOptimizer
 from grouprl.training.session import Session
 from grouprl.training.update import update
 
@@ -40,7 +40,7 @@ def moved(session: Session, grad_norm: float) -> dict[str, float]:
     assert session.optimizer is not None
     if not grad_norm > 0:
         return {}
-    if isinstance(session.optimizer, SpreadOptimizer):
+    if isinstance(session.optimizer, DistributedOptimizer):
         pieces = [each for each in session.optimizer.measured(update_squares) if each is not None]
         ratio = ratio_of_squares(pieces) if pieces else None
     else:

@@ -22,7 +22,7 @@ from torch import nn
 
 from grouprl.core.errors import InputError
 from grouprl.core.spans import listening
-from grouprl.policy.arithmetic import (
+from grouprl.policy.language.arithmetic import (
     PASS_TOKENS,
     Matrices,
     ProductKind,
@@ -32,11 +32,11 @@ from grouprl.policy.arithmetic import (
     synchronise,
     timed,
 )
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.protocols import Policy, Request
-from grouprl.records.histories import histories
+from grouprl.records.shared_prefixes import histories
 from grouprl.records.tokens import Tokens, read_rows
-from grouprl.rollout.decoding import Written
+from grouprl.rollout.local.decode_loop import Written
 
 STEP = "step"
 """The span of a whole step."""

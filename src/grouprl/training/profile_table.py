@@ -11,7 +11,7 @@ from rich.table import Table
 
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.call_times import CallTimes
-from grouprl.policy.arithmetic import rate
+from grouprl.policy.language.arithmetic import rate
 from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.training.profile import PARTS, SKIPPED, Profile, product_kind
 from grouprl.training.session import Session

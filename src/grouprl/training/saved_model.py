@@ -15,8 +15,8 @@ import torch
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy import CausalPolicy
-from grouprl.policy.team import TeamPolicy
-from grouprl.policy.text import render_chat
+from grouprl.policy.language.text import render_chat
+from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Policy, Request
 from grouprl.records.examples import Prompt
 from grouprl.rollout.engines import local_engine

@@ -21,13 +21,13 @@ from grouprl.core.run_events import CheckpointWritten
 from grouprl.core.stopwatch import TrainingClock
 from grouprl.monitor.health import Health
 from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
-from grouprl.orchestrator.build import make_optimizer
 from grouprl.orchestrator.context import SessionContext
-from grouprl.orchestrator.placed.placement import RunPlacement, close_placement, engine_of, open_placement
+from grouprl.orchestrator.make_policy import make_optimizer
+from grouprl.orchestrator.on_ray.placement import RunPlacement, close_placement, engine_of, open_placement
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
-from grouprl.protocols import Policy, RunEngine, Scorer, SpreadPolicy
+from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.engines import close_engine
@@ -157,7 +157,7 @@ class Session:
     def _parameters(self) -> Callable[[Path], None]:
         """What writes weights and optimiser into the folder of a checkpoint."""
         assert self.optimizer is not None
-        if not isinstance(self.policy, SpreadPolicy):
+        if not isinstance(self.policy, DistributedPolicy):
             return whole_parameters(self.policy.trainable_state(), self.optimizer.state_dict())
         policy = self.policy
         return lambda folder: policy.save_parts(folder / PARTS)
@@ -178,7 +178,7 @@ class Session:
 
 def frozen(policy: Policy) -> Scorer:
     """Return the policy as it is now, no longer trained."""
-    return policy.snapshot() if isinstance(policy, SpreadPolicy) else policy.copied(trainable=False)
+    return policy.snapshot() if isinstance(policy, DistributedPolicy) else policy.copied(trainable=False)
 
 
 def placement_of(resolved: ResolvedRun, policy: Policy) -> RunPlacement | None:

@@ -212,7 +212,7 @@ def placed_config(chosen: RunChoice) -> Config | None:
 
 def follow_leader() -> None:
     """Do the part of a rank other than the first; signals are for rank 0, which ends the run in good order."""
-    from grouprl.policy.ranks import follow
+    from grouprl.policy.sharded.ranks import follow
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -226,7 +226,7 @@ def leading_ranks() -> Iterator[None]:
     if ranks_requested() == 1:
         yield
         return
-    from grouprl.policy.ranks import leading
+    from grouprl.policy.sharded.ranks import leading
 
     with leading():
         yield

@@ -18,7 +18,7 @@ from grouprl.algorithms.method import Loss
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
-from grouprl.protocols import PolicyInputs, SpreadPolicy, Trainable
+from grouprl.protocols import DistributedPolicy, PolicyInputs, Trainable
 
 
 class OutputLoss(ABC):
@@ -59,7 +59,7 @@ def accumulate(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, flo
     with gradients, `rows_trained`.
     """
     found = (_one_pass if loss.couples == "sequence" else _two_passes)(model, loss, step)
-    for parameter in [] if isinstance(model, SpreadPolicy) else model.parameters():
+    for parameter in [] if isinstance(model, DistributedPolicy) else model.parameters():
         if parameter.grad is None:  # an optimiser would leave it out, weight decay and momentum too
             parameter.grad = torch.zeros_like(parameter)
     return found
@@ -116,7 +116,7 @@ def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int])
     def piece(own: list[int]) -> Batch:
         return columns(step.rows(torch.tensor(own)))
 
-    if isinstance(model, SpreadPolicy):
+    if isinstance(model, DistributedPolicy):
         yield from model.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)
         return
     for own in model.passes(inputs_of(step), rows):
@@ -168,7 +168,7 @@ def _let_idle_rest(model: Trainable) -> None:
 def _clipped_norm(model: Trainable, grad_clip: float) -> float:
     """Norm of the gradient before clipping to `grad_clip` (0: not clipped)."""
     limit = grad_clip if grad_clip > 0 else math.inf
-    if isinstance(model, SpreadPolicy):
+    if isinstance(model, DistributedPolicy):
         norm = model.clip(limit)
     else:
         norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in model.owners()))

@@ -29,7 +29,7 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.records.token_policy import TokenPolicy
 
 EPOCH = 1_000_003

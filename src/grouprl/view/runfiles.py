@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.core.units import worded
 from grouprl.storage.run_folder import runs_meant
 
 T = TypeVar("T")

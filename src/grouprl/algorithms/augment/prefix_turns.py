@@ -6,9 +6,9 @@ import numpy as np
 
 from grouprl.algorithms.augment.resampling import again
 from grouprl.core.errors import InputError
+from grouprl.records.episode_records import Turn
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-from grouprl.records.turns import Turn
 
 
 def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ...]]]:

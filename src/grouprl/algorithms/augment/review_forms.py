@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.renamed import note_renamed
+from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat, Message, Prompt
-from grouprl.records.turns import Turn
 
 AUTO = "auto"
 

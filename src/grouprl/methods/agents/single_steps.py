@@ -143,7 +143,7 @@ def hi_agent(
         },
         differs=[
             "None known in the optimiser: despite the name no step has an advantage of its own in the authors' code.",
-            "The components accuracy, key_steps and valid_steps are the reward's (grouprl.rewards.stepwise).",
+            "The components accuracy, key_steps and valid_steps are the reward's (grouprl.rewards.by_task.stepwise).",
         ],
         reduces=[
             Reduction(

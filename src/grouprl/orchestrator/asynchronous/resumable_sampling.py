@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.asynchronous.canary import CanaryReport, forced_logp
+from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport, forced_logp
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples, SamplingSession
-from grouprl.rollout.canary import canary_tokens
+from grouprl.rollout.canary_tokens import canary_tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 class Follower:

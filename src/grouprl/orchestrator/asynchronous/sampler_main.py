@@ -12,6 +12,6 @@ def main(lifeline: str, connection: str) -> None:
     """Sample what is requested until the trainer ends, however it ends."""
     die_with(int(lifeline))  # before what takes seconds to be imported
     wire = Connection(int(connection))
-    from grouprl.orchestrator.asynchronous.worker import serve
+    from grouprl.orchestrator.asynchronous.sampling_worker import serve
 
     serve(wire, pickle.loads(wire.recv_bytes()))

@@ -28,12 +28,12 @@ from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, stalene
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
 from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.context import SessionContext
-from grouprl.orchestrator.rank_build import model_of_whole_copy
+from grouprl.orchestrator.make_sharded_policy import model_of_whole_copy
 from grouprl.orchestrator.synchronous import choose
 from grouprl.protocols import WeightSync
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join
-from grouprl.rewards.judge import TrajectoryJudge
+from grouprl.rewards.judging.judge import TrajectoryJudge
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy

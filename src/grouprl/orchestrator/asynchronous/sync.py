@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport
+from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.protocols import Policy
 from grouprl.rollout.sampler import later
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 class SharedMemorySync:

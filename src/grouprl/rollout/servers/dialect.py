@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from grouprl.rollout.servers.fleet import Server
 from grouprl.rollout.servers.http_client import ServerError
 from grouprl.rollout.servers.replies import Sampled
 from grouprl.rollout.servers.requests import PromptRequest
+from grouprl.rollout.servers.server_pool import Server
 from grouprl.rollout.servers.weights import WeightMemory
 
 Way: TypeAlias = Literal["shared_memory", "broadcast", "disk", "adapters"]

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.protocols import Samples
 from grouprl.rollout.sampler import later
-from grouprl.rollout.servers.delivery import Delivery
 from grouprl.rollout.servers.dialect import Dialect
-from grouprl.rollout.servers.fleet import Fleet, Server
 from grouprl.rollout.servers.requests import PromptRequest
 from grouprl.rollout.servers.sampling import ServerSampling
 from grouprl.rollout.servers.served_policy import Attachment, ServedPolicy
+from grouprl.rollout.servers.server_pool import Fleet, Server
 from grouprl.rollout.servers.starting import wire_to
+from grouprl.rollout.servers.weight_push import Delivery
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy

@@ -10,11 +10,11 @@ import numpy as np
 from grouprl.core.errors import InputError, RunError
 from grouprl.protocols import NO_VERSION, Samples
 from grouprl.rollout.servers.dialect import Dialect
-from grouprl.rollout.servers.fleet import LOOK_SECONDS, Fleet
 from grouprl.rollout.servers.http_client import Dropped, Refused, ServerError, Stale
 from grouprl.rollout.servers.replies import Sampled
 from grouprl.rollout.servers.requests import PromptRequest
 from grouprl.rollout.servers.served_policy import ServedPolicy
+from grouprl.rollout.servers.server_pool import LOOK_SECONDS, Fleet
 from grouprl.rollout.servers.stop_sequences import sequence_end, text_ends
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError
-from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.protocols import NO_VERSION
-from grouprl.rollout.servers.canary import ServerCanary
 from grouprl.rollout.servers.folder import ServerFolder
 from grouprl.rollout.servers.http_client import Stale
-from grouprl.rollout.servers.labels import version_of
 from grouprl.rollout.servers.requests import PromptRequest
+from grouprl.rollout.servers.server_canary import ServerCanary
+from grouprl.rollout.servers.weight_version import version_of
 from grouprl.rollout.servers.weights import WeightMemory
 from grouprl.storage.run_folder import in_words
 

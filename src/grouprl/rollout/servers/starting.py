@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError
-from grouprl.rollout.servers.fleet import Server
 from grouprl.rollout.servers.http_client import Wire
 from grouprl.rollout.servers.own_server import OwnServer
+from grouprl.rollout.servers.server_pool import Server
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 MODEL = "policy"
 """The name under which own servers serve the policy."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grouprl.rollout.stopping import StopTexts
+from grouprl.rollout.local.stopping import StopTexts
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 Ids = tuple[int, ...]
 

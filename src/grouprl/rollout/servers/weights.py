@@ -20,7 +20,7 @@ from grouprl.policy.lora import is_adapted, is_linear, linear_weight
 if TYPE_CHECKING:
     from torch import nn
 
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 ALIGNED = 64
 """Tensors begin at multiples of so many bytes."""

@@ -10,16 +10,16 @@ from contextlib import contextmanager, suppress
 from grouprl.config.sections import Sglang
 from grouprl.core.errors import InputError
 from grouprl.rollout.servers.dialect import Way
-from grouprl.rollout.servers.fleet import Server
 from grouprl.rollout.servers.http_client import ServerError
 from grouprl.rollout.servers.replies import Sampled
 from grouprl.rollout.servers.requests import Prompt, PromptRequest, check_request
 from grouprl.rollout.servers.served_policy import ServedPolicy
+from grouprl.rollout.servers.server_pool import Server
 from grouprl.rollout.servers.starting import own_servers, write_description
 from grouprl.rollout.sglang.exchange import Abilities, abilities, exchange, named, way_to
-from grouprl.rollout.sglang.process import serve_words, server_environment
 from grouprl.rollout.sglang.replies import read_completion, read_scores
 from grouprl.rollout.sglang.requests import GENERATE, completion_body, kept_tokens, scoring_body
+from grouprl.rollout.sglang.start_server import serve_words, server_environment
 
 GIVEN_UP_SECONDS = 2.0
 """Within which a server takes note that a completion is not waited for."""

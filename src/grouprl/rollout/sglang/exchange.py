@@ -15,9 +15,9 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.http_client import Garbled, Gone, Refused, Wire
-from grouprl.rollout.servers.labels import UNFINISHED, label_at, label_of
+from grouprl.rollout.servers.weight_version import UNFINISHED, label_at, label_of
 from grouprl.rollout.servers.weights import WrittenWeights
-from grouprl.rollout.sglang.process import INSIDE, LOADER
+from grouprl.rollout.sglang.start_server import INSIDE, LOADER
 
 WITHIN = 60.0
 """Seconds in which a server says how it was started: it asks its scheduler."""

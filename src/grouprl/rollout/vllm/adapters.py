@@ -15,7 +15,7 @@ from grouprl.rollout.servers.weights import base_tensors
 from grouprl.storage.run_folder import in_words, replacing
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -14,10 +14,10 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.rollout.servers.dialect import Errors
-from grouprl.rollout.servers.fleet import Server
 from grouprl.rollout.servers.http_client import Garbled, Gone, Late, ServerError, Wire
+from grouprl.rollout.servers.server_pool import Server
 from grouprl.rollout.vllm.exchange import asked, begin, finish
-from grouprl.rollout.vllm.inside.grouprl_group import (
+from grouprl.rollout.vllm.server_plugin.grouprl_group import (
     MARK,
     TRAINER,
     BrokenOff,

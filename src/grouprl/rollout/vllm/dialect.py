@@ -10,11 +10,11 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.rollout.servers.dialect import Way
-from grouprl.rollout.servers.fleet import Server
 from grouprl.rollout.servers.http_client import Refused, ServerError, Stale
 from grouprl.rollout.servers.replies import Sampled
 from grouprl.rollout.servers.requests import PromptRequest, check_request
 from grouprl.rollout.servers.served_policy import ServedPolicy
+from grouprl.rollout.servers.server_pool import Server
 from grouprl.rollout.servers.starting import own_servers, write_description
 from grouprl.rollout.vllm.adapters import (
     AdapterFolders,
@@ -26,10 +26,10 @@ from grouprl.rollout.vllm.adapters import (
 )
 from grouprl.rollout.vllm.broadcast import Broadcast
 from grouprl.rollout.vllm.exchange import exchange, named, way_of
-from grouprl.rollout.vllm.process import NO_SLEEP, serve_words, server_environment
 from grouprl.rollout.vllm.replies import read_prompt_logp, read_sampled
 from grouprl.rollout.vllm.requests import GENERATE, completion_body, scoring_body
 from grouprl.rollout.vllm.sleep import SleepMode
+from grouprl.rollout.vllm.start_server import NO_SLEEP, serve_words, server_environment
 
 
 class VllmDialect:

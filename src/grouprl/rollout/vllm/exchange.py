@@ -8,9 +8,9 @@ import tempfile
 from grouprl.core.errors import InputError, shortened
 from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.http_client import Garbled, Gone, Refused, Wire
-from grouprl.rollout.servers.labels import UNFINISHED, label_at, label_of
+from grouprl.rollout.servers.weight_version import UNFINISHED, label_at, label_of
 from grouprl.rollout.servers.weights import WrittenWeights
-from grouprl.rollout.vllm.process import INSIDE, TRANSFER
+from grouprl.rollout.vllm.start_server import INSIDE, TRANSFER
 
 PAUSES = {"continue": "keep", "finish": "wait"}
 """What vLLM calls it: requests in the making wait and are read anew, or are answered first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouprl.rollout.servers.fleet import Server
+from grouprl.rollout.servers.server_pool import Server
 
 LEVEL = 2
 """vLLM's: weights and cache are discarded. The weights come anew, so nothing is kept in the machine's memory."""

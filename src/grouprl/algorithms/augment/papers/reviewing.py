@@ -22,8 +22,8 @@ from grouprl.records.examples import Prompt
 from grouprl.records.samples import ScoredSamples, subset
 
 if TYPE_CHECKING:
+    from grouprl.records.episode_records import Turn
     from grouprl.records.token_policy import TokenPolicy
-    from grouprl.records.turns import Turn
 
 ALONE = 2**61
 """Above the number of every group of completions: groups of one row are numbered from here."""

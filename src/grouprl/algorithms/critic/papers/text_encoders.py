@@ -12,7 +12,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""

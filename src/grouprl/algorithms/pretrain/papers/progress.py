@@ -21,7 +21,7 @@ from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 @part("pretrain")

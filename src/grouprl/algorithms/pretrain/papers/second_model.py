@@ -27,7 +27,7 @@ from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
-    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 PairSource = Annotated[Literal["completions", "solutions"], old_values(answers="completions")]
 GRAD_CLIP = 1.0

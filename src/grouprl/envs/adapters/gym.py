@@ -1,0 +1,121 @@
+"""Gymnasium environments as text: observations are written out, actions are words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from grouprl.core.errors import InputError
+from grouprl.envs.adapters import minigrid
+from grouprl.envs.environment import Observation, Step
+from grouprl.envs.spaces import SpaceWording, countable, spell
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from grouprl.core.json_types import JsonMapping
+    from grouprl.records.examples import Example
+
+
+class GymEnvironment:
+    """An episode of a Gymnasium environment.
+
+    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
+    so that completions of a group begin alike. An observation is the environment's, written out, and '>'. An action is
+    one of the words or, where there are none, numbers with spaces between. What is no action, or what the environment
+    masks out (`info["action_mask"]`), is invalid: it costs a turn, is not given to the environment, and is answered
+    with '!' before the observation.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], object],
+        words: Sequence[str],
+        *,
+        max_turns: int,
+        instructions: str = "",
+        decimals: int = 2,
+        success: float | None = None,
+        invalid: float = -1.0,
+    ) -> None:
+        """Prepare an episode.
+
+        Args:
+            make: returns the Gymnasium environment.
+            words: the word of each Discrete action, in order; () where actions are numbers.
+            max_turns: actions after which the episode is cut off.
+            instructions: text before the first observation.
+            decimals: decimals of the numbers of a Box.
+            success: total reward from which an episode is correct; None: any above 0.
+            invalid: reward of an invalid action.
+        """
+        self._make, self._wording, self._max_turns = make, SpaceWording(tuple(words), decimals), max_turns
+        self._instructions, self._decimals, self._success = instructions, decimals, success
+        self._invalid = invalid
+        self._env: gymnasium.Env = None
+        self._phase, self._turns, self._total = "new", 0, 0.0
+        self._text, self._state, self._legal = "", "", self._wording.words
+
+    def reset(self, example: Example, seed: int) -> Observation:
+        """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
+        if self._phase != "new":
+            raise self._misuse("reset() was called twice")
+        if "seed" not in example.columns:
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
+        from gymnasium.utils.seeding import np_random
+
+        self._env, self._phase = self._make(), "playing"
+        found, info = self._env.reset(seed=int(example.columns["seed"]))
+        self._env.unwrapped.np_random = np_random(seed)[0]
+        return self._observe(found, info, self._instructions)
+
+    def step(self, action: str) -> Step:
+        """Act. Raises InputError before `reset` and after the end."""
+        if self._phase != "playing":
+            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+        self._turns += 1
+        taken = self._wording.read(self._env.action_space, action, self._legal)
+        if taken is None:
+            late = self._turns >= self._max_turns
+            self._phase = "ended" if late else "playing"
+            self._total += self._invalid
+            return Step(self._seen(f"!{self._text}"), self._invalid, truncated=late, valid=False)
+        found, reward, terminated, truncated, info = self._env.step(taken)
+        self._total += float(reward)
+        late = not terminated and (bool(truncated) or self._turns >= self._max_turns)
+        if terminated or late:
+            self._phase = "ended"
+        return Step(self._observe(found, info), float(reward), bool(terminated), late)
+
+    def score(self) -> dict[str, float]:
+        """Return `correct`: whether the total reward is a success."""
+        good = self._total > 0 if self._success is None else self._total >= self._success
+        return {"correct": float(good)}
+
+    def close(self) -> None:
+        """Close the Gymnasium environment."""
+        if self._env is not None:
+            self._env.close()
+        self._env, self._phase = None, "closed"
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Return any action: it shows how actions are spelt, no more."""
+        return self._wording.any_action(self._env.action_space, self._legal, rng)
+
+    def _observe(self, found: object, info: JsonMapping, before: str = "") -> Observation:
+        self._legal = self._wording.legal(info.get("action_mask"))
+        if minigrid.is_minigrid(self._env):
+            shown = minigrid.describe(self._env, cast("JsonMapping", found))
+            self._text, self._state = f"{shown}>", minigrid.state_key(self._env)
+        else:
+            space = self._env.observation_space
+            self._text = f"{spell(space, found, self._decimals)}>"
+            self._state = self._text[:-1] if countable(space) else ""
+        return self._seen(before + self._text)
+
+    def _seen(self, text: str) -> Observation:
+        return Observation(text, self._state, legal=self._legal if self._phase == "playing" else ())
+
+    def _misuse(self, what: str) -> InputError:
+        return InputError(what, "an object is one episode: reset, step until the end, score, close")

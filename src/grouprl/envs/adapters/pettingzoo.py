@@ -1,0 +1,177 @@
+"""PettingZoo's environments as text, turn-based and parallel: every agent has a context of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError
+from grouprl.envs.environment import Observation, Step
+from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+    from pettingzoo import AECEnv
+
+    from grouprl.core.json_types import JsonMapping
+    from grouprl.records.examples import Example
+
+MASK = "action_mask"
+
+
+class PettingZooEnvironment:
+    """An episode of a turn-based PettingZoo environment; parallel ones are turned into such first.
+
+    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards. A
+    reward that arrives at an agent's next turn, or at its end, is that of its latest action. Observations and actions
+    are written as Gymnasium's are (`grouprl.envs.adapters.gym`); actions are numbers. Agents that are out are passed over, and
+    those of `others` choose any legal action.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], object],
+        *,
+        max_turns: int,
+        instructions: str = "",
+        decimals: int = 2,
+        success: float | None = None,
+        invalid: float = -1.0,
+        others: Sequence[str] = (),
+    ) -> None:
+        """Prepare an episode; see `grouprl.envs.adapters.gym.GymEnvironment`. `max_turns` counts those of all agents."""
+        self._others, self._luck = frozenset(others), random.Random(0)
+        self._make, self._max_turns, self._instructions = make, max_turns, instructions
+        self._decimals, self._success, self._invalid = decimals, success, invalid
+        self._env: AECEnv = None
+        self._phase, self._turns = "new", 0
+        self._totals: dict[str, float] = {}
+        self._met: set[str] = set()
+        self._text, self._state = "", ""
+        self._legal: tuple[str, ...] = ()
+
+    def reset(self, example: Example, seed: int) -> Observation:
+        """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
+        if self._phase != "new":
+            raise self._misuse("reset() was called twice")
+        if "seed" not in example.columns:
+            raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
+        from gymnasium.utils.seeding import np_random
+
+        self._env, self._phase = self._make(), "playing"
+        self._env.reset(seed=int(example.columns["seed"]))
+        if hasattr(self._env.unwrapped, "np_random"):
+            self._env.unwrapped.np_random = np_random(seed)[0]
+        self._totals = dict.fromkeys(self._env.possible_agents, 0.0)
+        self._luck = random.Random(int(example.columns["seed"]))  # who opens is the same for all completions
+        self._totals.update(self._pass_on()[0])
+        self._luck = random.Random(seed)
+        if not self._env.agents or self._env.agent_selection in self._others:
+            raise RuntimeError(f"the episode was over before any agent but {', '.join(sorted(self._others))} acted")
+        return self._seen(self._text)
+
+    def step(self, action: str) -> Step:
+        """Act. Raises InputError before `reset` and after the end."""
+        if self._phase != "playing":
+            raise self._misuse(f"step({action!r}) was called when no episode was under way")
+        self._turns += 1
+        agent = self._env.agent_selection
+        taken = self._wording(agent).read(self._env.action_space(agent), action, self._legal)
+        late = self._turns >= self._max_turns
+        if taken is None:
+            self._phase = "ended" if late else "playing"
+            self._totals[agent] += self._invalid
+            return Step(self._seen(f"!{self._text}"), self._invalid, truncated=late, valid=False)
+        self._env.step(taken)
+        rewards, terminated = self._pass_on()
+        for name, reward in rewards.items():
+            self._totals[name] += reward
+        rewards = {name: reward for name, reward in rewards.items() if name not in self._others}
+        over, late = not self._env.agents, self._turns >= self._max_turns
+        late = late or (over and not terminated)
+        if over or late:
+            self._phase = "ended"
+        unseen = over or self._env.agent_selection in self._others
+        seen = Observation("", agent=agent) if unseen else self._seen(self._text)
+        return Step(seen, terminated=over and terminated, truncated=late and not (over and terminated), rewards=rewards)
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return `correct` for each agent: whether its total reward is a success."""
+        least = self._success
+        totals = {agent: total for agent, total in self._totals.items() if agent not in self._others}
+        return {a: {"correct": float(t > 0 if least is None else t >= least)} for a, t in totals.items()}
+
+    def score(self) -> dict[str, float]:
+        """Return the score of the first agent."""
+        return next(iter(self.scores().values()))
+
+    def close(self) -> None:
+        """Close the PettingZoo environment."""
+        if self._env is not None:
+            self._env.close()
+        self._env, self._phase = None, "closed"
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Return any action: it shows how actions are spelt, no more."""
+        return self._any(rng)
+
+    def _any(self, rng: random.Random | None = None) -> str:
+        agent = self._env.agent_selection
+        return self._wording(agent).any_action(self._env.action_space(agent), self._legal, rng or self._luck)
+
+    def _wording(self, agent: str) -> SpaceWording:
+        return SpaceWording(number_words(self._env.action_space(agent)), self._decimals)
+
+    def _pass_on(self) -> tuple[dict[str, float], bool]:
+        """Go to the next agent that can act; return what agents earned on the way, and whether one reached its end.
+
+        An agent that is out must step once more, with None. Those of `others` act on the way.
+        """
+        rewards: dict[str, float] = {}
+        terminated = False
+        while self._env.agents:
+            agent = self._env.agent_selection
+            found, reward, ended, cut, info = self._env.last()
+            if reward:
+                rewards[agent] = rewards.get(agent, 0.0) + float(reward)
+            if not (ended or cut):
+                self._take(agent, found, info)
+                if agent not in self._others or self._turns >= self._max_turns:
+                    break
+                self._turns += 1
+                self._env.step(self._wording(agent).read(self._env.action_space(agent), self._any(), self._legal))
+                continue
+            terminated = terminated or bool(ended)
+            self._env.step(None)
+        return rewards, terminated
+
+    def _take(self, agent: str, found: object, info: JsonMapping) -> None:
+        """Write an observation out."""
+        space, mask = shown_space(self._env.observation_space(agent)), info.get(MASK)
+        if isinstance(found, dict) and MASK in found:
+            mask = found[MASK]
+            found = {name: value for name, value in found.items() if name != MASK}
+            found = found if len(found) > 1 else next(iter(found.values()))
+        self._legal = self._wording(agent).legal(mask)
+        self._text = f"{spell(space, found, self._decimals)}>"
+        self._state = f"{agent} {self._text[:-1]}" if countable(space) else ""
+
+    def _seen(self, text: str) -> Observation:
+        agent = self._env.agent_selection
+        first = "" if agent in self._met else self._instructions
+        self._met.add(agent)
+        return Observation(first + text, self._state, agent, self._legal if self._phase == "playing" else ())
+
+    def _misuse(self, what: str) -> InputError:
+        return InputError(what, "an object is one episode: reset, step until the end, score, close")
+
+
+def shown_space(space: object) -> Space:
+    """Return what an agent sees of an observation: a Dict without its mask of actions, bare if one is left."""
+    from gymnasium.spaces import Dict
+
+    if not isinstance(space, Dict) or MASK not in space.spaces:
+        return space
+    rest = {name: inner for name, inner in space.spaces.items() if name != MASK}
+    return Dict(rest) if len(rest) > 1 else next(iter(rest.values()))

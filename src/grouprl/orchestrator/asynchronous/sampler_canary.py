@@ -1,0 +1,93 @@
+"""The canary: fixed sequences whose log-probs sampler and trainer compare after every exchange of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import RunError
+from grouprl.policy.logprobs import log_softmax_of
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.canary_tokens import HALF_ROUNDING, ROUNDING, canary_tokens
+from grouprl.rollout.local.decode_loop import make_decoder
+
+if TYPE_CHECKING:
+    from grouprl.policy.language.causal_lm import CausalPolicy
+
+
+@dataclass(frozen=True)
+class CanaryReport:
+    """The sampler's report on the weights it has just loaded: their version, checksum, and its log-probs of the canary.
+
+    The checksum is that of the tensors in its model, not of what it read; the log-probs come from the decoder that
+    completions are sampled with.
+    """
+
+    version: int
+    checksum: int
+    logp: tuple[tuple[float, ...], ...]
+
+
+@torch.no_grad()
+def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
+    """[B,T] log-probs of responses of equal length, token by token through the decoder that completions are sampled
+    with."""
+    decoder, response_bt = make_decoder(policy), torch.tensor(tokens.response_ids, device=policy.device)
+    logits_bv = decoder.start(tokens.prompt_ids, range(len(tokens)), response_bt.shape[1])
+    columns: list[Tensor] = []
+    for t in range(response_bt.shape[1]):
+        logp_bv = log_softmax_of(logits_bv, policy.temperature)
+        columns.append(logp_bv.gather(1, response_bt[:, t : t + 1])[:, 0])
+        if t + 1 < response_bt.shape[1]:
+            logits_bv = decoder.step(response_bt[:, t])
+    return torch.stack(columns, dim=1).cpu()
+
+
+class Canary:
+    """The trainer's side: the report that is expected for each version."""
+
+    def __init__(self, policy: CausalPolicy) -> None:
+        self.policy, self.tokens = policy, canary_tokens(policy)
+        exact = getattr(policy, "precision", "float32") != "mixed"
+        self.limit = ROUNDING.get(policy.dtype, HALF_ROUNDING) if exact else HALF_ROUNDING
+        self._expected: dict[int, tuple[int, Tensor]] = {}
+
+    @torch.no_grad()
+    def expect(self, version: int, checksum: int, keep: int) -> None:
+        """Record the current policy as `version`; the last `keep` versions are kept."""
+        self._expected[version] = (checksum, self.policy.logp(self.tokens).cpu())
+        for old in sorted(self._expected)[:-keep]:
+            del self._expected[old]
+
+    def check(self, report: CanaryReport) -> float:
+        """Return the largest difference in nats between the sampler's log-probs and the trainer's.
+
+        Raises RunError when the sampler does not hold the weights it says it holds, or samples with others.
+        """
+        if report.version not in self._expected:
+            raise RunError(
+                f"the sampler says that it took version {report.version} of the weights; the trainer has published "
+                f"{_versions(self._expected)}. Continue with --resume"
+            )
+        checksum, logp_bt = self._expected[report.version]
+        if report.checksum != checksum:
+            raise RunError(
+                f"the sampler's weights are not those of version {report.version} that it says it has: it is stale or "
+                "damaged. The log-probs of what it samples would be wrong. Continue with --resume"
+            )
+        gap = float((torch.tensor(report.logp, dtype=torch.float64) - logp_bt.double()).abs().max())
+        if not gap <= self.limit:
+            raise RunError(
+                f"sampler and trainer disagree on the canary by {gap:.3g} nats at version {report.version} (up to "
+                f"{self.limit:g} is rounding): it does not sample with the weights it holds. Continue with "
+                f"--resume; if it happens again, model.engine transformers rules out the fast decoder"
+            )
+        return gap
+
+
+def _versions(expected: Mapping[int, object]) -> str:
+    return f"{min(expected)} to {max(expected)}" if expected else "none"

@@ -1,0 +1,179 @@
+"""What the sampler's process does: take weights, sample, score, send; nothing is remembered from unit to unit."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.json_types import State
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
+from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
+from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.on_ray.placement import open_placement
+from grouprl.orchestrator.resolve import resolve
+from grouprl.orchestrator.reward import open_reward
+from grouprl.protocols import RunSampler
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.row_kinds import open_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport
+    from grouprl.policy.language.causal_lm import CausalPolicy
+
+Unit: TypeAlias = tuple[int, list[RolloutRequest]]
+"""Its number, and what is to be sampled for it."""
+LOOK_SECONDS = 0.05
+"""How often new requests are looked for while environments keep everything waiting."""
+
+
+def serve(wire: Connection, hello: State) -> None:
+    """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
+    inbox, outbox = _threads(wire)
+    try:
+        sampler = WorkerSampler(hello, lambda report: outbox.put(("report", report)))
+        if sampler.placement is not None:
+            sampler.placement.say = lambda sentence: outbox.put(("said", sentence))
+        for number, sampled, idle in sampler.units(inbox):
+            if sampler.placement is not None:
+                outbox.put(("placed", sampler.placement.metrics()))
+            seconds = {**sampler.row_source.watch.read(), "sampler_idle": idle}
+            outbox.put(("sampled", (number, sampled, seconds)))
+    except InputError as error:
+        outbox.put(("refused", (error.what, error.rule, error.remedy)))
+    except GrouprlError as error:
+        outbox.put(("failed", str(error)))
+    except BaseException as error:
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        outbox.put(("failed", f"the sampler failed: {type(error).__name__}: {error}\n{trace}"))
+    outbox.join()
+    os._exit(1)
+
+
+class WorkerSampler:
+    """Everything that samples and scores: the policy, which follows the trainer's, the task and the reward."""
+
+    def __init__(self, hello: State, report: Callable[[CanaryReport], None]) -> None:
+        torch.set_num_threads(hello["threads"])
+        config = parse_config(hello["config"])
+        torch.manual_seed(config.seed)
+        run = resolve(config)
+        self.greedy_baseline = run.method.greedy_baseline
+        policy = cast("CausalPolicy", build_policy(run))  # nothing else is sampled ahead
+        untested = config.reward.model_copy(update={"self_test": False})
+        self.placement = open_placement(run, policy.device.type, sampling_here=True)
+        placed = None if self.placement is None else self.placement.reward(run.reward)
+        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"], placed=placed)
+        self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
+        elsewhere = None if self.placement is None else self.placement.engine(policy)
+        local = run.engine.name == LOCAL and elsewhere is None
+        servers = hello["servers"]
+        sampler: RunSampler = (
+            InFlight(self.follower, partial=config.run.partial)
+            if local
+            else Following(self.follower, elsewhere or run.engine(policy))
+            if servers is None
+            else run.engine.attach(policy, servers)
+        )
+        budget, stage = run.max_new_tokens, None if self.placement is None else self.placement.stage
+        task, kind = run.task, run.row_kind
+        self.row_source = open_rows(
+            config, task, policy, reward, budget, ErrorPolicy(), kind=kind, sampler=sampler, stage=stage
+        )
+        self._partial = config.run.partial
+        overlapping = local and not self.greedy_baseline
+        self._flow = self.row_source.in_flight(self._renewed, self._may_begin) if overlapping else None
+
+    def units(self, inbox: queue.Queue[Unit]) -> Iterator[tuple[int, ScoredSamples, float]]:
+        """Yield the samples of units with the seconds in which there was nothing to do: in the order in which they
+        came, or, of episodes, in the order in which they are done."""
+        if self._flow is None:
+            for number, requests, idle in _units(inbox):
+                yield number, self.sample(requests), idle
+            return
+        idle = 0.0
+        while True:
+            begun = time.perf_counter()
+            while not self._flow.busy or not inbox.empty():
+                self._flow.request(*inbox.get())
+            idle += time.perf_counter() - begun
+            for number, sampled in self._flow.advance(LOOK_SECONDS):
+                yield number, self._with_versions(sampled), idle
+                idle = 0.0
+
+    def _renewed(self, busy: bool) -> bool:
+        """Take newer weights where there are some and, unless samples may span versions, no episode is in play."""
+        if not self.follower.outdated or (busy and not self._partial):
+            return False
+        self.follower.refresh()
+        return True
+
+    def _may_begin(self, busy: bool) -> bool:
+        """Whether episodes may begin with the weights as they are."""
+        return not busy or not self.follower.outdated
+
+    def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample and score the completions of `requests` with the newest weights; tokens carry the version that sampled
+        them."""
+        self.follower.refresh()
+        sampled = self._with_versions(self.row_source.rows(requests, count_failures=False))
+        if self.greedy_baseline:
+            sampled = self.row_source.with_greedy(requests, sampled)
+        return sampled
+
+    def _with_versions(self, sampled: ScoredSamples) -> ScoredSamples:
+        """Add the version that sampled each token of the policy's own; the present one where none is known."""
+        acted_bt, known_bt = sampled.acted_bt, sampled.rollout.version_bt
+        version_bt = np.full(acted_bt.shape, self.follower.version) if known_bt is None else known_bt.numpy()
+        return sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
+
+
+def _units(inbox: queue.Queue[Unit]) -> Iterator[tuple[int, list[RolloutRequest], float]]:
+    """Yield the units in the order in which they came, each with the seconds waited for it."""
+    while True:
+        start = time.perf_counter()
+        number, requests = inbox.get()
+        yield number, requests, time.perf_counter() - start
+
+
+def _threads(wire: Connection) -> tuple[queue.Queue[Unit], queue.Queue[object]]:
+    """Return an inbox and an outbox that never keep the sampling waiting; the process ends when the trainer has
+    gone."""
+    inbox: queue.Queue[Unit] = queue.Queue()
+    outbox: queue.Queue[object] = queue.Queue()
+
+    def listen() -> None:
+        while True:
+            try:
+                inbox.put(pickle.loads(wire.recv_bytes()))
+            except (EOFError, OSError):
+                os._exit(0)
+
+    def speak() -> None:
+        while True:
+            message = outbox.get()
+            try:
+                wire.send_bytes(pickle.dumps(message))
+            except OSError:
+                os._exit(0)
+            outbox.task_done()
+
+    for work in (listen, speak):
+        threading.Thread(target=work, daemon=True).start()
+    return inbox, outbox

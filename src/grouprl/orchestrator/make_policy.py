@@ -1,0 +1,121 @@
+"""Building what a run trains: its policy, the optimiser, and whether it keeps a reference."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from grouprl.config.run import Config
+from grouprl.config.sections import Model
+from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.make_sharded_policy import check_alone, sharded_policy
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.kinds import Build, make_policy, policy_kind
+from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.load import load_policy, resolve_device, resolve_dtype
+from grouprl.policy.master_weights import HALF, MasterWeights
+from grouprl.policy.optimizers import build_optimizer
+from grouprl.policy.passes import PassSettings
+from grouprl.policy.teams.team_policy import TeamPolicy
+from grouprl.processes.current_ranks import current_ranks
+from grouprl.protocols import Policy
+
+if TYPE_CHECKING:
+    from grouprl.policy.sharded.ranks import Ranks
+
+
+def build_policy(run: ResolvedRun) -> Policy:
+    """Load or build the policy that the configuration asks for; one for each agent where they have their own.
+
+    Raises:
+        InputError: there is no such model or policy, its settings do not fit it, or it does not fit the task.
+    """
+    keep_freed_memory()
+    config = run.config
+    if policy_kind(config.model.name) is not None:
+        return build_kind(run)
+    if (ranks := current_ranks()) is not None:
+        return sharded_policy(run, cast("Ranks", ranks), load_options(run, config.model.name, config.seed))
+    check_alone(config.model)
+    names = model_names(config, run.task)
+    if len(names) == 1:
+        return _build_one(run, config.model.name, config.seed)
+    members = {agent: _build_one(run, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
+    return TeamPolicy(members)
+
+
+def build_kind(run: ResolvedRun) -> Policy:
+    """Build a policy that is no language model; `dtype: auto` is float32 everywhere."""
+    config, task = run.config, run.task
+    model = config.model
+    place = resolve_device(model.device)
+    build = Build(
+        spaces=task.spaces,
+        task=task,
+        seed=config.seed,
+        temperature=config.sampling.temperature,
+        values=run.needs_values,
+        device=str(place),
+        dtype=torch.float32 if model.dtype == "auto" else resolve_dtype(model.dtype, place),
+        positions=config.batch.tokens_per_microbatch,
+    )
+    return make_policy(model.name, build, model.settings)
+
+
+def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
+    policy = load_policy(name, **load_options(run, name, seed))
+    call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
+    return policy
+
+
+def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
+    """Return the arguments with which `load_policy` builds the language model `name` of a run."""
+    config, model = run.config, run.config.model
+    options: dict[str, Any] = {}
+    if name == "tiny":
+        options = model.tiny.model_dump()
+        if run.alphabet:
+            options["alphabet"] = run.alphabet
+    if model.lora is not None:
+        options["lora"] = model.lora.model_dump()
+    return {
+        "device": model.device,
+        "dtype": model.dtype,
+        "precision": model.precision,
+        "engine": model.engine,
+        "passes": pass_settings(model),
+        "temperature": config.sampling.temperature,
+        "value_head": run.needs_values,
+        "token_budget": config.batch.tokens_per_microbatch,
+        "seed": seed,
+        **options,
+    }
+
+
+def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
+    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay.
+
+    Weights in half precision are stepped in float32 (`MasterWeights`). Raises InputError for an optimiser that cannot
+    step a policy that lies on several ranks.
+    """
+    optim = config.optim
+    rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
+    make = partial(build_optimizer, optim, lr=rate, weight_decay=decay)
+    if current_ranks() is None:
+        parameters = policy.parameters()
+        half = any(parameter.dtype in HALF for parameter in parameters)
+        return MasterWeights(parameters, make) if half else make(parameters)
+    from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+    assert isinstance(policy, ShardedPolicy)
+    return ShardedOptimizer(policy, make, optim.name)
+
+
+def pass_settings(model: Model) -> PassSettings:
+    """Return what the configuration forces or forbids."""
+    return PassSettings(model.packing, model.shared_prefix, model.checkpointing)

@@ -1,0 +1,198 @@
+"""A run's policy on several ranks: what is refused there, and what each rank builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grouprl.core.errors import InputError
+from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
+from grouprl.core.plugins import load_plugins
+from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.fast_forward.forward import why_not_lean
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.language.load import load_policy
+from grouprl.policy.optimizers import BY_ELEMENT
+from grouprl.processes.current_ranks import current_ranks, launched
+
+if TYPE_CHECKING:
+    from grouprl.config.sections import Model, Placing
+    from grouprl.orchestrator.resolve import ResolvedRun
+    from grouprl.policy.language.causal_lm import CausalPolicy
+    from grouprl.policy.sharded.rank_policy import RankPolicy
+    from grouprl.policy.sharded.ranks import Ranks, Station
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+MASTERS = ("auto", "float32", "float64")
+"""Types that the weights of a sharded policy can have."""
+
+
+@dataclass(frozen=True)
+class RunBuilders:
+    """Builds a rank's policies from the arguments of `load_policy`."""
+
+    plugins: tuple[str, ...]
+    sources: Mapping[str, Source]
+    """Modules that rank 0 imported from files, by name: what it sends may be defined there."""
+    name: str
+    options: Mapping[str, Any]
+    threads: int
+    mixed: bool
+    offload: bool = False
+
+    def part(self, station: Station) -> RankPolicy:
+        """Return the rank's part of the policy."""
+        from grouprl.policy.sharded.rank_policy import RankPolicy
+
+        self._prepare()
+        assert station.mesh is not None
+        own = ("temperature", "value_head", "token_budget", "passes")
+        given = {name: value for name, value in self.options.items() if name not in own}
+        plain = load_policy(self.name, **given | self._place(station) | {"engine": "transformers"})
+        settings = {name: self.options[name] for name in own}
+        return RankPolicy(
+            plain.model,
+            plain.tokenizer,
+            mesh=station.mesh,
+            mixed=self.mixed,
+            offload=self.offload,
+            stored=self.name,
+            **settings,
+        )
+
+    def whole(self, station: Station) -> CausalPolicy:
+        """Return a whole copy of the policy, as one process alone would have it, without its value head."""
+        return self.copy(self._place(station) | {"value_head": False})
+
+    def copy(self, own: Mapping[str, Any]) -> CausalPolicy:
+        """Return a whole copy of the policy that samples as every rank's does; `own`: its own options."""
+        found = load_policy(self.name, **{**self.options, **own})
+        if self.mixed and why_not_lean(found.model) is None:
+            found = load_policy(self.name, **{**self.options, **own, "precision": "mixed"})
+        return found
+
+    def _place(self, station: Station) -> dict[str, str]:
+        return self.types() | {"device": str(station.device)}
+
+    def types(self) -> dict[str, str]:
+        """Return in which types ranks keep weights and compute."""
+        dtype = self.options["dtype"]
+        return {"dtype": "float32" if dtype == "auto" else dtype, "precision": "float32"}
+
+    def _prepare(self) -> None:
+        torch.set_num_threads(self.threads)
+        keep_freed_memory()
+        load_plugins(self.plugins)
+        for name, source in self.sources.items():
+            import_from_beside(Path(source.path))
+            module_from_source(name, source)
+
+
+def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]) -> ShardedPolicy:
+    """Build the policy of a run on all ranks; raises InputError for what cannot be sharded."""
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+    config = run.config
+    refusal = next(rank_refusals(run, ranks.count), None)
+    if refusal is not None:
+        raise InputError(refusal)
+    ranks.begin(config.run.rank_timeout, config.model.tensor_parallel)
+    policy = ShardedPolicy(ranks, builders_of(run, options))
+    call_syntax(policy.tokenizer, config.sampling.tool_calls)
+    return policy
+
+
+def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
+    """Return a whole copy of the policy of a run on several ranks, for a process that is none of them."""
+    builders = builders_of(run, options)
+    policy = builders.copy(builders.types())
+    call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
+    return policy
+
+
+def builders_of(run: ResolvedRun, options: Mapping[str, object]) -> RunBuilders:
+    """Return what builds the policies of a run's ranks."""
+    config = run.config
+    return RunBuilders(
+        config.plugins,
+        dict(SOURCES),
+        config.model.name,
+        options,
+        torch.get_num_threads(),
+        config.model.precision == "mixed",
+        config.model.offload,
+    )
+
+
+def check_started(cluster: Placing) -> None:
+    """Check that this process may train: another one may be meant to place those that do; raises InputError."""
+    here = 1 if cluster.ray == "off" else 0
+    if cluster.learners > here and not launched():
+        raise InputError(
+            f"cluster.learners = {cluster.learners} in a process that trains by itself",
+            "learners are started by the command line",
+            "Start the run by grouprl train, or set cluster.learners to 0",
+        )
+
+
+def check_alone(model: Model) -> None:
+    """Check that nothing is set that one process alone cannot do; raises InputError."""
+    if model.tensor_parallel > 1:
+        given = f"model.tensor_parallel = {model.tensor_parallel} in one process"
+        remedy = f"Start the run by grouprl launch -n {model.tensor_parallel} train …, or set it to 1"
+        raise InputError(given, "matrices are cut over processes", remedy)
+    if model.offload:
+        raise InputError(
+            "model.offload = true in one process",
+            "what lies in main memory is the part of a model that one of several processes has",
+            "Start the run by grouprl launch -n 2 train …, or leave it out",
+        )
+
+
+def model_of_whole_copy(model: Model, policy: object) -> Model:
+    """Return the settings with which another process builds the policy: on ranks, what they keep as a whole copy."""
+    if current_ranks() is None:
+        return model
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+    assert isinstance(policy, ShardedPolicy)
+    dtype = "float32" if model.dtype == "auto" else model.dtype
+    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": policy.whole.precision}
+    return model.model_copy(update=alone)
+
+
+def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
+    """Say, one sentence each, why a run cannot be spread over so many ranks."""
+    config, model = run.config, run.config.model
+    if policy_kind(model.name) is not None:
+        yield f"model: {model.name} is no language model, and only those are shared by ranks. Train it in one process"
+    if config.optim.name not in BY_ELEMENT:
+        yield (
+            f"optim.name = {config.optim.name}: it looks at whole matrices, which lie in pieces on the ranks. "
+            f"Take one of {', '.join(BY_ELEMENT)}"
+        )
+    if model.dtype not in MASTERS:
+        yield f"model.dtype = {model.dtype}: ranks keep weights in float32. Set precision: mixed, and leave dtype out"
+    if model.precision == "onednn":
+        yield "model.precision = onednn: ranks run the model through transformers. Take float32 or mixed"
+    if model.engine == "lean":
+        yield "model.engine = lean: ranks run the model through transformers. Leave it out"
+    if model.shared_prefix == "on":
+        yield "model.shared_prefix = on: on ranks prompts are not shared in a pass. Leave it out"
+    if ranks % model.tensor_parallel:
+        yield (
+            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: as many cut each matrix, and their "
+            "number is no multiple of it. Start another number, or set it to one that divides theirs"
+        )
+    if model.tensor_parallel > 1 and model.lora is not None:
+        yield "model.tensor_parallel with lora: plans of transformers are for models without adapters. Leave one out"
+    if model.agents != "shared":
+        yield "model.agents: on ranks all agents share one policy. Set model.agents: shared"
+    for part in run.method.parts():
+        if part.one_policy or part.reads_gradients:
+            yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"

@@ -1,0 +1,178 @@
+"""What a run places on its cluster, and the worker pools that do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from grouprl.config.sections import Placing
+from grouprl.envs.stage import Stage
+from grouprl.orchestrator.on_ray.pool import PoolLimits, WorkerPool
+from grouprl.orchestrator.on_ray.ray_host import RayHost
+from grouprl.orchestrator.on_ray.remote_environments import PlacedStage, stage_hello
+from grouprl.orchestrator.on_ray.reward import PlacedReward, reward_hello
+from grouprl.orchestrator.on_ray.sampler import PlacedSampler, SamplerSettings
+from grouprl.orchestrator.on_ray.worker_host import Hello, Kind, WorkerHost, hello_of
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.processes.current_ranks import current_ranks
+from grouprl.protocols import Engine, Policy
+from grouprl.rewards.contract import Reward
+from grouprl.rewards.judging.judge import TrajectoryJudge
+from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.sharded.rank_sampler import RankSampler
+from grouprl.rollout.sharded.request_shards import Prompt, SharesHere
+
+if TYPE_CHECKING:
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+RESTARTED, REDONE = "workers_restarted", "work_redone"
+"""Metrics: workers of the cluster that were replaced, and pieces of work that were done again."""
+MakeHost = Callable[[Placing, Mapping[Kind, int], Mapping[Kind, Hello]], WorkerHost]
+
+
+class RunPlacement:
+    """The workers of a run, by kind: where its completions are sampled and scored, and its environments act.
+
+    `make_host` makes the host that starts workers (default: Ray); `device` is the device of the trainer's policy.
+
+    Raises:
+        CannotSend: the reward or the task can neither be imported in another process nor pickled for it.
+        MissingExtra: Ray is not installed.
+        RunError: the cluster cannot be reached, or lacks the resources.
+    """
+
+    def __init__(self, run: ResolvedRun, device: str, make_host: MakeHost | None = None) -> None:
+        config = run.config
+        cluster = config.cluster
+        self.counts = placed_counts(run)
+        hello: dict[Kind, object] = {}
+        if "sampler" in self.counts:
+            plain, threads = config.model_dump(mode="json"), torch.get_num_threads()
+            hello["sampler"] = SamplerSettings(plain, threads, device, rank_count())
+        if "reward" in self.counts:
+            hello["reward"] = reward_hello(run.reward, config.reward)
+        if "environment" in self.counts:
+            hello["environment"] = stage_hello(run.task, config.environment)
+        told = {kind: hello_of(values) for kind, values in hello.items()}
+        self.host = (make_host or RayHost)(cluster, self.counts, told)
+        limits = PoolLimits(cluster.timeout, cluster.start_timeout, cluster.restarts)
+        self.pools = {
+            kind: WorkerPool(self.host, kind, count, limits, lambda sentence: self.say(sentence))
+            for kind, count in self.counts.items()
+        }
+        self.say: Callable[[str], None] = lambda sentence: None
+        """Shows a sentence to the user."""
+        self._read = (0, 0)
+
+    def start(self) -> None:
+        """Start every worker, all at the same time, without waiting for them."""
+        for pool in self.pools.values():
+            pool.start()
+
+    def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
+        """Return the engine that samples from `policy`; None where sampling is not placed.
+
+        Of a policy on several ranks all but the first drop their whole copies: nothing is sampled from them.
+        """
+        if "sampler" not in self.pools:
+            return None
+        if current_ranks() is not None:
+            cast("ShardedPolicy", policy).copy_on_leader_alone()
+        return PlacedSampler(policy, self.pools["sampler"], rank_count())
+
+    def reward(self, reward: Reward) -> PlacedReward | None:
+        """Return the reward computed by the cluster's workers; None where it is not placed."""
+        return PlacedReward(reward, self.pools["reward"]) if "reward" in self.pools else None
+
+    @cached_property
+    def stage(self) -> Stage | None:
+        """Where the run's environments act; None where they are not placed."""
+        return PlacedStage(self.pools["environment"]) if "environment" in self.pools else None
+
+    def metrics(self) -> dict[str, float]:
+        """Return how many workers were replaced since this was last called, and how much work was done again."""
+        now = (sum(p.restarted for p in self.pools.values()), sum(p.redone for p in self.pools.values()))
+        (restarted, redone), self._read = self._read, now
+        return {RESTARTED: float(now[0] - restarted), REDONE: float(now[1] - redone)}
+
+    def close(self) -> None:
+        """End the workers and leave the cluster; may be called twice."""
+        for pool in self.pools.values():
+            pool.close()
+        self.host.close()
+
+
+def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
+    """Return how many workers of each kind a run places; empty where it places nothing.
+
+    A reward is not placed where nothing calls it (stored rewards, environments that score), nor is a judge, which only
+    waits for its endpoint, nor are environments whose episodes are compared within their group.
+    """
+    config, rows = run.config, run.row_kind
+    cluster = config.cluster
+    if cluster.ray == "off":
+        return {}
+    scored = config.reward.replaced if rows.acts else rows.samples
+    counts: dict[Kind, int] = {}
+    if config.sampling.engine == LOCAL and rows.samples:
+        counts["sampler"] = cluster.samplers
+    if scored and not isinstance(run.reward, TrajectoryJudge):
+        counts["reward"] = cluster.rewards
+    if rows.acts and not getattr(run.task, "scores_groups", False):
+        counts["environment"] = cluster.environments
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def ranks_sample(run: ResolvedRun) -> bool:
+    """Whether each rank of a run on several samples, from a whole copy: nobody else does, or evaluation is left."""
+    config = run.config
+    return config.sampling.engine == LOCAL and (config.run.async_steps > 0 or "sampler" not in placed_counts(run))
+
+
+def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:
+    """Return the workers of a run; None where it places nothing.
+
+    `sampling_here`: whether this process samples for training. In an asynchronous run another process does, and
+    evaluations run in the trainer itself.
+
+    Raises:
+        GrouprlError: see `RunPlacement`.
+    """
+    if not sampling_here or not placed_counts(run):
+        return None
+    placement = RunPlacement(run, device)
+    placement.start()
+    return placement
+
+
+def close_placement(placement: RunPlacement | None) -> None:
+    """Shut down the workers of a run, if it has any."""
+    if placement is not None:
+        placement.close()
+
+
+def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) -> Engine[Prompt, int]:
+    """Return the engine that samples from a run's policy: the cluster's workers, or the engine of the configuration.
+
+    Without a cluster, synchronous runs complete the shares of several samplers in this process, so that a run gives
+    the same results with Ray and without it.
+    """
+    placed = None if placement is None else placement.engine(policy)
+    if placed is not None:
+        return placed
+    cluster, local = run.config.cluster, run.config.sampling.engine == LOCAL
+    shared = local and cluster.samplers > 1 and not run.config.run.async_steps
+    if not shared:
+        return run.engine(policy)
+    if current_ranks() is not None:
+        return RankSampler(cast("ShardedPolicy", policy), cluster.samplers)
+    return SharesHere(policy, cluster.samplers)
+
+
+def rank_count() -> int:
+    """Return how many ranks this process leads; 1 where it is alone."""
+    ranks = current_ranks()
+    return 1 if ranks is None else ranks.count

@@ -1,0 +1,151 @@
+"""How rows will go through the model, and why: engine, packing, shared prompts, layers computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from grouprl.config.run import Config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.make_policy import pass_settings
+from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
+from grouprl.policy.fast_forward.forward import AUTO_LIMIT
+from grouprl.policy.language.choose_engine import engine_name, other_engine
+from grouprl.policy.language.load import DTYPES
+from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, checkpointing_threshold, free_bytes
+from grouprl.policy.precision import PrecisionChoice, choose_precision, told
+from grouprl.processes.current_ranks import current_ranks
+
+
+@dataclass(frozen=True)
+class PassChoice:
+    """One choice: its name, what was chosen, and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) -> tuple[PassChoice, ...]:
+    """Return every choice; nothing for an unknown model or one that cannot be run as requested."""
+    if model is None or list(pass_refusals(config, model)):
+        return ()
+    engine = _engine(config, model)
+    found = [PassChoice("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
+    return (*found, _sharing(config, engine, batch), _checkpointing(config, model, batch))
+
+
+def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
+    """Say why the model cannot be run in the way that is requested, as far as its configuration tells."""
+    if model is None:
+        return
+    settings = pass_settings(config.model)
+    try:
+        engine = _engine(config, model)
+        precision_of(config, model)
+    except InputError as error:
+        yield str(error)
+        return
+    if engine == "transformers" and settings.shared_prefix == "on" and settings.checkpointing == "on":
+        yield (
+            "model.shared_prefix = on and model.checkpointing = on: through transformers, shared prompts live in a "
+            "cache, which must not be written twice. Switch one of them off"
+        )
+
+
+def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
+    """Return how the model's products will be computed, and why.
+
+    Raises:
+        InputError: as it is requested it cannot be.
+    """
+    if current_ranks() is not None:
+        mixed = config.model.precision == "mixed"
+        return PrecisionChoice("mixed" if mixed else "float32", "requested" if mixed else "ranks keep float32 weights")
+    engine = _engine(config, model)
+    sizes = (torch.device(model.device), model.hidden, model.intermediate)
+    return choose_precision(config.model.precision, DTYPES[model.dtype], *sizes, other_engine(engine))
+
+
+def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterator[str]:
+    """Say what the precision of products costs or would bring on this machine, as far as it is worth a look."""
+    if list(pass_refusals(config, model)):
+        return
+    engine = _engine(config, model)
+    mixed = other_engine(engine) is None
+    yield from told(requested, DTYPES[model.dtype], torch.device(model.device), model.hidden, model.intermediate, mixed)
+
+
+def _engine(config: Config, model: ModelFacts) -> str:
+    """Return which engine runs the model in training."""
+    if current_ranks() is not None and config.model.engine == "auto":
+        return "transformers"  # what is sharded is its own module tree
+    return engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+
+
+def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:
+    """Tell whether layers are computed anew in the backward pass."""
+    per_token = activations(model, batch) // batch.tokens_per_pass
+    threshold = checkpointing_threshold(config.model.checkpointing, per_token, free_bytes(torch.device(model.device)))
+    return batch.tokens_per_pass > threshold
+
+
+def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
+    if engine == "lean":
+        return "Llama-like: own forward pass, same numbers, fewer operations"
+    if config.model.engine == "transformers":
+        return "requested"
+    if model.lean:
+        return f"no own forward pass: {model.lean}"
+    if config.model.packing == "off":
+        return "packing is off, and the lean engine always packs"
+    return f"more than {AUTO_LIMIT // 10**6} million parameters: large products dominate"
+
+
+def _packing(config: Config, engine: str) -> PassChoice:
+    choice = config.model.packing
+    if engine == "lean":
+        return PassChoice("packing", "on", "nothing is padded outside attention")
+    if choice != "auto":
+        why = "requested" if choice == "off" else "requested; tried on three rows when the model is loaded"
+        return PassChoice("packing", choice, why)
+    return PassChoice(
+        "packing",
+        "where it pays",
+        f"for passes that padding makes at least {PACKING_PAYS - 1:.0%} longer, if the model takes it (tried on three "
+        "rows when it is loaded)",
+    )
+
+
+def _sharing(config: Config, engine: str, batch: Arithmetic) -> PassChoice:
+    choice, prompt, completion = config.model.shared_prefix, batch.prompt_tokens, batch.max_new_tokens
+    if choice == "off":
+        return PassChoice("shared prompts", "off", "requested")
+    repeated, shared = batch.group_size * (prompt + completion), prompt + batch.group_size * completion
+    ratio = (
+        f"{batch.group_size} × ({prompt} + {completion}) / ({prompt} + {batch.group_size} × {completion}) = "
+        f"{repeated / shared:.2f}"
+    )
+    if choice == "on":
+        return PassChoice("shared prompts", "on", f"requested; at full length {ratio} times fewer tokens")
+    rule = f"{ratio} times fewer tokens at full length, more with shorter completions; pays from {SHARING_PAYS}"
+    lean = "; so is any other beginning that completions share, when they are sampled and when they are trained on"
+    tried = "; tried on three rows when the model is loaded"
+    return PassChoice("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
+
+
+def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> PassChoice:
+    needed, free = activations(model, batch), free_bytes(torch.device(model.device))
+    chosen = computed_anew(config, model, batch)
+    if config.model.checkpointing != "auto":
+        return PassChoice(
+            "checkpointing", config.model.checkpointing, f"requested; without it, a pass takes {human(needed)}"
+        )
+    of = "unknown free memory" if free is None else f"{human(free)} free"
+    return PassChoice(
+        "checkpointing",
+        "on" if chosen else "off",
+        f"activations of a pass take {human(needed)}, {of}; layers are computed anew above {MEMORY_SHARE:.0%} of it",
+    )

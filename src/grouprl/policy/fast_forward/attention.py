@@ -1,0 +1,263 @@
+"""Attention of the lean forward: from the stream to the padded rows of a plan's blocks and back.
+
+What all blocks attend with lies in one table, so that each way is one operation; gradients are written by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from grouprl.policy.autograd import Ctx
+from grouprl.policy.fast_forward.token_plan import Block, PassPlan
+from grouprl.policy.precision import wide_sums
+
+SHORT_KEYS = 128
+"""On a CPU, up to so many keys two batched products beat the fused attention kernel."""
+VECTOR = 8
+"""Numbers of a vector register (float32, AVX2): torch's softmax is fast where rows are multiples of it."""
+SAFE_SCORE = 60.0
+"""exp(±60), and sums and inverses of many of them, stay far inside the range of float32."""
+
+
+def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False) -> torch.Tensor:
+    """Return softmax(query @ key.T / sqrt(d) + bias) @ value of the stream [S, heads + 2 kv_heads, d], [S, heads * d].
+
+    Query heads share key heads evenly. With `scaled` the queries are divided by sqrt(d) already.
+    """
+    scale = 1.0 if scaled else 1 / math.sqrt(qkv_shd.shape[-1])
+    if not layout.long:
+        return _Merge.apply(_AttendAll.apply(qkv_shd, layout, scale), layout)
+    table_nd = _Gather.apply(qkv_shd, layout)
+    short_nd, long_nd = table_nd.split(layout.cut)
+    found = [_Attend.apply(short_nd, layout, scale)] if layout.short else []
+    parts = zip(layout.parts(long_nd, layout.long), layout.long, strict=True)
+    return _Merge.apply(torch.cat([*found, *(_fused(each, block, scale) for each, block in parts)]), layout)
+
+
+class HeadLayout:
+    """Where the vectors of each token and head lie in the table [N,d] of all blocks.
+
+    For each block there are its queries [R,heads,L,d], keys and values [R,kv_heads,K,d]; first come the blocks that
+    `_Attend` takes, `short`, then those of the fused kernel, `long`.
+    """
+
+    def __init__(self, plan: PassPlan, heads: int, kv_heads: int, *, mixed: bool = False) -> None:
+        """Lay out the blocks of `plan`; `mixed`: products of gradients may be taken in bfloat16, sums in float32."""
+        self.heads, self.kv_heads, self.total, self.mixed = heads, kv_heads, heads + 2 * kv_heads, mixed
+        self.device, self.stream = plan.ids_s.device, len(plan.ids_s)
+        few = [self.device.type == "cpu" and _keys(block).shape[1] <= SHORT_KEYS for block in plan.blocks]
+        self.short = [block for block, yes in zip(plan.blocks, few, strict=True) if yes]
+        self.long = [block for block, yes in zip(plan.blocks, few, strict=True) if not yes]
+        self.cut = [self._size(self.short), self._size(self.long)]
+        self._place_heads()
+        self._place_outputs()
+
+    def _place_heads(self) -> None:
+        """Find the row of the stream, seen as [S * total, d], for each row of the table, and the way back."""
+        rows, kv = [], self.kv_heads
+        for block in (*self.short, *self.long):
+            rows += [self._rows(block.token_rl, 0, self.heads, self.total)]
+            rows += [self._rows(_keys(block), first, kv, self.total) for first in (self.heads, self.heads + kv)]
+        row_n, packed = torch.cat(rows), self.stream * self.total
+        self.gather_n = row_n.clamp(max=packed - 1)
+        count = torch.bincount(row_n, minlength=packed + 1)[:-1]
+        self.begin_n = F.pad(count.cumsum(0), (1, 0))
+        self.back_n = _sorted_places(row_n)[: int(self.begin_n[-1])]
+
+    def _place_outputs(self) -> None:
+        """Find the row of the outputs [sum of R * heads * L, d] for each token and head, and the way back."""
+        blocks, packed = (*self.short, *self.long), self.stream * self.heads
+        row_n = torch.cat([self._rows(block.token_rl, 0, self.heads, self.heads) for block in blocks])
+        own = torch.empty(packed + 1, dtype=torch.long, device=self.device)
+        own[row_n] = torch.arange(len(row_n), device=self.device)
+        self.own_n, self.output_n = own[:-1], row_n.clamp(max=packed - 1)
+        self.padding_n = (row_n == packed).nonzero()[:, 0]
+
+    def _rows(self, token_rl: torch.Tensor, first: int, count: int, total: int) -> torch.Tensor:
+        """Return rows in the order [R, count, L]; padding gets the row after the last."""
+        head = torch.arange(first, first + count, device=token_rl.device)
+        row = token_rl[:, None] * total + head[:, None]
+        return row.masked_fill_(token_rl[:, None] < 0, self.stream * total).flatten()
+
+    def _shapes(self, block: Block) -> list[tuple[int, int, int]]:
+        (rows, length), keys = block.token_rl.shape, _keys(block).shape[1]
+        return [(rows, self.heads, length), *[(rows, self.kv_heads, keys)] * 2]
+
+    def _size(self, blocks: Sequence[Block]) -> int:
+        return sum(math.prod(shape) for block in blocks for shape in self._shapes(block))
+
+    def parts(self, table_nd: torch.Tensor, blocks: Sequence[Block]) -> list[list[torch.Tensor]]:
+        """Return query [R,heads,L,d], key and value [R,kv_heads,K,d] of every block as views of its table."""
+        shapes = [self._shapes(block) for block in blocks]
+        pieces = iter(table_nd.split([math.prod(shape) for each in shapes for shape in each]))
+        return [[next(pieces).view(*shape, -1) for shape in each] for each in shapes]
+
+
+def _keys(block: Block) -> torch.Tensor:
+    return block.token_rl if block.key_rk is None else block.key_rk
+
+
+def _sorted_places(row_n: torch.Tensor) -> torch.Tensor:
+    """Return the places of `row_n` in the stable order of their numbers."""
+    if row_n.device.type != "cpu":
+        return row_n.argsort(stable=True)
+    numbers = row_n.numpy()  # numpy sorts numbers of 16 bits by counting, many times faster
+    return torch.from_numpy(numbers.astype(np.min_scalar_type(numbers.max())).argsort(kind="stable"))
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Ctx, qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+        ctx.layout = layout
+        return _gathered(qkv_shd, layout)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _summed(grad, ctx.layout), None
+
+
+def _gathered(qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    """Return the table of all blocks."""
+    return qkv_shd.reshape(-1, qkv_shd.shape[-1]).index_select(0, layout.gather_n)
+
+
+def _summed(grad: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    """Return the gradient of the stream from that of its table."""
+    wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+    # Keys and values that several rows see get the sum of what comes back, always in the same order.
+    sums = F.embedding_bag(layout.back_n, wide, layout.begin_n, mode="sum", include_last_offset=True)
+    return sums.to(grad.dtype).view(layout.stream, layout.total, -1)
+
+
+class _Merge(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Ctx, out_nd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+        ctx.layout = layout
+        return out_nd.index_select(0, layout.own_n).view(layout.stream, -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        rows = grad.reshape(ctx.layout.stream * ctx.layout.heads, -1)
+        return rows.index_select(0, ctx.layout.output_n).index_fill_(0, ctx.layout.padding_n, 0.0), None
+
+
+def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Tensor:
+    """Attend in one kernel, [R * heads * L, d]. Rows that see their own tokens alone are causal: padding is behind."""
+    query, key, value = part
+    causal, shared = block.key_rk is None, query.shape[1] > key.shape[1]
+    mask = None if causal else block.bias
+    out = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared
+    )
+    return out.flatten(0, 2)
+
+
+class _Attend(torch.autograd.Function):
+    """Attention of the layout's short blocks from their table, [sum of R * heads * L, d]."""
+
+    @staticmethod
+    def forward(ctx: Ctx, table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
+        out_nd, weights = _attended(table_nd, layout, scale)
+        ctx.layout, ctx.scale = layout, scale
+        ctx.save_for_backward(table_nd, out_nd, *weights)
+        return out_nd
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        table_nd, out_nd, *weights = ctx.saved_tensors
+        return _grad_attended(grad_nd, table_nd, out_nd, weights, ctx.layout, ctx.scale), None, None
+
+
+class _AttendAll(torch.autograd.Function):
+    """The same from the stream where all blocks are short: its table, several times as large, is made anew."""
+
+    @staticmethod
+    def forward(ctx: Ctx, qkv_shd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
+        out_nd, weights = _attended(_gathered(qkv_shd, layout), layout, scale)
+        ctx.layout, ctx.scale = layout, scale
+        ctx.save_for_backward(qkv_shd, out_nd, *weights)
+        return out_nd
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        qkv_shd, out_nd, *weights = ctx.saved_tensors
+        table_nd = _gathered(qkv_shd, ctx.layout)
+        found_nd = _grad_attended(grad_nd, table_nd, out_nd, weights, ctx.layout, ctx.scale)
+        return _summed(found_nd, ctx.layout), None, None
+
+
+def _attended(table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the outputs of the short blocks and the weights of each."""
+    parts = [_batched(layout, part) for part in layout.parts(table_nd, layout.short)]
+    out_nd = table_nd.new_empty(sum(query.shape[:2].numel() for query, _, _ in parts), table_nd.shape[-1])
+    outs, weights = _like(out_nd, [query for query, _, _ in parts]), []
+    for block, (query, key, value), out in zip(layout.short, parts, outs, strict=True):
+        scores = torch.bmm(query, key.transpose(1, 2))
+        scores = scores if scale == 1.0 else scores.mul_(scale)
+        seen = scores.view(len(block.token_rl), layout.heads, -1, key.shape[1])
+        weights.append(attention_weights(seen, block.bias).view(scores.shape))
+        torch.bmm(weights[-1], value, out=out)
+    return out_nd, weights
+
+
+def _grad_attended(
+    grad_nd: torch.Tensor,
+    table_nd: torch.Tensor,
+    out_nd: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    layout: HeadLayout,
+    scale: float,
+) -> torch.Tensor:
+    """Return the gradient of the short blocks' table."""
+    found_nd = torch.empty_like(table_nd)
+    parts, found = ([_batched(layout, x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))
+    queries = [query for query, _, _ in parts]
+    along_nd = (grad_nd * out_nd).sum(-1, keepdim=True)
+    columns = (parts, found, weights, _like(grad_nd, queries), _like(along_nd, queries))
+    with wide_sums(layout.mixed, grad_nd.device):
+        for (query, key, value), (grad_query, grad_key, grad_value), weight, grad, along in zip(*columns, strict=True):
+            torch.bmm(weight.transpose(1, 2), grad, out=grad_value)
+            scores = torch.bmm(grad, value.transpose(1, 2)).sub_(along).mul_(weight)
+            scores = scores if scale == 1.0 else scores.mul_(scale)
+            torch.bmm(scores, key, out=grad_query)
+            torch.bmm(scores.transpose(1, 2), query, out=grad_key)
+    return found_nd
+
+
+def _batched(layout: HeadLayout, part: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """View a block's vectors as batches, one for each row and key head; query heads of one key head side by side."""
+    query, key, value = part
+    shared = layout.heads // layout.kv_heads * query.shape[2]
+    return query.view(-1, shared, query.shape[3]), key.flatten(0, 1), value.flatten(0, 1)
+
+
+def _like(rows_nd: torch.Tensor, batches: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Cut rows into batches with as many rows as `batches` [n,m,…] have."""
+    pieces = rows_nd.split([x.shape[:2].numel() for x in batches])
+    return [piece.view(*x.shape[:2], -1) for piece, x in zip(pieces, batches, strict=True)]
+
+
+def attention_weights(scores: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return softmax(scores + bias) over the last axis; `scores` is overwritten.
+
+    torch's softmax is about ten times slower on a CPU where the axis is no multiple of its vector width. There the
+    exponentials are summed by hand, without subtracting the maximum where no score is large enough to need that.
+    """
+    keys = scores.shape[-1]
+    smallest, largest = torch.aminmax(scores)
+    scores += bias
+    if keys % VECTOR == 0 or max(-float(smallest), float(largest)) > SAFE_SCORE:
+        return torch.softmax(scores, dim=-1)
+    weights = scores.exp_()
+    total = weights.view(-1, keys) @ torch.ones(keys, dtype=weights.dtype, device=weights.device)
+    return weights.mul_(total.reciprocal_().view(*weights.shape[:-1], 1))

@@ -1,0 +1,318 @@
+"""A causal language model as a policy: outputs by name, and their cotangents back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import nn
+from torch.nn.utils import skip_init
+
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.core.spans import note, spanned
+from grouprl.policy.engine import CROSS, ModelEngine, Readout
+from grouprl.policy.fast_forward.forward import LeanEngine, LeanModel
+from grouprl.policy.generation import generation_settings
+from grouprl.policy.language import gradient_norms, statistics
+from grouprl.policy.language.choose_engine import choose_engine
+from grouprl.policy.language.influence import influence
+from grouprl.policy.language.reference import FrozenPolicy
+from grouprl.policy.language.text import TextPolicy
+from grouprl.policy.lora import dropping, is_adapted
+from grouprl.policy.microbatch import join_passes
+from grouprl.policy.passes import (
+    AUTO,
+    PassSettings,
+    bytes_per_token,
+    cached_tokens,
+    checkpointing_threshold,
+    free_bytes,
+)
+from grouprl.policy.precision import Precision
+from grouprl.policy.state import check_cotangents, check_outputs, live_rows, pull_back
+from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+VALUE_HEAD_FILE = "value_head.safetensors"
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
+"""Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
+
+
+class CausalPolicy(TextPolicy):
+    """A transformers causal LM with its tokenizer.
+
+    The model's dropout is off in every pass, so that a log-prob is a function of the weights alone; only the dropout
+    of LoRA adapters, if it was requested, acts in passes that take gradients.
+
+    Args:
+        model: any transformers causal LM, plain or wrapped by peft.
+        tokenizer: its tokenizer.
+        temperature: log-probs are those of softmax(logits / temperature).
+        engine: "lean" (this package's fast forward for Llama-like models), "transformers", or "auto".
+        passes: whether rows are packed, prompts shared, layers computed anew; results do not depend on it.
+        value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
+        token_budget: tokens per pass; results do not depend on it.
+        precision: "float32" (products in the type of the weights), "onednn" (float32 products by oneDNN) or "mixed" (in
+            bfloat16, of float32 weights), both where the engine is lean, or "auto" (what is measured to be fastest on
+            this machine).
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        temperature: float = 1.0,
+        engine: str = "auto",
+        passes: PassSettings = AUTO,
+        value_head: bool = False,
+        token_budget: int | None = None,
+        precision: str = "float32",
+    ) -> None:
+        if not temperature > 0:
+            raise InputError(f"temperature={temperature}", "A policy's temperature is positive", "Use 1.0")
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.temperature = temperature
+        self.token_budget = token_budget or TOKEN_BUDGET.get(self.device.type, TOKEN_BUDGET["cuda"])
+        self.pass_settings = passes
+        text = model.config.get_text_config()
+        per_token = bytes_per_token(text, self.dtype.itemsize)
+        checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
+        self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
+        mixed = self.lean is not None and self.lean.precision == "mixed"
+        self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)
+        self.value_head = self._build_value_head() if value_head else None
+
+    @property
+    def engine(self) -> str:
+        """The engine in use: "lean" or "transformers"."""
+        return self._engine.name
+
+    @property
+    def precision(self) -> Precision:
+        """How products are computed: "float32" is in the type of the weights, "onednn" so by oneDNN, "mixed" in
+        bfloat16."""
+        return "float32" if self.lean is None else self.lean.precision
+
+    @property
+    def lean(self) -> LeanModel | None:
+        """The lean view of the model, where that engine is in use."""
+        return self._engine.lean if isinstance(self._engine, LeanEngine) else None
+
+    @contextmanager
+    def full_precision(self) -> Iterator[None]:
+        """Within it, products are computed in the type of the weights, also by a policy of mixed precision."""
+        lean = self.lean
+        if lean is None:
+            yield
+            return
+        before, lean.precision = lean.precision, "float32"
+        try:
+            yield
+        finally:
+            lean.precision = before
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the model's weights."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values: float32, or float64 for a float64 model."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion: the tokenizer's and the model's own generation settings'."""
+        config = getattr(self.model, "generation_config", None)
+        stated = getattr(config, "eos_token_id", None)
+        listed = stated if isinstance(stated, list) else [stated]
+        return tuple(sorted({int(i) for i in [self.tokenizer.eos_token_id, *listed] if i is not None}))
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the model was built for, if it says so."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Log-probs, entropies and cross-entropies, values where there is a value head, and statistics."""
+        values = () if self.value_head is None else (VALUE,)
+        return (LOG_PROB, ENTROPY, *values, CROSS, *statistics.READINGS)
+
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, torch.Tensor]:
+        """Return the outputs `names` of the responses of `tokens` at the policy's temperature, [B,T].
+
+        Args:
+            tokens: B rows.
+            names: see `outputs`. "cross@κ" is the cross-entropy Σ_a sg(softmax(z/κ))_a log π(a), z the model's own
+                logits; statistics (see `statistics.READINGS`) are read in a pass of their own and have no gradient.
+            grad: keep the graph (of all rows at once; `backward` bounds memory by recomputing pass by pass).
+
+        Raises:
+            InputError: a name of which there is no output.
+        """
+        check_outputs(self, names)
+        own = [name for name in names if not statistics.is_reading(name)]
+        found = statistics.readings(self, tokens, [name for name in names if statistics.is_reading(name)])
+        if own:
+            with torch.set_grad_enabled(grad):
+                passes = self.passes(tokens, range(len(tokens)))
+                parts = [self._run(tokens.rows(rows), own) for rows in passes]
+                found |= {name: join_passes(tokens, passes, [part[name] for part in parts]) for name in own}
+        return {name: found[name] for name in names}
+
+    def backward(self, tokens: Tokens, cotangents: Mapping[str, torch.Tensor], /) -> None:
+        """Add the parameter gradients of sum(cotangent * output) to `.grad`, one pass at a time.
+
+        Rows whose cotangents are all exactly zero are never run. Cotangents beyond a row's length are ignored.
+
+        Raises:
+            InputError: a cotangent that is not [B,T] of `tokens`, a name of which there is no output, or a statistic's.
+        """
+        check_cotangents(self, tokens, cotangents)
+        statistics.refuse_readings(cotangents)
+        for rows in self.passes(tokens, live_rows(tokens, cotangents)):
+            self._backward_pass(tokens.rows(rows), {name: c[rows] for name, c in cotangents.items()})
+
+    @property
+    def pass_tokens(self) -> int:
+        """Most tokens of a pass: the budget, or on a CPU what its cache holds."""
+        return min(self.token_budget, self._cached_tokens)
+
+    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` of `tokens` into passes that fit the token budget."""
+        return self._engine.split(tokens, rows, self.pass_tokens)
+
+    def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
+        """Run `rows` (None: all) and yield the rows of each pass with its states; adapters' dropout is off."""
+        for own in self.passes(tokens, range(len(tokens)) if rows is None else rows):
+            yield own, self._engine.read(tokens.rows(own))
+
+    def influence(
+        self, tokens: Tokens, group_b: torch.Tensor, correct_b: torch.Tensor, mask_bt: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return each token's influence on the correct completions of its group, [B,T]; see `influence.influence`."""
+        return influence(self, tokens, group_b, correct_b, mask_bt)
+
+    def hidden(self, tokens: Tokens) -> list[torch.Tensor]:
+        """Return each row's last hidden states, [T_b,H]; see `statistics.hidden`."""
+        return statistics.hidden(self, tokens)
+
+    def top(self, tokens: Tokens, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ids and log-probs of the `k` likeliest tokens, [B,T,k]; see `statistics.top`."""
+        return statistics.top(self, tokens, k)
+
+    def gradient_norms(
+        self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding"
+    ) -> torch.Tensor:
+        """Return the gradient norm of each completion's log-prob, [B]; see `gradient_norms.gradient_norms`."""
+        return gradient_norms.gradient_norms(self, tokens, block)
+
+    def _backward_pass(self, tokens: Tokens, cotangents_bt: Mapping[str, torch.Tensor]) -> None:
+        with torch.enable_grad():
+            found = self._run(tokens, tuple(cotangents_bt))
+        lengths = tokens.response_lengths
+        pull_back(
+            found, {name: torch.cat([c[i, :n] for i, n in enumerate(lengths)]) for name, c in cotangents_bt.items()}
+        )
+
+    @spanned("forward")
+    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return outputs of one pass, [M] each."""
+        with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
+            note("read", tokens)
+            read = self._engine.read(tokens)
+        found = read.score(names, temperature=self.temperature)
+        return found | {VALUE: read.each(self._value(read.hidden_nd))} if VALUE in names else found
+
+    def _value(self, hidden_nd: torch.Tensor) -> torch.Tensor:
+        assert self.value_head is not None, "`outputs` says so"
+        return self.value_head(hidden_nd.to(self.value_head.weight.dtype))[:, 0]
+
+    def load_value_head(self, folder: Path) -> None:
+        """Read the value head that `save` left in `folder`, if there is one."""
+        from safetensors.torch import load_file
+
+        if self.value_head is not None and (folder / VALUE_HEAD_FILE).is_file():
+            self.value_head.load_state_dict(load_file(folder / VALUE_HEAD_FILE))
+
+    def _build_value_head(self) -> nn.Linear:
+        size = self.model.config.get_text_config().hidden_size
+        # nn.Linear would draw its initial weights, and a resumed run that builds a head again must not draw once more.
+        head = skip_init(nn.Linear, size, 1, device=self.device, dtype=self.score_dtype)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return head
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter with its name; those of the value head begin with `value_head.`."""
+        yield from ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+        if self.value_head is not None:
+            yield from ((f"value_head.{name}", p) for name, p in self.value_head.named_parameters())
+
+    def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
+        """Write an ordinary Hugging Face folder: model and tokenizer, LoRA adapters merged into the weights.
+
+        Args:
+            folder: made if it does not exist; files in it are overwritten.
+            adapter_only: write the adapters alone, as peft does (only for a policy with adapters).
+
+        A value head goes beside the model as value_head.safetensors, which transformers ignores.
+        """
+        adapted = is_adapted(self.model)
+        if adapter_only and not adapted:
+            raise InputError("adapter_only=True", "The policy has no LoRA adapters", "Save the whole model")
+        model = copy.deepcopy(self.model).merge_and_unload() if adapted and not adapter_only else self.model
+        model.save_pretrained(folder)
+        if not adapter_only:
+            generation_settings(model, self.eos_ids).save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        if self.value_head is not None:
+            save_value_head(self.value_head.state_dict(), Path(folder))
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
+        """Return a copy as it is now, adapters included; it shares nothing but the tokenizer.
+
+        Args:
+            trainable: whether it can be trained, where this policy can.
+            value_head: whether it has a fresh value head.
+        """
+        model = copy.deepcopy(self.model)
+        if not trainable:
+            model.requires_grad_(False)
+        return type(self)(
+            model,
+            self.tokenizer,
+            temperature=self.temperature,
+            engine=self.engine,
+            passes=self.pass_settings,
+            value_head=value_head,
+            token_budget=self.token_budget,
+            precision=self.precision,
+        )
+
+    def reference(self) -> FrozenPolicy:
+        """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""
+        return FrozenPolicy(self)
+
+
+def save_value_head(state: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write a value head beside the model in `folder`."""
+    from safetensors.torch import save_file
+
+    save_file(dict(state), folder / VALUE_HEAD_FILE)

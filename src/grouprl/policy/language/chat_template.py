@@ -1,0 +1,244 @@
+"""What a chat template makes of messages; what it does not show is carried in the prompt, or refused in words.
+
+A template may know no tools, no results of tools, no system message, or want user and assistant to alternate. It is
+asked once what it shows (`template_probe`), and the rest is put where it is shown (`carried_messages`): tools are
+described in the prompt, as for a model without a template, results stand in a user's message, and so on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from grouprl.chat.calls import Form
+from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
+from grouprl.chat.turn_content import Call
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
+from grouprl.policy.language.message_fallbacks import Messages, TemplateFacts, Use, carried, roles
+from grouprl.policy.language.template_probe import TOOL, USER, in_words, lost, template_facts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TODAY = time.localtime()
+ASKED = {"name": "qztool", "arguments": {"qzarg": "qzvalue"}}
+RESERVED = (
+    "add_generation_prompt",
+    "bos_token",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "eos_token",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+)
+"""Names in a template that are no variables for users: what is rendered, and how."""
+DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
+
+
+@dataclass(eq=False)
+class Found:
+    """What is known of a template; `source` is the template as its tokenizer holds it."""
+
+    source: object
+    facts: TemplateFacts | None = None
+    family: str = ""
+    chosen: Form | None = None
+    """How calls are written, where that was set."""
+
+
+class ChatTemplate:
+    """The chat template of a tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, found: Found) -> None:
+        self.tokenizer, self.found, self.source = tokenizer, found, found.source
+
+    @property
+    def chosen(self) -> Form | None:
+        """How calls are written, where that was set for the tokenizer."""
+        return self.found.chosen
+
+    def speak(self, form: Form) -> None:
+        """Set how calls are written, now and wherever the tokenizer is used."""
+        self.found.chosen = form
+
+    @property
+    def dated(self) -> bool:
+        """Whether it writes the date into prompts."""
+        return "strftime_now" in str(self.source)
+
+    @property
+    def facts(self) -> TemplateFacts:
+        """What it shows. Asked once."""
+        if self.found.facts is None:
+            self.found.facts = template_facts(self.raw)
+        return self.found.facts
+
+    @property
+    def form(self) -> Form:
+        """How calls are written: as was set, or in the syntax of the template."""
+        return self.chosen or SYNTAXES[self.family]
+
+    @property
+    def family(self) -> str:
+        """Name of the syntax that the template writes calls in; `hermes` where it shows none."""
+        self.found.family = self.found.family or self._family()
+        return self.found.family
+
+    def _family(self) -> str:
+        facts, call = self.facts, {"id": "call_0000", "type": "function", "function": ASKED}
+        text = self.written({"role": "assistant", "content": "", "tool_calls": [call]}) if facts.calls else None
+        if text and (found := _read_by(text)):
+            return found
+        known = "no" if facts.tools == "no" and not facts.calls else str(self.source)
+        return next((name for sign, name in SIGNS if sign in known), "hermes")
+
+    @cached_property
+    def today(self) -> object:
+        """The template with the date on which this process began: a conversation over midnight is not rewritten."""
+        if not self.dated or not isinstance(self.source, str):
+            return None
+        return DATE.sub(lambda found: repr(time.strftime(found[2], TODAY)), self.source)
+
+    def render(
+        self,
+        messages: Messages,
+        tools: Messages = (),
+        *,
+        generation: bool = True,
+        variables: Mapping[str, object] | None = None,
+    ) -> str:
+        """Return the text of messages, up to where the assistant begins to write; what is not shown is carried.
+
+        Raises:
+            InputError: for messages that the template cannot render in any form, and for variables that it has not.
+        """
+        given = dict(variables or {})
+        self.check(given)
+        plain, announced = carried(messages, tools, self.facts, self.form)
+        try:
+            return self.raw(plain, announced, generation=generation, **given)
+        except Exception as error:  # templates raise whatever they like
+            raise InputError(
+                f"The chat template cannot render messages of the roles {roles(plain)}: {in_words(error)}",
+                "a prompt is what the template makes of its messages",
+                "Send messages in an order that the template knows, or set another chat template.",
+            ) from error
+
+    def check(self, variables: Mapping[str, object]) -> None:
+        """Raise InputError for a variable that does not occur in the template, or is not the user's to set."""
+        for name in variables:
+            if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
+                rule = "it is set by what is rendered" if name in RESERVED else "its text does not use one"
+                raise InputError(
+                    f"The chat template has no variable '{name[:64]}' to set",
+                    rule,
+                    "Leave it out of chat_template_kwargs",
+                )
+
+    def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: object) -> str:
+        """Return what the template itself makes of messages; raises whatever it raises."""
+        given: JsonObject = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
+        if self.today is not None:
+            given["chat_template"] = self.today
+        plain = [dict(message) for message in messages]
+        made = self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=generation, **given)
+        return str(made)
+
+    def written(self, message: Mapping[str, object]) -> str | None:
+        """Return what the template writes of an assistant's last message, its end included; None where it raises.
+
+        `message` may have `tool_calls`; the tool is announced. Where the prompt itself begins the turn, what it begins
+        with stands in front.
+        """
+        said = [{"role": "user", "content": USER}]
+        plain, tools = carried([*said, message], [TOOL], self.facts, JSON)
+        before, _ = carried(said, [TOOL], self.facts, JSON)
+        try:
+            begins = self.raw(before, tools)
+            whole = self.raw(plain, tools, generation=False)
+        except Exception:
+            return None
+        return whole[len(begins) :] if whole.startswith(begins) else whole.rpartition(USER)[2]
+
+    def notes(self, uses: set[Use]) -> list[str]:
+        """Say, one sentence each, what of `uses` the template does not show and how it is carried."""
+        facts, found = self.facts, list[str]()
+        if "tools" in uses and facts.tools == "no":
+            how = "they are described in the prompt, with calls as " + self.form.write("NAME", {"ARGUMENT": "VALUE"})
+            found.append(f"the chat template does not announce tools: {how}")
+        if "results" in uses and facts.results == "no":
+            how = "they stand in a user's message, as <tool_response>…</tool_response>"
+            found.append(f"the chat template does not show results of tools: {how}")
+        beside = "tools" in uses and facts.tools != "no" and not facts.system_beside_tools
+        if "system" in uses and (beside or not facts.system):
+            found.append(
+                f"the chat template does not show a system message{' beside tools' * facts.system}: it stands in front "
+                "of the first user's message"
+            )
+        if "users" in uses and not facts.users:
+            found.append("the chat template wants user and assistant to alternate: neighbouring messages become one")
+        if "roles" in uses and not facts.roles:
+            found.append("the chat template knows no other roles: such messages stand in a user's, the role in front")
+        if "late_system" in uses and not facts.late_system:
+            found.append("the chat template shows no later system message: it stands in a user's")
+        if self.dated:
+            found.append("the chat template writes the date into prompts: on another day a run has other prompts")
+        return found
+
+    def refusals(self, uses: set[Use]) -> list[str]:
+        """Say, one sentence each, what of `uses` can neither be shown nor carried."""
+        return list(lost(self.raw, self.facts, uses))
+
+
+_FOUND: WeakKeyDictionary[object, Found] = WeakKeyDictionary()
+
+
+def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
+    """Return the chat template of a tokenizer, with what was found out about it before.
+
+    Raises:
+        InputError: where it has none.
+    """
+    source = getattr(tokenizer, "chat_template", None)
+    if not source:
+        raise InputError(
+            "The data holds chat messages and the tokenizer has no chat template",
+            "Messages become a prompt through the template of an instruct model",
+            "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
+        )
+    try:
+        known = _FOUND.get(tokenizer)
+        if known is None or known.source != source:
+            known = _FOUND[tokenizer] = Found(source)
+    except TypeError:  # a tokenizer of one's own that cannot be remembered
+        known = Found(source)
+    return ChatTemplate(tokenizer, known)
+
+
+def _read_by(text: str) -> str:
+    """Return the syntax that reads the call in a text best: which writes it so, or leaves least beside it; '' if none
+    does."""
+    read = {name: form.read(text) for name, form in SYNTAXES.items()}
+    found = [name for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]]
+    call = Call(str(ASKED["name"]), {"qzarg": "qzvalue"})
+    return min(found, key=lambda n: (SYNTAXES[n].write_all([call]) not in text, len(read[n].beside)), default="")
+
+
+def _plain(call: object) -> JsonObject:
+    return {"name": getattr(call, "name", ""), "arguments": getattr(call, "arguments", None)}

@@ -1,0 +1,65 @@
+"""Which engine runs a model."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.engine import ModelEngine
+from grouprl.policy.fast_forward.forward import AUTO_LIMIT, LeanEngine, why_not_lean
+from grouprl.policy.language.transformers_engine import TransformersEngine
+from grouprl.policy.passes import AUTO, PassSettings, sizes_of
+from grouprl.policy.precision import choose_precision
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ENGINES = ("auto", "lean", "transformers")
+
+
+def choose_engine(
+    model: PreTrainedModel,
+    engine: str,
+    settings: PassSettings = AUTO,
+    checkpoint_above: float = math.inf,
+    precision: str = "float32",
+) -> ModelEngine:
+    """Return the engine called `engine`; "auto" is lean where that is exact, allowed and the model is not large.
+
+    In passes of more than `checkpoint_above` tokens layers are computed anew in the backward pass. `precision` is
+    that of products (`grouprl.policy.precision.choose_precision`).
+
+    Raises:
+        InputError: an unknown name, "lean" for a model it does not compute exactly or without packing, settings
+            that the engine cannot follow, or a precision that it does not have.
+    """
+    parameters = sum(p.numel() for p in model.parameters())
+    name = engine_name(engine, why_not_lean(model), parameters, settings)
+    weight = next(model.parameters())
+    _, hidden, intermediate, _ = sizes_of(model.config.get_text_config())
+    chosen = choose_precision(precision, weight.dtype, weight.device, hidden, intermediate, other_engine(name))
+    if name == "lean":
+        return LeanEngine(model, settings.shared_prefix, checkpoint_above, precision=chosen.precision)
+    return TransformersEngine(model, settings, checkpoint_above)
+
+
+def other_engine(name: str) -> str | None:
+    """Return why the engine `name` has no other precision than float32; None for the lean one, which has."""
+    return None if name == "lean" else "the model runs through the engine transformers"
+
+
+def engine_name(engine: str, obstacle: str | None, parameters: int, settings: PassSettings) -> str:
+    """Return "lean" or "transformers"; `obstacle` is why the lean engine would not be exact, if so.
+
+    Raises InputError as `choose_engine` does.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"engine={engine!r}", "It is not a known engine", suggest(engine, ENGINES))
+    if engine == "lean" and obstacle is not None:
+        raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
+    if engine == "lean" and settings.packing == "off":
+        raise InputError("packing=off and engine='lean'", "The lean engine always packs", "Use engine='transformers'")
+    if engine == "auto" and (obstacle is not None or settings.packing == "off" or parameters > AUTO_LIMIT):
+        return "transformers"
+    return "lean" if engine == "auto" else engine

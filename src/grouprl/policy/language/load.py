@@ -1,0 +1,184 @@
+"""Loading a policy: a tiny one built on the spot, a local folder, a GGUF file, or a Hub id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError
+
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.gguf import as_folder
+from grouprl.policy.language.hub import check_on_hub
+from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_state, check_tensors
+from grouprl.policy.language.tiny import PRINTABLE, build_tiny
+from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
+from grouprl.policy.lora import add_lora
+from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.storage.pickles import refusal
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def load_policy(
+    spec: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    precision: str = "float32",
+    lora: Mapping[str, object] | None = None,
+    temperature: float = 1.0,
+    engine: str = "auto",
+    passes: PassSettings = AUTO,
+    value_head: bool = False,
+    token_budget: int | None = None,
+    alphabet: str = PRINTABLE,
+    seed: int = 0,
+    **tiny: int,
+) -> CausalPolicy:
+    """Load the policy named by `spec`.
+
+    Args:
+        spec: "tiny" (built from `alphabet`, `seed` and the sizes of `build_tiny`), a local folder, a GGUF file (extra
+            `gguf`), or a Hub id.
+        device: "auto" is CUDA where there is one, else the CPU.
+        dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
+            updates much smaller than 1/256 of a weight; a run's optimiser therefore steps float32 copies of them
+            (`grouprl.policy.master_weights`).
+        precision: of products, see `CausalPolicy`; mixed makes `dtype: auto` float32.
+        lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
+        temperature: of the policy's log-probs.
+        engine: see `CausalPolicy`.
+        passes: see `CausalPolicy`.
+        value_head: see `CausalPolicy`.
+        token_budget: see `CausalPolicy`.
+        alphabet: characters of the tiny model's tokenizer.
+        seed: of the tiny model's and the adapters' initial weights.
+        tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
+
+    Raises:
+        InputError: an unknown dtype or device, a folder or file that is not a model, a tokenizer without an end token,
+            tiny sizes for another model.
+        MissingExtra: a GGUF file without the extra `gguf`, adapters without the extra `lora`.
+    """
+    place = resolve_device(device)
+    kind = resolve_dtype(dtype, place, precision)
+    if str(spec) == "tiny":
+        model, tokenizer = build_tiny(alphabet, seed=seed, **tiny)
+        model = model.to(kind)
+    else:
+        if tiny:
+            raise InputError(f"{sorted(tiny)} given for {spec}", "Sizes belong to the tiny model only", "Remove them")
+        model, tokenizer = _load_pretrained(as_folder(spec), kind)
+    _check_special_tokens(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
+    model = model.to(place)
+    policy = CausalPolicy(
+        model if lora is None else add_lora(model, lora, seed),
+        tokenizer,
+        temperature=temperature,
+        engine=engine,
+        passes=passes,
+        value_head=value_head,
+        token_budget=token_budget,
+        precision=precision,
+    )
+    policy.load_value_head(Path(spec))
+    return policy
+
+
+def resolve_device(device: str) -> torch.device:
+    """Return the device meant by "auto", "cpu", "cuda", "cuda:1" ..."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(
+            f"device={device!r}", "A device is 'auto' or a torch device", "Use auto, cpu or cuda"
+        ) from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device={device!r}", "This machine has no usable CUDA GPU", "Use device: auto")
+    return place
+
+
+def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") -> torch.dtype:
+    """Return the torch type of weights meant by `dtype` on `device`; mixed precision has float32 weights."""
+    if dtype == "auto" and precision == "mixed":
+        return torch.float32
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    if dtype not in DTYPES:
+        raise InputError(f"dtype={dtype!r}", "It is not a known type", suggest(dtype, ["auto", *DTYPES]))
+    return DTYPES[dtype]
+
+
+def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = Path(spec).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise InputError(
+                f"{folder} has no config.json",
+                "A model folder holds config.json, weights and a tokenizer",
+                "Give the folder written by save_pretrained",
+            )
+        spec = str(folder)
+    else:
+        check_on_hub(spec)
+    try:
+        config = AutoConfig.from_pretrained(spec)
+        check_config(config, spec)
+        if folder.is_dir():
+            check_files(folder)
+            check_tokenizer_files(folder)
+            with torch.device("meta"):
+                check_tensors(folder, AutoModelForCausalLM.from_config(config))
+        tokenizer = AutoTokenizer.from_pretrained(spec)
+        model, told = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype, output_loading_info=True)
+        check_missing(sorted(told["missing_keys"]), spec)
+        check_state(model, spec)
+        check_finite(model, spec)
+        check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], spec)
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError) as error:
+        raise InputError(
+            f"The model {spec} could not be loaded: {_why(error)}", "", "Check the name and the folder"
+        ) from error
+    return model, tokenizer
+
+
+def _why(error: Exception) -> str:
+    return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
+
+
+def _check_special_tokens(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> None:
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"The tokenizer of {spec} has no end-of-sequence token",
+            "A completion ends with one; without it every completion would be cut off",
+            "Set eos_token in tokenizer_config.json",
+        )
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= rows:
+        log.info(
+            "The tokenizer of %s has no padding token of the model's; its end token %r stands in.",
+            spec,
+            tokenizer.eos_token,
+        )
+        tokenizer.pad_token = tokenizer.eos_token

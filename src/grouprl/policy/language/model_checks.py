@@ -1,0 +1,131 @@
+"""Whether a model can be trained and decoded here: by its configuration, its classes and the heads of its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError
+from grouprl.policy.engine import accepts
+from grouprl.policy.fast_forward.forward import base_model
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PretrainedConfig
+
+STATES = ("past_key_values", "cache_params")
+"""Names under which a forward pass passes on its state of earlier tokens."""
+
+
+def check_config(config: PretrainedConfig, spec: str) -> None:
+    """Check that a configuration is that of a causal language model.
+
+    Raises:
+        InputError: an encoder, or an encoder with a decoder.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    remedy = "Take a causal language model (GPT-2, Llama, Qwen, Mistral …)"
+    if getattr(config, "is_encoder_decoder", False):
+        rule = "completions follow their prompts in one decoder; this one reads prompts with an encoder"
+        raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
+    causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not causal:
+        rule = "each of its tokens attends to later ones, so that it has no log-probs of a completion token by token"
+        raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
+
+
+def check_state(model: Module, spec: str) -> None:
+    """Check that a model can decode token by token.
+
+    Raises:
+        InputError: its forward pass passes no state on.
+    """
+    core = base_model(model)
+    if not any(accepts(core, name) for name in STATES):
+        rule = f"sampling decodes token by token, and its forward pass takes neither {' nor '.join(STATES)}"
+        raise InputError(f"{spec} is a {type(core).__name__}", rule)
+
+
+def check_files(folder: Path) -> None:
+    """Check that the weights in a folder are whole, by the heads of their files.
+
+    Raises:
+        InputError: naming a file that is cut off or damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            rule = f"its head does not fit its {path.stat().st_size:,} bytes ({error})"
+            raise InputError(f"{path} is cut off or damaged", rule, "Copy or download it again") from error
+
+
+def check_tensors(folder: Path, model: Module) -> None:
+    """Check that a folder holds the weights that its configuration describes, by the heads of its files.
+
+    Raises:
+        InputError: no weights, a missing file of them, tensors of another shape, or missing ones.
+    """
+    check_present(folder)
+    if getattr(getattr(model, "config", None), "quantization_config", None) is not None:
+        return  # stored in shapes of their own
+    stored = _stored_shapes(folder)
+    wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name, shape in stored.items():
+        if name in wanted and wanted[name] != shape:
+            rule = f"its config.json describes {name} as {wanted[name]}, its weights hold {shape}"
+            raise InputError(f"The model {folder} does not fit its configuration", rule, FIT)
+    if stored and stored.keys() <= wanted.keys():  # else they are renamed as they are loaded
+        check_missing([name for name, _ in model.named_parameters() if name not in stored], str(folder))
+
+
+FIT = "Copy the config.json that belongs to these weights, or the other way round"
+
+
+def check_present(folder: Path) -> None:
+    """Check that a folder holds weights at all, and every file that their index names.
+
+    Raises:
+        InputError: naming what is missing.
+    """
+    rule = "a model folder holds config.json, weights and a tokenizer"
+    kinds = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+    if not any(found for kind in kinds for found in folder.glob(kind)):
+        raise InputError(f"{folder} has no weights", rule, "Give the folder written by save_pretrained")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file() and not (folder / "model.safetensors").is_file():
+        try:
+            named = sorted({str(name) for name in json.loads(index.read_text())["weight_map"].values()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{index} is damaged", "it says which file holds which tensor", "Copy it again") from error
+        missing = [name for name in named if not (folder / name).is_file()]
+        if missing:
+            raise InputError(f"{folder} lacks {', '.join(missing)}", f"{index.name} names it", "Copy it, too")
+
+
+def check_missing(names: Sequence[str], spec: str) -> None:
+    """Check that weights are there for all of a model: what is missing would be drawn at random.
+
+    Raises:
+        InputError: naming the first few that are missing.
+    """
+    if names:
+        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        rule = f"its weights lack {some}, which would be random numbers"
+        raise InputError(f"The model {spec} does not fit its configuration", rule, FIT)
+
+
+def _stored_shapes(folder: Path) -> dict[str, list[int]]:
+    from safetensors import safe_open
+
+    found: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            found |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return found

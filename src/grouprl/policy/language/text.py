@@ -1,0 +1,141 @@
+"""Between text and token ids: plain prompts, chat messages, completions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
+from grouprl.policy.language.chat_template import template_of
+from grouprl.policy.state import LogProbs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = JsonMapping
+"""A chat message as transformers' chat templates take it: at least `role` and `content`."""
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool = False) -> list[int]:
+    """Encode plain text; a text beyond the model's positions is for the caller to refuse.
+
+    `special` adds the special tokens that the tokenizer puts around a text by itself, such as a bos token.
+
+    Raises:
+        InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
+    """
+    try:
+        return list(tokenizer(text, add_special_tokens=special, verbose=False).input_ids)
+    except Exception as error:
+        unknown = sorted(set(text) - set(tokenizer.get_vocab()))
+        if tokenizer.unk_token_id is not None or not unknown:
+            raise
+        raise InputError(
+            f"The character {unknown[0]!r} in {text[:80]!r} is not in the tokenizer's alphabet",
+            "A character tokenizer knows the characters it was built with",
+            "Add the character to the alphabet or leave it out of the text",
+        ) from error
+
+
+def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+    """Encode many plain texts at once, as `encode` does each; several times faster for short texts."""
+    if not texts:
+        return []
+    try:
+        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=special, verbose=False).input_ids]
+    except Exception:
+        return [encode(tokenizer, text, special=special) for text in texts]  # names the text that cannot be encoded
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
+    """Encode a prompt as users of the exported model will: text by the tokenizer alone, messages by the chat template.
+
+    Raises:
+        InputError: messages for a tokenizer without a chat template, an unknown character, a prompt without tokens, a
+            tokenizer that ends every text.
+    """
+    if isinstance(prompt, str):
+        return _checked_prompt(tokenizer, prompt, encode(tokenizer, prompt, special=True))
+    return _checked_prompt(tokenizer, prompt, encode(tokenizer, render_chat(tokenizer, prompt)))
+
+
+def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+    """Encode many prompts, as `encode_prompt` does each; plain texts all at once."""
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    if len(texts) < len(prompts):
+        return [encode_prompt(tokenizer, prompt) for prompt in prompts]
+    rows = encode_all(tokenizer, texts, special=True)
+    return [_checked_prompt(tokenizer, text, ids) for text, ids in zip(texts, rows, strict=True)]
+
+
+def _checked_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message], ids: list[int]) -> list[int]:
+    if not ids:
+        raise InputError(f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something")
+    ended = isinstance(prompt, str) and ids[-1] == tokenizer.eos_token_id
+    if ended and encode(tokenizer, str(prompt))[-1:] != ids[-1:]:
+        raise InputError(
+            f"The tokenizer puts its end token {tokenizer.eos_token!r} behind every text",
+            "A model continues a prompt, so that a prompt has no end",
+            "Set add_eos_token to false in the tokenizer's files, or ask in chat messages",
+        )
+    return ids
+
+
+def decode_all(
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], eos_ids: Collection[int]
+) -> list[str]:
+    """Return the texts of `rows` without the tokens that begin, end or pad a sequence."""
+    framing = {tokenizer.bos_token_id, tokenizer.pad_token_id, *eos_ids}
+    content = [[int(i) for i in ids if int(i) not in framing] for ids in rows]
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is not None:  # the wrapper's own loop takes four times as long
+        return list(fast.decode_batch(content, skip_special_tokens=False))
+    return list(tokenizer.batch_decode(content, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
+    """Return what the chat template makes of messages, up to where the assistant begins to write.
+
+    What the template does not show (tools, their results, roles) is carried in the prompt (`ChatTemplate`).
+
+    Raises:
+        InputError: without a chat template, and for messages that it cannot render in any form.
+    """
+    tools, variables = getattr(messages, "tools", ()), getattr(messages, "variables", {})
+    return template_of(tokenizer).render(messages, tools, variables=variables)
+
+
+class TextPolicy(LogProbs):
+    """Base of policies over tokens: what follows from their tokenizer."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        raise NotImplementedError
+
+    def encode(self, text: str) -> list[int]:
+        """Encode plain text without special tokens; raises InputError as the function `encode` does."""
+        return encode(self.tokenizer, text)
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many plain texts at once; raises InputError as the function `encode` does."""
+        return encode_all(self.tokenizer, texts)
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Encode a prompt, text or chat messages; raises InputError as the function `encode_prompt` does."""
+        return encode_prompt(self.tokenizer, prompt)
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+        """Encode many prompts at once; raises InputError as the function `encode_prompt` does."""
+        return encode_prompts(self.tokenizer, prompts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
+        return self.decode_all([ids])[0]
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row, as `decode` does."""
+        return decode_all(self.tokenizer, rows, self.eos_ids) if rows else []

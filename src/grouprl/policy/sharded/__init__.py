@@ -1,0 +1,1 @@
+"""A policy whose weights and optimiser are cut over several processes."""

@@ -1,0 +1,81 @@
+"""A rank's optimiser over its own pieces of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from grouprl.policy.sharded.rank_work import copies, local
+from grouprl.policy.sharded.ranks import Station
+
+OPTIMIZER = "optimizer"
+"""The name under which a rank keeps it."""
+Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+StateKey = tuple[int, str]
+"""Number of a parameter, and the name of something that the optimiser remembers of it."""
+Found = TypeVar("Found")
+
+
+class PieceOptimizer:
+    """A rank's optimiser over its own pieces of the weights, which it shares memory with."""
+
+    def __init__(self, parameters: list[nn.Parameter], make: Make, station: Station) -> None:
+        self.wholes = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
+        assert len(self.wholes) == len(parameters)
+        self.pieces = [nn.Parameter(local(parameter)) for parameter in parameters]
+        self.optimizer = make([piece for piece in self.pieces if piece.numel()])
+        first = station.mesh is None or station.mesh.ndim == 1 or station.mesh.get_local_rank("tensor") == 0
+        self._counted = {
+            piece for whole, piece in zip(self.wholes, self.pieces, strict=True) if first or copies(whole, station) == 1
+        }
+
+    def step(self, rates: list[float]) -> None:
+        """Take a step at the learning rate of each group."""
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        for whole, piece in zip(self.wholes, self.pieces, strict=True):
+            assert piece.data_ptr() == local(whole).data_ptr(), "a piece of the weights has moved"
+            piece.grad = None if whole.grad is None else local(whole.grad)
+        self.optimizer.step()
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero."""
+        for whole in self.wholes:
+            if whole.grad is not None:
+                local(whole.grad).zero_()
+
+    def state(self) -> dict[StateKey, Tensor]:
+        """Return what is remembered: distributed as its parameter where it has a parameter's shape."""
+        found: dict[StateKey, Tensor] = {}
+        for number, (whole, piece) in enumerate(zip(self.wholes, self.pieces, strict=True)):
+            for name, value in sorted(self.optimizer.state.get(piece, {}).items()):  # in whatever order it was loaded
+                if isinstance(value, Tensor):
+                    found[number, name] = self._wrapped(whole, value) if value.shape == piece.shape else value
+        return found
+
+    def load(self, state: Mapping[StateKey, Tensor]) -> None:
+        """Go on with what `state` returned."""
+        self.optimizer.state.clear()
+        for (number, name), value in state.items():
+            if self.pieces[number].numel():
+                own = (local(value) if isinstance(value, DTensor) else value).clone()
+                self.optimizer.state[self.pieces[number]][name] = own
+
+    def measured(self, measure: Callable[[object], Found]) -> Found:
+        """Return what `measure` finds of this rank's pieces; those that lie on several ranks are seen on one."""
+        groups = [
+            group | {"params": [piece for piece in group["params"] if piece in self._counted]}
+            for group in self.optimizer.param_groups
+        ]
+        return measure(SimpleNamespace(param_groups=groups, state=self.optimizer.state))
+
+    @staticmethod
+    def _wrapped(whole: DTensor, value: Tensor) -> DTensor:
+        return DTensor.from_local(
+            value, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
+        )

@@ -1,0 +1,107 @@
+"""An optimiser whose state lies in parts on the ranks: each takes the step of its own pieces of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import State
+from grouprl.core.spans import spanned
+from grouprl.policy.optimizers import BY_ELEMENT
+from grouprl.policy.sharded import rank_work as work
+from grouprl.policy.sharded.piece_optimizer import OPTIMIZER, Make, PieceOptimizer, StateKey
+from grouprl.policy.sharded.rank_work import distributed
+from grouprl.policy.sharded.ranks import Station
+from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+Found = TypeVar("Found")
+
+
+class ShardedOptimizer(torch.optim.Optimizer):
+    """The optimiser of a sharded policy, as rank 0 sees it: learning rates are set here, steps are taken on all ranks.
+
+    Args:
+        policy: whose parameters.
+        make: parameters -> the optimiser of a rank's pieces; it is sent to every rank.
+        name: of the optimiser, as `optim.name` has it.
+
+    Raises:
+        InputError: one that looks at more than a number's own gradients.
+    """
+
+    def __init__(self, policy: ShardedPolicy, make: Make, name: str) -> None:
+        if name not in BY_ELEMENT:
+            raise InputError(
+                f"optim.name = {name} on several ranks",
+                "it looks at whole matrices, which lie in pieces on the ranks",
+                f"Take one of {', '.join(BY_ELEMENT)}",
+            )
+        self._policy = policy
+        policy.ranks.each(_make, make)
+        own: PieceOptimizer = policy.ranks.station.kept[OPTIMIZER]
+        super().__init__(policy.parameters(), {k: v for k, v in own.optimizer.param_groups[0].items() if k != "params"})
+
+    @spanned("optimiser")
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        """Take a step on all ranks."""
+        assert closure is None
+        self._policy.ranks.each(_step, [group["lr"] for group in self.param_groups])
+        self._policy.changed()
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set all gradients to zero on all ranks."""
+        self._policy.ranks.each(_zero)
+
+    def load_state_dict(self, state_dict: State) -> None:
+        """Distribute the state of an optimiser of one process (its `state_dict`)."""
+        found = {(n, name): x for n, own in state_dict["state"].items() for name, x in own.items() if x is not None}
+        shapes = {key: tuple(value.shape) for key, value in found.items()}
+        ranks = self._policy.ranks
+        ranks.call(_load, [(shapes, found), *[(shapes, None)] * (ranks.count - 1)])
+
+    def measured(self, measure: Callable[[torch.optim.Optimizer], Found]) -> list[Found]:
+        """Return what `measure` finds of each rank's pieces."""
+        return self._policy.ranks.each(_measure, measure)
+
+
+def _make(station: Station, make: Make) -> None:
+    station.kept[OPTIMIZER] = PieceOptimizer(station.kept[work.POLICY].parameters(), make, station)
+
+
+def _step(station: Station, rates: list[float]) -> None:
+    station.kept[OPTIMIZER].step(rates)
+
+
+def _zero(station: Station, share: None) -> None:
+    station.kept[OPTIMIZER].zero_grad()
+
+
+def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Found]) -> Found:
+    found: Found = station.kept[OPTIMIZER].measured(measure)
+    return found
+
+
+def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[StateKey, Tensor] | None]) -> None:
+    """Distribute the state that rank 0 has; what has no parameter's shape is the same on all ranks."""
+    shapes, state = share
+    own: PieceOptimizer = station.kept[OPTIMIZER]
+    found: dict[StateKey, Tensor] = {}
+    for (number, name), shape in shapes.items():
+        whole = own.wholes[number]
+        value = torch.empty(shape, dtype=whole.dtype) if state is None else state[number, name]
+        if shape == tuple(whole.shape):
+            piece = distributed(value.to(station.device, whole.dtype), whole, station)
+            found[number, name] = piece.to(whole.device)
+        else:
+            found[number, name] = _same_everywhere(value, station)
+    own.load(found)
+
+
+def _same_everywhere(value: Tensor, station: Station) -> Tensor:
+    box = [value]
+    torch.distributed.broadcast_object_list(box, src=0, group=station.answers)
+    return box[0]

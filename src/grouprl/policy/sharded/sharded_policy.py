@@ -1,0 +1,328 @@
+"""A policy whose weights and optimiser lie in parts on several ranks, as rank 0 sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.core.outputs import LOG_PROB
+from grouprl.core.spans import span, spanned
+from grouprl.policy.autograd import Ctx
+from grouprl.policy.language.causal_lm import CausalPolicy, save_value_head
+from grouprl.policy.language.statistics import is_reading, refuse_readings
+from grouprl.policy.language.text import TextPolicy
+from grouprl.policy.lora import is_adapted
+from grouprl.policy.microbatch import join_passes
+from grouprl.policy.passes import PassSettings
+from grouprl.policy.precision import Precision
+from grouprl.policy.sharded import rank_work as work
+from grouprl.policy.sharded.rank_checkpoint import load_parts, save_parts
+from grouprl.policy.sharded.rank_policy import RankPolicy
+from grouprl.policy.sharded.rank_work import Builders, Passes, Pull, Scoring
+from grouprl.policy.sharded.ranks import Ranks
+from grouprl.policy.sharded.row_split import split_over_ranks
+from grouprl.policy.state import check_cotangents, check_outputs, check_state, live_rows
+from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Cut = list[list[list[int] | None]]
+"""For each rank its passes, as many as any other has; None: a pass of nothing."""
+
+
+class ShardedPolicy(TextPolicy):
+    """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a whole copy to sample from.
+
+    Rows are dealt out to ranks by tokens, rows of one prompt together. Results do not depend on the number of ranks but
+    for the order of sums.
+
+    Args:
+        ranks: all ranks, led by this process.
+        builders: what builds each rank's part and its whole copy; it is sent to every rank.
+    """
+
+    def __init__(self, ranks: Ranks, builders: Builders) -> None:
+        self.ranks = ranks
+        ranks.each(work.build, builders)
+        self._part: RankPolicy = ranks.station.kept[work.POLICY]
+        self._copy: CausalPolicy = ranks.station.kept[work.WHOLE]
+        self.tokenizer = self._copy.tokenizer
+        self._stale = False
+        self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self._part.model.modules()) and is_adapted(
+            self._part.model
+        )
+
+    # ------------------------------------------------------------------------------- what rank 0's own copy knows
+
+    @property
+    def whole(self) -> CausalPolicy:
+        """A whole copy of the policy as it is now, on rank 0: to look into, not to train."""
+        self.refresh()
+        return self._copy
+
+    def refresh(self) -> None:
+        """Bring the whole copy of every rank up to date; nothing where it is."""
+        if self._stale:
+            self.ranks.each(work.renew_whole)
+            self._stale = False
+
+    def copy_on_leader_alone(self) -> None:
+        """Drop the whole copies of all ranks but this one, where nothing is sampled from them."""
+        self.ranks.each(work.drop_copy)
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The whole copy's model."""
+        return self.whole.model
+
+    @property
+    def temperature(self) -> float:
+        """Log-probs are those of softmax(logits / temperature)."""
+        return self._part.temperature
+
+    @property
+    def engine(self) -> str:
+        """The engine of training passes."""
+        return self._part.engine
+
+    @property
+    def pass_settings(self) -> PassSettings:
+        """How rows go through the model."""
+        return self._part.pass_settings
+
+    @property
+    def precision(self) -> Precision:
+        """How products of training passes are computed."""
+        return self._part.precision
+
+    @property
+    def device(self) -> torch.device:
+        """Where results come back."""
+        return self._part.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights."""
+        return self._part.dtype
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values."""
+        return self._part.score_dtype
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        return self._copy.eos_ids
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the model was built for, if it says so."""
+        return self._copy.max_positions
+
+    @property
+    def value_head(self) -> nn.Linear | None:
+        """Rank 0's part of the value head."""
+        return self._part.value_head
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs; see `CausalPolicy.outputs`."""
+        return self._part.outputs
+
+    def influence(self, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None) -> Tensor:
+        """Return each token's influence on the correct completions of its group, [B,T], computed on rank 0."""
+        return self.whole.influence(tokens, group_b, correct_b, mask_bt)
+
+    def hidden(self, tokens: Tokens) -> list[Tensor]:
+        """Return each row's last hidden states, [T_b,H], computed on rank 0."""
+        return self.whole.hidden(tokens)
+
+    def top(self, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
+        """Return ids and log-probs of the `k` likeliest tokens, [B,T,k], computed on rank 0."""
+        return self.whole.top(tokens, k)
+
+    # ----------------------------------------------------------------------------------------- what all ranks compute
+
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of the responses of `tokens`; see `CausalPolicy.evaluate`.
+
+        With `grad` the graph ends here: its backward pass runs the rows again, on all ranks (`backward`). Statistics
+        are computed on rank 0.
+        """
+        check_outputs(self, names)
+        own = tuple(name for name in names if not is_reading(name))
+        read = [name for name in names if is_reading(name)]
+        found = self.whole.evaluate(tokens, read) if read else {}
+        if own and grad:
+            found |= dict(zip(own, _Scored.apply(self._leaf(), self, tokens, own), strict=True))
+        elif own:
+            found |= self.score(tokens, own)
+        return {name: found[name] for name in names}
+
+    def _leaf(self) -> Tensor:
+        return torch.zeros((), dtype=self.score_dtype, requires_grad=True)
+
+    @spanned("forward")
+    def score(
+        self, tokens: Tokens, names: tuple[str, ...], *, name: str = work.POLICY, base: bool = False
+    ) -> dict[str, Tensor]:
+        """Return outputs of rows without a graph, by what ranks keep as `name`; `base`: with adapters switched off."""
+        cut = self.cut(tokens, range(len(tokens)))
+        shares = [
+            Scoring([None if rows is None else tokens.rows(rows) for rows in own], names, name, base) for own in cut
+        ]
+        found = self.ranks.call(work.score, shares)[:: self.ranks.cut_by] if len(tokens) else []
+        parts = [part for each in found for part in each]
+        passes = [rows for own in cut[:: self.ranks.cut_by] for rows in own if rows is not None]
+        joined = {output: join_passes(tokens, passes, [part[output] for part in parts]) for output in names}
+        return {output: x.to(self.device, self.score_dtype) for output, x in joined.items()}
+
+    def backward(self, tokens: Tokens, cotangents: Mapping[str, Tensor], /) -> None:
+        """Add the parameter gradients of sum(cotangent * output) to `.grad`; see `CausalPolicy.backward`."""
+        check_cotangents(self, tokens, cotangents)
+        refuse_readings(cotangents)
+        cut = self.cut(tokens, live_rows(tokens, cotangents))
+
+        def piece(rows: list[int] | None) -> tuple[Tokens, dict[str, Tensor]] | None:
+            return None if rows is None else (tokens.rows(rows), {n: c[rows].cpu() for n, c in cotangents.items()})
+
+        seed, names = self._seed(), tuple(cotangents)
+        with span("backward"):
+            self.ranks.call(work.pull, [Pull([piece(rows) for rows in own], names, seed) for own in cut])
+
+    def run_passes(
+        self,
+        function: Callable[..., Mapping[str, float]],
+        common: object,
+        tokens: Tokens,
+        rows: Sequence[int],
+        piece: Callable[[list[int]], object],
+        names: Sequence[str],
+        /,
+    ) -> list[Mapping[str, float]]:
+        """Let ranks go through `rows` pass by pass; see `grouprl.protocols.DistributedPolicy`."""
+        seed = self._seed()
+        cut = self.cut(tokens, rows)
+        shares = [
+            Passes(function, common, [None if own is None else piece(own) for own in passes], tuple(names), seed)
+            for passes in cut
+        ]
+        return [record for found in self.ranks.call(work.run_passes, shares)[:: self.ranks.cut_by] for record in found]
+
+    def cut(self, tokens: Tokens, rows: Sequence[int]) -> Cut:
+        """Deal `rows` out to ranks and cut each rank's into passes, the same number on each.
+
+        Ranks that cut matrices among themselves get the same rows.
+        """
+        prompts, own = [tokens.prompt_ids[i] for i in rows], [len(tokens.response_ids[i]) for i in rows]
+        shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.teams)
+        passes = [self._part.cut(tokens, [rows[i] for i in share]) for share in shares]
+        most = max(map(len, passes))
+        return [[*own, *[None] * (most - len(own))] for own in passes for _ in range(self.ranks.cut_by)]
+
+    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` into passes that fit the token budget of one rank."""
+        return self._part.cut(tokens, rows)
+
+    def clip(self, limit: float) -> float:
+        """Scale the gradient to a norm of at most `limit`; return its norm before."""
+        return self.ranks.each(work.clip, limit)[0]
+
+    def _seed(self) -> int | None:
+        return int(torch.randint(2**62, ())) if self._drops else None
+
+    # ------------------------------------------------------------------------------------------------- its parameters
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield rank 0's part of every trainable parameter with its name; shapes are those of the whole."""
+        return self._part.named_parameters()
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Return all trainable parameters, whole and on the CPU, by name."""
+        state = self.ranks.each(work.gather)[0]
+        assert state is not None
+        return state
+
+    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
+        """Distribute what `trainable_state` returned; InputError where names or shapes are not the policy's."""
+        check_state(dict(self.named_parameters()), state)
+        self.ranks.call(work.load, [state, *[None] * (self.ranks.count - 1)])
+        self._stale = True
+
+    def save_parts(self, folder: Path) -> None:
+        """Write weights and optimiser state from all ranks; raises OSError where one of them could not."""
+        save_parts(self.ranks, folder)
+
+    def load_parts(self, folder: Path) -> None:
+        """Go on with what `save_parts` wrote, on whatever number of ranks; RunError or InputError if it cannot be."""
+        load_parts(self.ranks, dict(self.named_parameters()), folder)
+        self.changed()
+
+    def changed(self) -> None:
+        """Say that weights have changed: the whole copies are no longer what the policy is."""
+        self._stale = True
+
+    def reference(self) -> ShardedReference:
+        """Return the frozen policy for KL terms: the base model where there are adapters, else this one as it is."""
+        if is_adapted(self._part.model):
+            return ShardedReference(self, work.POLICY, base=True)
+        return self.snapshot()
+
+    def snapshot(self) -> ShardedReference:
+        """Return this policy as it is now, frozen, adapters included."""
+        self.ranks.each(work.keep_reference)
+        return ShardedReference(self, work.REFERENCE)
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
+        """Return a whole copy as it is now, on rank 0 alone."""
+        found, names = self.whole.copied(value_head=value_head), {name for name, _ in self.named_parameters()}
+        for name, parameter in found.model.named_parameters():
+            parameter.requires_grad_(trainable and name in names)
+        return found
+
+    def gradient_norms(self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding") -> Tensor:
+        """Return the gradient norm of each completion's log-prob, [B], computed on rank 0."""
+        return self.copied().gradient_norms(tokens, block)
+
+    def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
+        """Write an ordinary Hugging Face folder from rank 0; see `CausalPolicy.save`."""
+        self.whole.save(folder, adapter_only=adapter_only)
+        if self.value_head is not None:
+            state = self.trainable_state()
+            names = {f"value_head.{name}": name for name, _ in self.value_head.named_parameters()}
+            save_value_head({short: state[name] for name, short in names.items()}, Path(folder))
+
+
+class ShardedReference:
+    """A sharded policy that no longer learns: the reference of KL terms."""
+
+    def __init__(self, policy: ShardedPolicy, name: str, *, base: bool = False) -> None:
+        self._policy, self._name, self._base = policy, name, base
+
+    def logp(self, tokens: Tokens) -> Tensor:
+        """Return the log-prob of every response token, [B,T], without a graph."""
+        return self._policy.score(tokens, (LOG_PROB,), name=self._name, base=self._base)[LOG_PROB]
+
+
+class _Scored(torch.autograd.Function):
+    """Scores as a graph of one node, whose backward pass is the policy's."""
+
+    @staticmethod
+    def forward(
+        ctx: Ctx, leaf: Tensor, policy: ShardedPolicy, tokens: Tokens, names: tuple[str, ...]
+    ) -> tuple[Tensor, ...]:
+        ctx.policy, ctx.tokens, ctx.names = policy, tokens, names
+        ctx.set_materialize_grads(False)
+        return tuple(policy.score(tokens, names).values())
+
+    @staticmethod
+    def backward(ctx: Ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = {name: x for name, x in zip(ctx.names, grads, strict=True) if x is not None}
+        ctx.policy.backward(ctx.tokens, given)
+        return torch.zeros((), dtype=next(iter(given.values())).dtype), None, None, None

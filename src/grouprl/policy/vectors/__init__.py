@@ -1,0 +1,1 @@
+"""Policies that read vectors and act with numbers or vectors."""

@@ -1,0 +1,144 @@
+"""Policies that read arrays and act with numbers or arrays."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.policy.array_distributions import drawn, masked
+from grouprl.policy.kinds import Build
+from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
+from grouprl.policy.vectors.module_policy import ModulePolicy
+from grouprl.protocols import Spaces
+
+
+class SampledTurn(NamedTuple):
+    """R actions with their log-probs and the entropies of the distributions they come from."""
+
+    action_r: Tensor
+    """[R] numbers, or [R,A] vectors, on the policy's device."""
+    logp_r: Tensor
+    entropy_r: Tensor
+
+    def actions(self) -> list[int | np.ndarray]:
+        """Return the actions one by one: numbers, or vectors [A], of floating numbers as float32."""
+        return [_plain(action) for action in self.action_r.cpu()]
+
+
+class ArrayPolicy(ModulePolicy):
+    """Base of policies over arrays. A subclass builds its module and writes `distribution`.
+
+    One with dynamics of its own (a denoising chain, a constructive solver) also writes `advance` and `ended`, and takes
+    all steps of a chain in one request.
+
+    Args:
+        build: what the run specifies; `spaces` must be there.
+        module: what `distribution` works with.
+        critic: a module from observations [N,D] to values [N,1], made where the method has a critic; one that reads
+            anything else needs a `value` of its own.
+
+    Raises:
+        InputError: the environment asks for chains, and the policy has no dynamics.
+    """
+
+    def __init__(self, build: Build, module: nn.Module, *, critic: nn.Module | None = None) -> None:
+        name = type(self).__name__
+        self.spaces: Spaces = build.need_spaces(name)
+        if self.spaces.chain > 1 and not self.has_dynamics:
+            raise InputError(
+                f"the environment takes chains of {self.spaces.chain} actions",
+                f"{name} has no dynamics of its own: each action needs an observation",
+                "Write advance() and ended(), or let the environment take one action at a time (chain=1)",
+            )
+        self.temperature = build.temperature
+        critic = None if critic is None else critic.to(device=build.device, dtype=build.dtype)
+        super().__init__(module.to(device=build.device, dtype=build.dtype), critic=critic, positions=build.positions)
+
+    @abstractmethod
+    def distribution(self, seen: Seen, temperature: float) -> Distribution:
+        """Return the distribution of the action at each position: batch [N], `log_prob` and `entropy` give [N].
+
+        At temperature 1 it is the policy itself; the meaning of any other is the policy's own. Illegal actions are
+        taken out of what is returned, here they may have any probability.
+        """
+
+    def value(self, seen: Seen) -> Tensor:
+        """[N] value of each position, by the critic."""
+        assert self.critic is not None
+        value_n: Tensor = self.critic(seen.observation)[:, 0]
+        return value_n
+
+    def advance(self, seen: Seen, action_n: Tensor) -> Seen:
+        """Return the positions after an action each, where the policy has dynamics of its own."""
+        raise NotImplementedError
+
+    def ended(self, seen: Seen) -> Tensor:
+        """[N] bool: whether the chain is complete at each position, where the policy has dynamics of its own."""
+        raise NotImplementedError
+
+    @property
+    def has_dynamics(self) -> bool:
+        """Whether the policy can act several times without the environment."""
+        return type(self).advance is not ArrayPolicy.advance and type(self).ended is not ArrayPolicy.ended
+
+    def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:
+        """Score the actions of `inputs` under the distributions of their observations."""
+        present_bt = inputs.present_bt().to(self.device)
+        seen = inputs.seen(self.device, self.dtype)
+        found: dict[str, Tensor] = {}
+        if LOG_PROB in names or ENTROPY in names:
+            action_n = inputs.action_bt.to(self.device)[present_bt]
+            distribution = masked(self.distribution(seen, self.temperature), seen.legal_na)
+            taken_n = action_n.to(self.dtype) if action_n.is_floating_point() else action_n
+            found = {LOG_PROB: distribution.log_prob(taken_n)}
+            found |= {ENTROPY: distribution.entropy()} if ENTROPY in names else {}
+        if VALUE in names and self.critic is not None:
+            found[VALUE] = self.value(seen)
+        return {name: _spread(x, present_bt) for name, x in found.items()}
+
+    @torch.no_grad()
+    def act(
+        self, seen: Seen, seeds: Sequence[int], temperatures: Sequence[float], *, greedy: bool = False
+    ) -> SampledTurn:
+        """Sample one action for each of R positions, each with a seed of its own; `greedy`: the likeliest one."""
+        different = list(dict.fromkeys(temperatures))
+        turns = []
+        for temperature in different:
+            found = masked(self.distribution(seen, temperature), seen.legal_na)
+            action_r = self.sample(found, seeds, greedy=greedy)
+            turns.append(SampledTurn(action_r, found.log_prob(action_r), found.entropy()))
+        which_r = torch.tensor([different.index(temperature) for temperature in temperatures], device=self.device)
+        rows_r = torch.arange(len(temperatures), device=self.device)
+        action_r, logp_r, entropy_r = (
+            torch.stack(list(column))[which_r, rows_r] for column in zip(*turns, strict=True)
+        )
+        return SampledTurn(action_r, logp_r.to(self.score_dtype).cpu(), entropy_r.to(self.score_dtype).cpu())
+
+    def sample(self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
+        """Return one action per row of `distribution`, a function of its row and its seed alone.
+
+        Raises:
+            InputError: a distribution that is neither categorical nor normal; a subclass with another one samples
+            itself.
+        """
+        return drawn(distribution, seeds, greedy=greedy)
+
+
+def _plain(action: Tensor) -> int | np.ndarray:
+    if action.dim() == 0:
+        return int(action)
+    found: np.ndarray = (action.to(torch.float32) if action.is_floating_point() else action).numpy()
+    return found
+
+
+def _spread(values_n: Tensor, present_bt: Tensor) -> Tensor:
+    """Lay values [N] of the present positions out as [B,T]."""
+    return values_n.new_zeros(present_bt.shape).masked_scatter(present_bt, values_n)

@@ -1,0 +1,108 @@
+"""A small multi-layer perceptron over arrays: categorical or Gaussian, as the task's actions are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, Distribution, Independent, Normal
+
+from grouprl.core.errors import InputError
+from grouprl.policy.array_distributions import MultiCategorical
+from grouprl.policy.features import feature_count, features
+from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.vectors.array_inputs import Seen
+from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.protocols import ActionSpace, Box, Discrete, MultiDiscrete
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
+LAST_GAIN = 0.01
+"""Gain of the last layer: the first actions are nearly uniform, or of mean nearly 0."""
+
+
+@register_policy("mlp")
+class Mlp(ArrayPolicy):
+    """Numbered actions: softmax(logits / temperature), several numbers independently. Vectors: a normal with a learned
+    deviation, times temperature.
+
+    Observations and the episode's context are read as one row of numbers: whole numbers one-hot, pictures divided by
+    255. A normal knows no bounds: what it samples is clipped where the environment is told of it, and log-probs are
+    those of what was sampled.
+
+    Args:
+        build: what the run specifies.
+        hidden: width of each hidden layer.
+        activation: tanh, relu or silu.
+        log_std: initial logarithm of the deviation of vector actions.
+    """
+
+    def __init__(
+        self, build: Build, *, hidden: Sequence[int] = (64, 64), activation: str = "tanh", log_std: float = 0.0
+    ) -> None:
+        spaces = build.need_spaces("mlp")
+        if activation not in ACTIVATIONS:
+            raise InputError(f"model.settings.activation = {activation}", f"it is one of {', '.join(ACTIVATIONS)}")
+        if not all(isinstance(size, int) and size > 0 for size in hidden):
+            raise InputError(f"model.settings.hidden = {hidden}", "it lists the width of each hidden layer")
+        self._layers, self._seed = (tuple(hidden), activation), build.seed
+        self._inputs = feature_count(spaces.observation) + feature_count(spaces.context)
+        width = _outputs(spaces.action)
+        module = nn.ModuleDict({"mean": perceptron(self._inputs, width, *self._layers, seed=build.seed)})
+        if isinstance(spaces.action, Box):
+            module["spread"] = nn.ParameterList([nn.Parameter(torch.full((width,), float(log_std)))])
+        critic = self.new_critic() if build.values else None
+        super().__init__(build, module, critic=critic)
+
+    def new_critic(self) -> nn.Module:
+        """Return a perceptron of the policy's own sizes with one output."""
+        return perceptron(self._inputs, 1, *self._layers, seed=self._seed + 1)
+
+    def distribution(self, seen: Seen, temperature: float) -> Distribution:
+        """Return the distribution of the action at each position."""
+        out_na = self.module["mean"](self._read(seen))  # type: ignore[index]
+        if isinstance(self.spaces.action, Discrete):
+            return Categorical(logits=out_na / temperature, validate_args=False)
+        if isinstance(self.spaces.action, MultiDiscrete):
+            return MultiCategorical((out_na / temperature).split(self.spaces.action.counts, -1))
+        (log_std_a,) = self.module["spread"]  # type: ignore[index]
+        return Independent(Normal(out_na, log_std_a.exp() * temperature, validate_args=False), 1)
+
+    def value(self, seen: Seen) -> Tensor:
+        """[N] value of each position, by the critic."""
+        assert self.critic is not None
+        value_n: Tensor = self.critic(self._read(seen))[:, 0]
+        return value_n
+
+    def _read(self, seen: Seen) -> Tensor:
+        own_nf = features(self.spaces.observation, seen.observation, self.dtype)
+        if not self.spaces.context.spaces:
+            return own_nf
+        return torch.cat([own_nf, features(self.spaces.context, seen.context, self.dtype)[seen.row_n]], -1)
+
+
+def _outputs(space: ActionSpace) -> int:
+    """Return how many numbers describe the distribution of an action."""
+    if isinstance(space, Box) and (len(space.shape) != 1 or "float" not in space.dtype):
+        raise InputError(
+            f"mlp is to act with {space.dtype} arrays of the shape {space.shape}",
+            "its actions are numbered, or vectors of real numbers",
+            "Take Discrete, MultiDiscrete, or a Box of one dimension and a floating type",
+        )
+    return feature_count(space)
+
+
+def perceptron(inputs: int, outputs: int, hidden: Sequence[int], activation: str, *, seed: int) -> nn.Sequential:
+    """Return a multi-layer perceptron with orthogonal weights sampled from `seed`, the last layer's small, biases 0."""
+    sizes = [inputs, *hidden, outputs]
+    luck = torch.Generator().manual_seed(seed)
+    layers: list[nn.Module] = []
+    for depth, (before, after) in enumerate(pairwise(sizes)):
+        last = depth == len(sizes) - 2
+        layer = nn.utils.skip_init(nn.Linear, before, after)
+        gain = LAST_GAIN if last else 2**0.5
+        nn.init.orthogonal_(layer.weight, gain, generator=luck)
+        nn.init.zeros_(layer.bias)
+        layers += [layer] if last else [layer, ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers)

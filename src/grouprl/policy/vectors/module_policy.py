@@ -1,0 +1,186 @@
+"""What is trained, made of any torch module: everything of the protocols but how rows are scored."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.policy.state import (
+    LogProbs,
+    NamedParameters,
+    check_cotangents,
+    check_outputs,
+    live_rows,
+    of_rows,
+    pull_back,
+)
+from grouprl.protocols import PolicyInputs
+
+MODEL_FILE = "policy.safetensors"
+POSITIONS = 65536
+"""Positions of one pass through the module, unless set otherwise."""
+
+
+class TrainableModule(NamedParameters, ABC):
+    """Base of what is trained around a torch module: a subclass names its `outputs` and writes `score`.
+
+    Args:
+        module: what is trained; parameters that do not require gradients stay as they are.
+        positions: positions (rows times their lengths) per pass; results do not depend on it.
+    """
+
+    def __init__(self, module: nn.Module, *, positions: int = POSITIONS) -> None:
+        self.module, self.positions = module, positions
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+
+    @abstractmethod
+    def score(self, inputs: Any, names: Sequence[str]) -> Mapping[str, Tensor]:
+        """Return the outputs `names` of some rows, each [B,T] or [B]; beyond a row's length they may be anything.
+
+        The graph is kept if gradients are enabled.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the module lives."""
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the module's weights."""
+        return next(self.module.parameters()).dtype
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values: float32, or float64 for a float64 module."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    def evaluate(self, inputs: PolicyInputs, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of rows; see `grouprl.protocols.Trainable.evaluate`.
+
+        Raises:
+            InputError: a name of which there is no output.
+        """
+        check_outputs(self, names)
+        with torch.set_grad_enabled(grad):
+            passes = self.passes(inputs, range(len(inputs)))
+            parts = [self._masked(inputs.rows(rows), names) for rows in passes]
+        if not parts:
+            return {name: torch.zeros(0, 0, dtype=self.score_dtype, device=self.device) for name in names}
+        order = [row for rows in passes for row in rows]
+        return {name: _laid([part[name] for part in parts], order, inputs.width) for name in names}
+
+    def backward(self, inputs: PolicyInputs, cotangents: Mapping[str, Tensor], /) -> None:
+        """Add the gradients of sum(cotangent * output); see `grouprl.protocols.Trainable.backward`.
+
+        Raises:
+            InputError: a cotangent that does not have the shape of its output, or a name of which there is no output.
+        """
+        check_cotangents(self, inputs, cotangents)
+        for rows in self.passes(inputs, live_rows(inputs, cotangents)):
+            part = inputs.rows(rows)
+            present_bt = part.present_bt()
+            with torch.enable_grad():
+                found = self._masked(part, tuple(cotangents))
+            given = {
+                name: c.cpu() if c.dim() == 1 else c.cpu() * present_bt
+                for name, c in of_rows(cotangents, rows, part.width).items()
+            }
+            pull_back(found, given)
+
+    def passes(self, inputs: PolicyInputs, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` in their order into passes of at most `positions` positions; a longer row is one of its own."""
+        length_b = inputs.present_bt().sum(1).tolist()
+        found: list[list[int]] = []
+        width = 0
+        for row in rows:
+            width = max(width, length_b[row])
+            if not found or (len(found[-1]) + 1) * width > self.positions:
+                found.append([])
+                width = length_b[row]
+            found[-1].append(row)
+        return found
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter with its name."""
+        yield from ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
+
+    def copied(self, *, trainable: bool = True) -> Self:
+        """Return a copy as it is now, that shares no weights."""
+        other = copy.copy(self)
+        other.module = copy.deepcopy(self.module)
+        if not trainable:
+            other.module.requires_grad_(False)
+        return other
+
+    def save(self, folder: str | Path) -> None:
+        """Write the trainable parameters as `policy.safetensors`; `folder` is made if it does not exist."""
+        from safetensors.torch import save_file
+
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_file(self.trainable_state(), Path(folder) / MODEL_FILE)
+
+    def _masked(self, inputs: PolicyInputs, names: Sequence[str]) -> dict[str, Tensor]:
+        """Score rows; outputs [B,T] are exactly 0 beyond their lengths."""
+        found = self.score(inputs, names)
+        present_bt = inputs.present_bt().to(self.device)
+        zero = torch.zeros((), dtype=self.score_dtype, device=self.device)
+        each = {name: found[name].to(self.score_dtype) for name in names}
+        return {name: x if x.dim() == 1 else torch.where(present_bt, x, zero) for name, x in each.items()}
+
+
+class ModulePolicy(TrainableModule, LogProbs):
+    """Base of policies around a torch module. A subclass writes `score`, and `new_critic` if it can have a critic.
+
+    Args:
+        module: what is trained; parameters that do not require gradients stay as they are.
+        critic: a module of its own that gives values; its parameters are named `value_head.…`.
+        positions: positions (rows times their lengths) per pass; results do not depend on it.
+    """
+
+    def __init__(self, module: nn.Module, *, critic: nn.Module | None = None, positions: int = POSITIONS) -> None:
+        super().__init__(module, positions=positions)
+        self.critic = critic
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Log-probs and entropies, and values where there is a critic."""
+        return (LOG_PROB, ENTROPY) if self.critic is None else (LOG_PROB, ENTROPY, VALUE)
+
+    def new_critic(self) -> nn.Module:
+        """Return a fresh critic. Raises InputError where the policy can have none."""
+        raise InputError(f"{type(self).__name__} has no critic", "values come from one", "Take a method without critic")
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter with its name; those of the critic begin with `value_head.`."""
+        yield from super().named_parameters()
+        if self.critic is not None:
+            yield from ((f"value_head.{name}", p) for name, p in self.critic.named_parameters() if p.requires_grad)
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Self:
+        """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
+        other = super().copied(trainable=trainable)
+        other.critic = other.new_critic().to(self.device) if value_head else None
+        return other
+
+    def reference(self) -> Self:
+        """Return a frozen copy for KL terms."""
+        return self.copied(trainable=False)
+
+
+def _laid(parts: Sequence[Tensor], order: Sequence[int], width: int) -> Tensor:
+    """Put the rows of passes into their own order, [B,T] or [B]."""
+    found = [x if x.dim() == 1 else nn.functional.pad(x, (0, width - x.shape[1])) for x in parts]
+    return torch.cat(found)[torch.tensor(order).argsort().to(found[0].device)]

@@ -1,0 +1,83 @@
+"""The seams of the house: policies, environments, sources of data, samplers, exchanges of weights.
+
+Everything may import this module; it imports nothing heavy and knows no engine, no tokenizer and no text: token ids,
+action numbers and vectors are all *actions*, and a method only ever sees their log-probs. What crosses a seam is data:
+a `Request` says what is to be sampled, `Samples` say what was, and neither holds a function. So the local decoder, a
+server in another process and a policy that is not a language model implement the same names. `grouprl.testing` holds
+any implementation to what is written here.
+"""
+
+from grouprl.protocols.data import PromptSource, PromptTask, RowSource, SampleSource
+from grouprl.protocols.environments import (
+    ActionSpace,
+    ArraySpace,
+    Box,
+    DictSpace,
+    Discrete,
+    Environment,
+    GroupScored,
+    Image,
+    MultiDiscrete,
+    Space,
+    Spaces,
+)
+from grouprl.protocols.policies import (
+    DistributedOptimizer,
+    DistributedPolicy,
+    FinalInputs,
+    GroupInfluence,
+    Policy,
+    PolicyInputs,
+    Scorer,
+    Trainable,
+)
+from grouprl.protocols.sampling import (
+    NO_VERSION,
+    Engine,
+    EntropyScaling,
+    Grammar,
+    Request,
+    RunEngine,
+    RunSampler,
+    Sampler,
+    Samples,
+    SamplingSession,
+    WeightSync,
+)
+
+__all__ = [
+    "NO_VERSION",
+    "ActionSpace",
+    "ArraySpace",
+    "Box",
+    "DictSpace",
+    "Discrete",
+    "DistributedOptimizer",
+    "DistributedPolicy",
+    "Engine",
+    "EntropyScaling",
+    "Environment",
+    "FinalInputs",
+    "Grammar",
+    "GroupInfluence",
+    "GroupScored",
+    "Image",
+    "MultiDiscrete",
+    "Policy",
+    "PolicyInputs",
+    "PromptSource",
+    "PromptTask",
+    "Request",
+    "RowSource",
+    "RunEngine",
+    "RunSampler",
+    "SampleSource",
+    "Sampler",
+    "Samples",
+    "SamplingSession",
+    "Scorer",
+    "Space",
+    "Spaces",
+    "Trainable",
+    "WeightSync",
+]

@@ -1,0 +1,159 @@
+"""Environments and the spaces of what is observed and done in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:  # workers of environments import this module, and start in a fraction of the time without torch
+    from grouprl.rewards.contract import Failure
+
+
+Observed_co = TypeVar("Observed_co", covariant=True)
+Action_contra = TypeVar("Action_contra", contravariant=True)
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Whole numbers 0 … count - 1."""
+
+    count: int
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[str] = "int64"
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Vectors of whole numbers: number i is one of 0 … counts[i] - 1."""
+
+    counts: tuple[int, ...]
+    dtype: ClassVar[str] = "int64"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(how many numbers,)."""
+        return (len(self.counts),)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Arrays of finite numbers of one shape, each within its bounds."""
+
+    shape: tuple[int, ...]
+    low: float | tuple[float, ...] = -math.inf
+    """Least value: one for all numbers, or one for each in row-major order."""
+    high: float | tuple[float, ...] = math.inf
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            bounds = getattr(self, name)
+            if isinstance(bounds, tuple) and len(bounds) != self.size:
+                raise InputError(
+                    f"{name} has {len(bounds)} numbers", f"a Box of {self.shape} has {self.size}", "Give one for each"
+                )
+
+    @property
+    def size(self) -> int:
+        """How many numbers a value has."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Image:
+    """Pictures [height, width, channels] of bytes."""
+
+    height: int
+    width: int
+    channels: int = 3
+    dtype: ClassVar[str] = "uint8"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(height, width, channels)."""
+        return (self.height, self.width, self.channels)
+
+
+ArraySpace: TypeAlias = Discrete | MultiDiscrete | Box | Image
+"""A space whose values are single arrays."""
+
+
+@dataclass(frozen=True)
+class DictSpace:
+    """One array by name for each of several spaces."""
+
+    spaces: Mapping[str, ArraySpace] = field(default_factory=dict)
+
+
+Space: TypeAlias = ArraySpace | DictSpace
+
+
+ActionSpace: TypeAlias = Discrete | MultiDiscrete | Box
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """Observation and action spaces of an environment that is not made of text.
+
+    Raises:
+        InputError: actions that are pictures or several arrays, or a chain without a step.
+    """
+
+    observation: Space
+    action: ActionSpace
+    context: DictSpace = DictSpace()
+    """Arrays that hold for a whole episode (a map, a graph), shown once, with its first observation."""
+    chain: int = 1
+    """Actions at most that the policy takes by its own dynamics before the environment is called, with all of them."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.action, ActionSpace):
+            raise InputError(f"actions are {self.action}", "they are Discrete, MultiDiscrete or a Box")
+        if self.chain < 1:
+            raise InputError(f"chain={self.chain}", "it is a number of actions", "1: the environment sees each")
+
+
+@runtime_checkable
+class Environment(Protocol[Observed_co, Action_contra]):
+    """One episode: `reset` once, `step` until the end, `score`, `close`. Objects are single-use.
+
+    Text is one instance, `Environment[grouprl.envs.Observation, str]`. With `Spaces`, observations are arrays or
+    `grouprl.envs.ArrayObservation`, actions numbers or arrays: `Environment[np.ndarray, int]`; where `Spaces.chain` is
+    above 1, `step` is given the array of all actions of a chain.
+    """
+
+    def reset(self, example: object, seed: int, /) -> Observed_co:
+        """Begin the episode that (prompt, seed) determine; returns the first observation."""
+        ...
+
+    def step(self, action: Action_contra, /) -> object:
+        """Act; returns a `grouprl.envs.Step`: observation, reward, terminated, truncated, valid, info."""
+        ...
+
+    def score(self) -> Mapping[str, float]:
+        """Return the reward components of the whole episode, beside its steps' rewards; `correct` is 0 or 1."""
+        ...
+
+    def close(self) -> None:
+        """Release what the environment holds; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class GroupScored(Protocol):
+    """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
+
+    scores_groups: bool
+    """Whether they do; the environments then act in the trainer's process."""
+
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[dict[str, float] | Failure | None]:
+        """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
+
+        In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not
+        reach its end.
+        """
+        ...

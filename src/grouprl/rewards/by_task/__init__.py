@@ -1,0 +1,1 @@
+"""Reward functions of single kinds of task."""

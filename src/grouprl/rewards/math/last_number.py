@@ -1,0 +1,93 @@
+"""The last number that a text states: which digits are a number at all, and which are part of something else."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from grouprl.rewards.math.math_text import MINUS, UNSEEN, negated
+
+READ = 20_000
+"""Characters at the end of a text in which its last number is looked for."""
+MOST_DIGITS, MOST_POWER = 600, 4
+PART = "_"
+"""Stands for what a number beside it is a part of."""
+# A sign counts as part of a number only where it cannot be a minus between two operands.
+NUMBER = re.compile(
+    r"(?<![\w^_])(?<![\w)]\.)(?<!\d:)(?<!\d/)"
+    r"(?P<number>(?:(?<![\w).])[-+])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)"
+    r"(?P<power>[eE][-+]?[0-9]+)?(?:/(?P<below>[0-9]+))?"
+    r"(?![0-9_^/]|[.,:][0-9]|[^\W\d_]{1,9}[0-9]|[ij](?!\w))"
+)
+WHOLE = re.compile(r"(?<![\w.,/^])(?P<sign>(?<![\w)])[-+])?(?P<whole>[0-9]{1,9}) \Z")
+"""The 1 of "1 3/4", in front of its fraction."""
+LATEX = (
+    (re.compile(r"\\[dt]?frac\{([-+]?[0-9]{1,600})\}\{([0-9]{1,600})\}"), r"\1/\2"),
+    (re.compile(r"\\frac|\\sqrt(?:\[[^\[\]]{0,9}\])? ?\{?"), PART),
+    (re.compile(r"[_^] ?\{"), "^"),
+    (re.compile(r" ?\\(?:pi|infty|sqrt)(?![a-zA-Z])"), PART),
+    (re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))"), ","),
+)
+FUNCTION = re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?\Z")
+"""What leaves the number behind it to be computed."""
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SCALE = re.compile(rf"[ -]?(?P<scale>{'|'.join(SCALES)})(?:s?\b|(?P<part>ths?\b))", re.IGNORECASE)
+"""What makes a number of the one that it follows: "2.5 million"."""
+SIGNS = {
+    **MINUS,
+    **UNSEEN,
+    **dict.fromkeys(map(ord, "\u2044\u2215"), "/"),
+    **dict.fromkeys(map(ord, "\u221a\u03c0\u221e"), PART),
+}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A number as a text states it."""
+
+    written: str
+    value: Fraction
+    finished: bool
+    """Whether nothing is left to compute: 790/2 and 6/8 are not finished, 3/4 is."""
+
+
+def last_number(text: str) -> Stated | None:
+    """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one.
+
+    Thousands separators, fractions (3/4, 1 3/4, LaTeX's), powers of ten (1e3) and their names (2 million) are read.
+    What stands inside of something else is no number (12:02, 0x2, 2^3, week2, x_2, a root, log 5, digits of other
+    scripts or raised ones beside it), and neither is one behind a negation ("not 5").
+    """
+    text = _plain(text[-READ:])
+    found = list(NUMBER.finditer(text))
+    last = next((each for each in reversed(found) if not negated(text, each.start())), None)
+    if last is None or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
+        return None
+    scale = SCALE.match(text, last.end())
+    if (scale and scale["part"]) or FUNCTION.search(text[max(0, last.start() - 9) : last.start()]):
+        return None  # "395 thousandths", "log 395"
+    times = SCALES[scale["scale"].lower()] if scale else 1
+    number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
+    if last["below"] is None:
+        return Stated(last[0], times * number, True)
+    below = int(last["below"])
+    if below == 0:
+        return None
+    finished = last["number"].lstrip("+-").isdigit() and below > 1 and math.gcd(int(number), below) == 1
+    whole = WHOLE.search(text[max(0, last.start() - 12) : last.start()])
+    if whole and last["number"].isdigit() and number < below:
+        mixed = times * (int(whole["whole"]) + number / below)
+        return Stated(whole[0] + last[0], -mixed if whole["sign"] == "-" else mixed, finished)
+    return Stated(last[0], times * number / below, finished)
+
+
+def _plain(text: str) -> str:
+    """Return a text with the signs of ASCII, and with marks at numbers that are parts of something else."""
+    text = text.translate(SIGNS)
+    if not text.isascii():
+        text = "".join(PART if sign > "\x7f" and sign.isnumeric() else sign for sign in text)
+    for pattern, instead in LATEX:
+        text = pattern.sub(instead, text)
+    return text

@@ -1,0 +1,34 @@
+"""How a server of SGLang of the run's own is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grouprl.config.sections import Sglang
+from grouprl.rollout.servers.starting import MODEL, inherited
+
+if TYPE_CHECKING:
+    from grouprl.policy.language.causal_lm import CausalPolicy
+
+INSIDE = Path(__file__).parent / "inside"
+"""The folder with what a server imports to take weights from memory."""
+LOADER = "grouprl_sglang.load"
+"""What makes a server that finds `INSIDE` take weights from memory."""
+
+
+def serve_words(settings: Sglang, policy: CausalPolicy, folder: Path, port: int, vocabulary: int) -> list[str]:
+    """Return the command that serves the model in `folder`, whose weights come later."""
+    words = [*settings.command, "serve", "--model-path", str(folder), "--served-model-name", MODEL]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--random-seed", "0"]
+    words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--load-format", "dummy"]
+    words += ["--custom-weight-loader", LOADER]
+    words += ["--enable-deterministic-inference", "--sampling-mask-max-tokens", str(vocabulary)]
+    if policy.max_positions:
+        words += ["--context-length", str(policy.max_positions)]
+    return [*words, *settings.args]
+
+
+def server_environment(settings: Sglang) -> dict[str, str]:
+    """Return the environment of an own server."""
+    return {"HF_HUB_OFFLINE": "1", **inherited(), "PYTHONPATH": str(INSIDE), **settings.env}

@@ -1,0 +1,1 @@
+"""Sampling with a policy whose weights are cut over several processes."""

@@ -1,0 +1,98 @@
+"""Sampling on all ranks: each completes its shares of the requests with its whole copy of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grouprl.protocols import Samples, SamplingSession
+from grouprl.rollout.sampler import LocalSampler, LocalSession
+from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
+
+if TYPE_CHECKING:
+    from grouprl.policy.sharded.ranks import Station
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+SAMPLER, SESSIONS = "sampler", "sampling sessions"
+"""What a rank keeps: what samples from its whole copy, and the open sessions by number and share."""
+
+
+@dataclass(frozen=True)
+class RankRequests:
+    """One rank's shares by number, of the session of this number (None: of none), and the version of the weights."""
+
+    shares: Mapping[int, Share]
+    session: int | None
+    version: int
+
+
+class RankSampler(ShareSampler):
+    """An `Engine` over the ranks of a sharded policy. A sample is a function of its request, wherever it is taken.
+
+    Requests are dealt into `shares`, at least as many as there are ranks, and the shares in turn to the ranks.
+    """
+
+    def __init__(self, policy: ShardedPolicy, shares: int = 1) -> None:
+        super().__init__(policy, max(shares, policy.ranks.count))
+        self.sharded = policy
+
+    @property
+    def exact(self) -> bool:
+        """Whether the log-probs are the trainer's: both compute in full precision."""
+        return exact_copies(self.sharded)
+
+    def take_weights(self) -> None:
+        """Bring the whole copies up to date."""
+        self.sharded.refresh()
+
+    def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
+        """Return the samples of each share."""
+        self.sharded.refresh()
+        number = None if session is None else session.number
+        dealt: list[dict[int, Share]] = [{} for _ in range(self.sharded.ranks.count)]
+        for share, requests in shares.items():
+            dealt[share % len(dealt)][share] = requests
+        given = [RankRequests(own, number, self.version) for own in dealt]
+        found: dict[int, Samples[int]] = {}
+        for each in self.sharded.ranks.call(_sample, given):
+            found |= each
+        return found
+
+    def close_session(self, session: SharedSession) -> None:
+        """Let every rank release what it keeps of a session."""
+        self.sharded.ranks.each(_close, session.number)
+
+
+def exact_copies(policy: ShardedPolicy) -> bool:
+    """Whether a whole copy of the policy samples with the log-probs of its training passes."""
+    return policy.precision != "mixed" and LocalSampler(policy.ranks.station.kept["whole"]).exact
+
+
+def _sample(station: Station, given: RankRequests) -> dict[int, Samples[int]]:
+    sampler = _sampler(station)
+    sampler.version = given.version
+    return {share: _source(station, given.session, share).sample(own) for share, own in given.shares.items()}
+
+
+def _source(station: Station, session: int | None, share: int) -> SamplingSession[Prompt, int]:
+    """Return what completes a share: the rank's sampler, or its session, which begins with the first requests."""
+    sampler = _sampler(station)
+    if session is None:
+        return sampler
+    opened: dict[int, LocalSession] = station.kept.setdefault(SESSIONS, {}).setdefault(session, {})
+    if share not in opened:
+        opened[share] = LocalSession(sampler)
+    return opened[share]
+
+
+def _sampler(station: Station) -> LocalSampler:
+    if SAMPLER not in station.kept:
+        station.kept[SAMPLER] = LocalSampler(station.kept["whole"])
+    found: LocalSampler = station.kept[SAMPLER]
+    return found
+
+
+def _close(station: Station, number: int) -> None:
+    for session in station.kept.get(SESSIONS, {}).pop(number, {}).values():
+        session.close()

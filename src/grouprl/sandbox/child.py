@@ -1,0 +1,170 @@
+"""The process that becomes the model-written program: limits, walls, then the code as `__main__`."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import fcntl
+import gc
+import linecache
+import math
+import os
+import random
+import resource
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from grouprl.sandbox.cpu_wait import own_number
+from grouprl.sandbox.isolation import Room, Walls
+
+if TYPE_CHECKING:
+    from grouprl.sandbox.outcome import PlainLimits, RunRequest
+
+NAME = "main.py"
+"""What the code is called in tracebacks."""
+OPEN_FILES = 64
+BEGUN = 3
+"""Where the pipe is while the walls are entered."""
+KEEPERS = 3
+"""Processes of the user that are there before the code runs."""
+
+
+def become(
+    request: RunRequest, walls: Walls, room: Room, pipes: tuple[int, int, int, int], processes: int | None
+) -> None:
+    """Run the code, or the command, as the calling process, which ends with it; never returns.
+
+    `pipes` are its three streams, and one in which its number in `processes`, the opened `/proc`, says that the walls
+    stand; the code never has these two.
+    """
+    status = 1
+    try:
+        number = own_number(processes)
+        os.setsid()
+        *streams, begun = [fcntl.fcntl(pipe, fcntl.F_DUPFD, OPEN_FILES) for pipe in pipes]
+        for place, pipe in enumerate((*streams, begun)):
+            os.dup2(pipe, place)
+        os.closerange(BEGUN + 1, 1 << 16)
+        os.chdir(room.folder)
+        _default_signals()
+        _limit(request["limits"])
+        walls.enter(room)
+        _tidy(room, walls)
+        os.write(BEGUN, b"%d" % number)
+        os.close(BEGUN)
+    except BaseException:  # no code has run yet, and nothing has said that the walls stand
+        traceback.print_exc()
+        os._exit(_flushed(1))
+    try:
+        if request.get("argv"):
+            status = _execute(request["argv"])
+        else:
+            if request.get("isolated"):
+                sys.path.remove(room.folder)
+            status = _run(request["code"])
+    finally:
+        os._exit(_flushed(status))
+
+
+def _default_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _limit(limits: PlainLimits) -> None:
+    seconds = max(1, math.ceil(limits["cpu"]))
+    for kind, most in (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_AS, limits["memory"]),
+        (resource.RLIMIT_FSIZE, limits["disk"]),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_NPROC, limits["processes"] + KEEPERS),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        # A program may take the signal at its soft limit of time as a warning: a second later it is killed.
+        resource.setrlimit(
+            kind, (soft, soft + 1 if kind == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else soft)
+        )
+
+
+def _tidy(room: Room, walls: Walls) -> None:
+    """Leave what a program finds that was started in an empty folder by nobody."""
+    os.environ.clear()
+    os.environ.update(HOME=room.folder, TMPDIR=room.temporary, PATH="/usr/bin:/bin", LANG="C.UTF-8", PYTHONUTF8="1")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "grouprl"]:
+        del sys.modules[name]
+    sys.path[:] = [room.folder, *sys.path, *walls.packages]
+    sys.argv[:] = [NAME]
+    random.seed(0)
+    gc.enable()
+
+
+def _execute(argv: list[str]) -> int:
+    """Become a command; return the exit status that a shell would give where there is no such command."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
+        signal.signal(number, signal.SIG_DFL)
+    folders = dict.fromkeys((os.path.join(sys.base_prefix, "bin"), "/usr/local/bin", "/usr/bin", "/bin"))
+    environment = {**os.environ, "PATH": ":".join(folders), "PYTHONDONTWRITEBYTECODE": "1", "TERM": "dumb"}
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except FileNotFoundError:
+        os.write(2, os.fsencode(f"{argv[0]}: command not found\n"))
+        return 127
+    except (OSError, ValueError) as error:
+        os.write(2, os.fsencode(f"{argv[0]}: {error}\n"))
+        return 126
+
+
+def _run(code: str) -> int:
+    """Run the code and return the exit status that `python main.py` would have."""
+    main = type(sys)("__main__")
+    main.__dict__.update(__builtins__=builtins, __file__=NAME)
+    sys.modules["__main__"] = main
+    linecache.cache[NAME] = (len(code), None, code.splitlines(keepends=True), NAME)
+    try:
+        exec(compile(code, NAME, "exec"), main.__dict__)
+        return 0
+    except SystemExit as ended:
+        return _exit_status(ended.code)
+    except BaseException as error:
+        _report(error)
+        return 1
+    finally:
+        with contextlib.suppress(BaseException):
+            if "threading" in sys.modules:
+                sys.modules["threading"]._shutdown()
+            atexit._run_exitfuncs()
+
+
+def _report(error: BaseException) -> None:
+    """Print the traceback without the frames of this file."""
+    inner = error.__traceback__.tb_next if error.__traceback__ else None
+    try:
+        traceback.print_exception(type(error), error, inner)
+    except MemoryError:
+        os.write(2, b"MemoryError\n")
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    with contextlib.suppress(BaseException):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def _flushed(status: int) -> int:
+    """Flush what was printed; a program that closed its output has nothing to flush."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    return status

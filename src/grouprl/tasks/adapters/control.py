@@ -1,0 +1,95 @@
+"""Gymnasium environments for policies over arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
+from grouprl.envs.adapters.control import ControlEnvironment
+from grouprl.envs.array_spaces import spaces_of
+from grouprl.protocols import Spaces
+from grouprl.records.examples import Example
+from grouprl.tasks.adapters.gym import made
+from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@register_task("control", argument="id")
+class Control(SeededTask):
+    """Act in a Gymnasium environment by numbers and arrays: control:CartPole-v1, control:Pendulum-v1.
+
+    A prompt is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
+    policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). An
+    episode is correct if its total reward reaches `success`. Without that it is the environment's reward threshold,
+    unless episodes are shorter than those that it is meant for; where there is none, rewards are graded.
+    """
+
+    id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
+    config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    turns: int | None = Field(None, ge=1, description="most actions; none: the environment's own limit")
+    success: float | None = Field(None, description="total reward from which an episode is correct")
+
+    _spaces: Spaces = PrivateAttr()
+    _limit: int = PrivateAttr()
+    _threshold: float | None = PrivateAttr()
+
+    def model_post_init(self, context: object) -> None:
+        """Make the environment once and look at its spaces.
+
+        Raises:
+            MissingExtra: if gymnasium is not installed.
+            InputError: if there is no such environment, it has no end, or its spaces are not of arrays of numbers.
+        """
+        env = self._make()
+        spec = env.spec
+        self._spaces = spaces_of(self.id, env)
+        limit = self.turns or getattr(spec, "max_episode_steps", None)
+        if limit is None:
+            raise InputError(f"'{self.id}' has no limit of steps", "an episode must end", "Set the option turns")
+        self._limit = limit
+        whole = limit >= (getattr(spec, "max_episode_steps", None) or limit)
+        threshold = getattr(spec, "reward_threshold", None) if whole else None
+        self._threshold = self.success if self.success is not None else threshold
+        env.close()
+
+    @property
+    def name(self) -> str:
+        """The id after "control:"."""
+        return f"control:{self.id}"
+
+    @property
+    def spaces(self) -> Spaces:
+        """As the environment says."""
+        return self._spaces
+
+    @property
+    def max_turns(self) -> int:
+        """As the option says, or the environment."""
+        return self._limit
+
+    @property
+    def max_new_tokens(self) -> int:
+        """One: a turn is one action."""
+        return 1
+
+    def first_text(self, example: Example) -> str:
+        """Return how the episode begins, for people."""
+        return f"{self.id}, seed {example.columns['seed']}"
+
+    @property
+    def needs_clock(self) -> bool:
+        """True: the environment is Gymnasium's, or who knows whose."""
+        return True
+
+    def environment(self) -> ControlEnvironment:
+        """Return a fresh episode."""
+        return ControlEnvironment(self._make, success=self._threshold)
+
+    def _make(self) -> gymnasium.Env:
+        return made(self.id, self.config, f"The task 'control:{self.id}'")

@@ -1,0 +1,166 @@
+"""Adapter to Gymnasium."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.json_types import JsonObject
+from grouprl.envs.adapters.gym import GymEnvironment
+from grouprl.envs.adapters.minigrid import is_minigrid
+from grouprl.envs.spaces import action_numbers, number_words, signs
+from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    import gymnasium
+
+WORDS = {
+    "Blackjack": "sh",
+    "CartPole": "lr",
+    "CliffWalking": "urdl",
+    "FrozenLake": "ldru",
+    "FrozenLake8x8": "ldru",
+    "MiniGrid": "lrfpdte",
+    "MountainCar": "lnr",
+    "Taxi": "snewpd",
+}
+"""The actions of well-known environments: stick, hit; left, right; south, north, east, west, pick up, drop; left,
+right, forward, pick up, drop, toggle, end; …"""
+MOST_TURNS = 100
+NUMBER_SIGNS = 8
+"""Characters of a number in an action, and the space behind it."""
+
+
+@register_task("gym", argument="id")
+class Gym(SeededTask):
+    """Act in a Gymnasium environment: gym:FrozenLake-v1, gym:minigrid:MiniGrid-Empty-5x5-v0.
+
+    A prompt is a seed for how an episode begins; what chance does afterwards differs between its completions. An
+    observation is the environment's, written out, and '>' (MiniGrid's views are described); a Discrete action is a
+    word, any other one numbers with spaces between. The episode is correct if its total
+    reward reaches the environment's reward threshold, or is above 0 where it has none. A demonstration shows random
+    actions: how they are spelt.
+    """
+
+    id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
+    config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    actions: tuple[str, ...] | None = Field(
+        None, description="the word of each action; none: a letter in well-known environments, else its number"
+    )
+    instructions: str = Field("", description="text before the first observation")
+    decimals: int = Field(2, ge=0, le=6, description="decimals of the numbers of a Box observation")
+    turns: int | None = Field(
+        None, ge=1, description=f"most turns; none: the environment's own limit, at most {MOST_TURNS}"
+    )
+    success: float | None = Field(None, description="total reward from which an episode is correct")
+
+    invalid: float = Field(-1.0, description="reward of an action that is not understood; the environment sees none")
+
+    _words: tuple[str, ...] = PrivateAttr()
+    _numbers: int = PrivateAttr()
+    _limit: int = PrivateAttr()
+    _threshold: float | None = PrivateAttr()
+    _signs: str | None = PrivateAttr()
+
+    def model_post_init(self, context: object) -> None:
+        """Make the environment once and look at its spaces.
+
+        Raises:
+            MissingExtra: if gymnasium is not installed.
+            InputError: if there is no such environment, or its spaces cannot be written out.
+        """
+        env = self._make()
+        self._numbers = action_numbers(env.action_space)
+        self._words = self._words_of(env)
+        self._signs = None if is_minigrid(env) else signs(env.observation_space)
+        spec = env.spec
+        own = getattr(spec, "max_episode_steps", None) or MOST_TURNS
+        self._limit = self.turns or min(own, MOST_TURNS)
+        self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
+        env.close()
+
+    def _make(self) -> gymnasium.Env:
+        return made(self.id, self.config, f"The task 'gym:{self.id}'")
+
+    def _words_of(self, env: gymnasium.Env) -> tuple[str, ...]:
+        """Return the words of Discrete actions; () for others, which are numbers."""
+        numbers = number_words(env.action_space)
+        if not numbers:
+            if self.actions:
+                raise InputError(f"The actions of '{self.id}' are {env.action_space}", "only Discrete ones have words")
+            return ()
+        name = "MiniGrid" if is_minigrid(env) else self.id.rpartition(":")[2].rpartition("-v")[0]
+        known = tuple(WORDS.get(name, ()))
+        words = self.actions or (known if len(known) == len(numbers) else numbers)
+        if len(set(words)) != len(numbers) or len(words) != len(numbers):
+            raise InputError(f"The actions {list(words)} are given for '{self.id}'", f"it has {len(numbers)} of them")
+        if bad := [word for word in words if word != word.strip() or not word or "\n" in word]:
+            raise InputError(f"An action of '{self.id}' is {bad[0]!r}", "a word has no spaces around it and no newline")
+        return words
+
+    @property
+    def name(self) -> str:
+        """The environment's name after "gym:"."""
+        return f"gym:{self.id}"
+
+    @property
+    def description(self) -> str:
+        """Where the episodes come from."""
+        return f"Gymnasium's {self.id}, actions {', '.join(self._words) or f'of {self._numbers} number(s)'}."
+
+    @property
+    def max_turns(self) -> int:
+        """The most turns of an episode."""
+        return self._limit
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest word, its end, and one more; room for the numbers of an action that has no words."""
+        return max(map(len, self._words), default=self._numbers * NUMBER_SIGNS) + 2
+
+    @property
+    def alphabet(self) -> str:
+        """The characters of instructions, observations and actions; "" where views are described in words."""
+        if self._signs is None:
+            return ""
+        actions = "".join(self._words) or "0123456789.-+e "
+        return "".join(sorted({*self.instructions, *self._signs, *actions, *">!"}))
+
+    @property
+    def needs_clock(self) -> bool:
+        """True: the environment is Gymnasium's, or who knows whose."""
+        return True
+
+    def environment(self) -> GymEnvironment:
+        """Return a fresh episode."""
+        return GymEnvironment(
+            self._make,
+            self._words,
+            max_turns=self._limit,
+            instructions=self.instructions,
+            decimals=self.decimals,
+            success=self._threshold,
+            invalid=self.invalid,
+        )
+
+
+def made(name: str, config: dict[str, object], who: str) -> gymnasium.Env:
+    """Return a Gymnasium environment; `who` names the user in messages.
+
+    Raises:
+        MissingExtra: gymnasium is not installed.
+        InputError: there is no such environment, or it refuses `config`.
+    """
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingExtra("gymnasium", "envs", who) from error
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **config)
+    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+        raise InputError(f"Gymnasium has no environment '{name}'", remedy=suggest(name, gymnasium.registry)) from error
+    except (gymnasium.error.Error, TypeError) as error:
+        raise InputError(f"Gymnasium refuses '{name}' with {config}", str(error)) from error

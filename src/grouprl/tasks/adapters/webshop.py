@@ -1,0 +1,122 @@
+"""Adapter to WebShop, which is installed from its own repository, with its data."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from grouprl.core.errors import InputError, raised
+from grouprl.envs.adapters.webshop import WebShopEnvironment
+from grouprl.records.examples import Example, Split
+from grouprl.rewards import KnownExample, Reward
+from grouprl.tasks.environments import EpisodeReward
+from grouprl.tasks.options import BoundedTurns, OptionTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import check_request
+
+if TYPE_CHECKING:
+    from web_agent_site.envs import WebAgentTextEnv
+    from web_agent_site.envs.web_agent_text_env import SimServer
+
+TEST, DEVELOPMENT = 500, 1500
+"""Its authors evaluate on goals 0 to 499, choose on 500 to 1499, and train on the others."""
+_servers: dict[str, SimServer] = {}
+_lock = threading.Lock()
+
+
+@register_task("webshop")
+class WebShop(BoundedTurns, OptionTask):
+    """Buy what is asked for in WebShop; its package `web_agent_site` and its data must be there.
+
+    Goals are numbered: held out are the first 500, as its authors have it, and those from number 1,500 on are trained
+    on; of a catalogue with fewer goals a tenth is held out.
+    """
+
+    observation: Literal["text", "text_rich"] = Field("text_rich", description="how pages are written out")
+    products: int | None = Field(1000, ge=1, description="size of its catalogue, as its setup made it; none: all")
+    human_goals: bool = Field(True, description="whether goals were written by people")
+    show_actions: bool = Field(True, description="whether what can be clicked is listed")
+    turns: int = Field(15, ge=1, description="most actions of an episode")
+    tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")
+    invalid: float = Field(0.0, description="reward of an action that the page does not offer")
+
+    def model_post_init(self, context: object) -> None:
+        """Load the catalogue.
+
+        Raises:
+            InputError: if WebShop or its data is not there.
+        """
+        self._server()
+
+    def _server(self) -> SimServer:
+        """Return the catalogue and its search, loaded once per process."""
+        key = json.dumps([self.products, self.human_goals])
+        with _lock:
+            if key not in _servers:
+                _servers[key] = _text_env()(
+                    observation_mode=self.observation, num_products=self.products, human_goals=self.human_goals
+                ).server
+            return _servers[key]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "webshop"
+
+    @property
+    def reward(self) -> Reward:
+        """The sum of the rewards that the actions, one per line, lead to."""
+        return EpisodeReward(self)
+
+    def _goals(self, split: Split) -> range:
+        count = len(self._server().goals)
+        tenth = max(1, count // 10)
+        first, rest = (TEST, DEVELOPMENT) if count > DEVELOPMENT else (tenth, tenth)
+        return range(first) if split == "eval" else range(rest, count)
+
+    def size(self, split: Split) -> int:
+        """Return how many goals a split has."""
+        check_request(self.name, split, 0, None)
+        return len(self._goals(split))
+
+    def example(self, split: Split, index: int) -> Example:
+        """Return goal `index` of a split."""
+        check_request(self.name, split, index, self.size(split))
+        goal = self._goals(split)[index]
+        return Example(f"webshop/{goal}", str(self._server().goals[goal]["instruction_text"]), {"goal": goal})
+
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return none: nothing is known of what is right."""
+        return ()
+
+    @property
+    def needs_clock(self) -> bool:
+        """True: pages are WebShop's."""
+        return True
+
+    def environment(self) -> WebShopEnvironment:
+        """Return a fresh session."""
+        return WebShopEnvironment(self._make, max_turns=self.turns, shown=self.show_actions, invalid=self.invalid)
+
+    def _make(self, prefix: str) -> WebAgentTextEnv:
+        return _text_env()(observation_mode=self.observation, server=self._server(), session_prefix=prefix)
+
+
+def _text_env() -> type[WebAgentTextEnv]:
+    """Return WebShop's class. Raises InputError where it, or what it needs, is not there."""
+    if importlib.util.find_spec("web_agent_site") is None:
+        raise InputError(
+            "WebShop's package 'web_agent_site' is not installed",
+            "it comes from its repository (princeton-nlp/WebShop), with its data and its search index (setup.sh)",
+            "Set it up there, and put its folder on PYTHONPATH.",
+        )
+    try:
+        from web_agent_site.envs import WebAgentTextEnv
+    except Exception as error:
+        what = f"WebShop cannot be loaded: {raised(error)}"
+        raise InputError(what, remedy="Its setup.sh fetches its data and installs what it needs.") from error
+    return WebAgentTextEnv

@@ -1,0 +1,1 @@
+"""Tasks that are made here, prompts and answers included."""

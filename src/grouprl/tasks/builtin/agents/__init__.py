@@ -1,0 +1,1 @@
+"""Tasks that are played turn by turn."""

@@ -1,0 +1,72 @@
+"""The task of recommending things one after the other."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from pydantic import Field
+
+from grouprl.core.hashing import generator
+from grouprl.envs.builtin.shortlist import THINGS, Shortlist
+from grouprl.records.examples import Columns, Example
+from grouprl.tasks.builtin.agents.games import POOR
+from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.registry import register_task
+
+
+@register_task("shortlist")
+class ShortlistTask(EnvironmentTask):
+    """Recommend things that a person likes and has not seen, one a turn; hits are not told.
+
+    The prompt is "7:ch>": a person, and what was seen. An action is a thing, "a" to "l". What people like is made
+    up once and nowhere written; it always suffices for the list.
+    """
+
+    levels = tuple(
+        {"people": people, "places": places, "seen": seen}
+        for people, places, seen in ((2, 1, 2), (4, 2, 2), (6, 3, 2), (8, 3, 3), (10, 4, 3), (10, 5, 4))
+    )
+
+    people: int = Field(6, ge=1, le=10, description="number of people")
+    places: int = Field(3, ge=1, le=6, description="places of the list")
+    seen: int = Field(2, ge=0, le=4, description="things that a person has seen, at most")
+    corpus: int = Field(0, description="what is liked by whom")
+    noise: float = Field(0.4, ge=0, le=1, description=POOR)
+
+    @property
+    def max_turns(self) -> int:
+        """The places."""
+        return self.places
+
+    @property
+    def max_new_tokens(self) -> int:
+        """A letter, the end, and one more."""
+        return 3
+
+    @property
+    def alphabet(self) -> str:
+        """Things, numbers and signs."""
+        return f"{THINGS}0123456789:>!"
+
+    def environment(self) -> Shortlist:
+        """Return a fresh episode."""
+        return Shortlist(self.max_turns, self.noise)
+
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
+        """Return a person, and what they have seen."""
+        who = rng.randrange(self.people)
+        seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))
+        return f"{who}:{seen}>", {"liked": tastes(self.corpus, self.places + self.seen)[who], "seen": seen}
+
+    def solve(self, example: Example) -> str:
+        """Return hits, one per line."""
+        liked, seen = example.columns["liked"], example.columns["seen"]
+        return "\n".join([thing for thing in liked if thing not in seen][: self.places])
+
+
+@cache
+def tastes(corpus: int, likes: int) -> tuple[str, ...]:
+    """Return the things that each of ten people likes, as many as `likes`."""
+    rng = generator("tastes", corpus)
+    return tuple("".join(sorted(rng.sample(THINGS, likes))) for _ in range(10))

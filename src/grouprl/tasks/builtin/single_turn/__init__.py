@@ -1,0 +1,1 @@
+"""Tasks that are answered with one completion."""

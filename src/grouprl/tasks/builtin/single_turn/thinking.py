@@ -1,0 +1,108 @@
+"""A picture of thinking: dots before the completion, which make it better and cost tokens."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from pydantic import Field
+
+from grouprl.core.hashing import generator
+from grouprl.records.examples import Columns, Example, Split
+from grouprl.rewards import Reward
+from grouprl.tasks.builtin.single_turn.sequences import LETTERS
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.registry import register_task
+
+
+@register_task("ponder")
+class Ponder(GeneratedTask):
+    """Think in dots, then write the given letters backwards; a demonstration is the better the longer it thought.
+
+    The prompt is "gdbafc>", a completion "....|cfabdg": what follows the bar counts. Some prompts begin with a budget,
+    the dots that may be written: "..>gdbafc>".
+    """
+
+    levels = tuple({"length": length} for length in (3, 4, 5, 6, 8, 12))
+
+    length: int = Field(4, ge=2, le=64, description="letters to reverse")
+    dots: int = Field(8, ge=1, le=64, description="dots that a demonstration writes at most")
+    noise: float = Field(0.4, ge=0, le=1, description="chance that a letter is random in a demonstration without dots")
+    budgeted: float = Field(0.5, ge=0, le=1, description="share of the prompts that come with a budget")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The dots, the bar, the completion, its end, and one more."""
+        return self.dots + self.length + 3
+
+    @property
+    def alphabet(self) -> str:
+        """The letters a..j, '>', '.' and '|'."""
+        return f"{LETTERS}>.|"
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff what follows the bar is the letters backwards."""
+        return after_thought
+
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
+        """Return random letters."""
+        letters = "".join(rng.choices(LETTERS, k=self.length))
+        return f"{letters}>", {"answer": letters[::-1]}
+
+    def content(self, prompt: str) -> str:
+        """Return the prompt as it is without anything before its letters."""
+        return f"{prompt.split('>')[-2]}>"
+
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` of a split, in a share of cases with a budget."""
+        example = super().example(split, index)
+        rng = generator(self.seed, "budget", example.id)
+        if rng.random() >= self.budgeted:
+            return example
+        return replace(example, prompt=self._within(example, rng.randint(0, self.dots)))
+
+    def with_budget(self, example: Example, tokens: int) -> str:
+        """Return the prompt with as many dots as leave room for bar, letters and end within so many tokens."""
+        return self._within(example, min(max(tokens - self.length - 2, 0), self.dots))
+
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
+        """Write the dots of the budget, or any number, and the letters, of which fewer are wrong the more dots."""
+        budget = self._budget(example)
+        dots = rng.randint(0, self.dots) if budget is None else budget
+        noise = self.noise * (1 - dots / self.dots)
+        right = str(example.columns["answer"])
+        letters = "".join(rng.choice(LETTERS) if rng.random() < noise else letter for letter in right)
+        return f"{'.' * dots}|{letters}"
+
+    def solve(self, example: Example) -> str:
+        """Write as many dots as there may be, and the letters backwards."""
+        budget = self._budget(example)
+        return "." * (self.dots if budget is None else budget) + f"|{example.columns['answer']}"
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """By how many dots there are."""
+        return ("direct", "short", "long")
+
+    def form_of(self, example: Example, text: str) -> str | None:
+        """`direct` without dots, `short` with up to half of them, else `long`; None without a bar."""
+        thought, bar, _ = text.strip().partition("|")
+        if not bar:
+            return None
+        return "direct" if not thought else "short" if len(thought) <= self.dots / 2 else "long"
+
+    def _within(self, example: Example, dots: int) -> str:
+        letters = str(example.prompt).split(">")[-2]
+        return f"{'.' * dots}>{letters}>"
+
+    def _budget(self, example: Example) -> int | None:
+        """Return how many dots the prompt allows; None where it says nothing."""
+        before = str(example.prompt).split(">")[:-2]
+        return len(before[-1]) if before and not before[-1].strip(".") else None
+
+
+def after_thought(completion: str, *, answer: str) -> float:
+    """1 iff what follows the last bar of the completion is `answer`."""
+    _, bar, said = completion.strip().rpartition("|")
+    return float(bool(bar) and said == answer)
