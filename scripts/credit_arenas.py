@@ -181,7 +181,7 @@ CONTESTS: tuple[Contest, ...] = (
         {"name": "text2grad", "feedback": "grouprl.envs.builtin.key_door:critique"},
         "a critic names the moves that lead on and those that do not",
         CRITIC,
-        note="the critic is `grouprl.envs.builtin.key_door:critique`, a rule that knows the way; nothing else is rewarded.",
+        note="the critic is `grouprl.envs.builtin.key_door:critique`, a rule that knows the way; nothing else pays.",
     ),
     Contest("far keys", "arpo_replay", "a stored success joins a group that failed"),
     Contest(

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
         SamplingRule,
     )
     from grouprl.algorithms.filter.filter import Filter
+    from grouprl.algorithms.losses import GroupLoss, PairLoss, RowLoss, TokenLoss
     from grouprl.algorithms.method import Loss, Method
     from grouprl.algorithms.objective.objective import Objective
-    from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
+    from grouprl.algorithms.part import Part, RunFacts, part
     from grouprl.algorithms.prune.prune import Prune
     from grouprl.algorithms.refill.refill import Refill
     from grouprl.algorithms.regularize.regularize import Regularizer
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from grouprl.algorithms.token_weight.token_weight import TokenWeight
     from grouprl.algorithms.update.update import Update
     from grouprl.core.batch import Batch
+    from grouprl.core.edges import Edges
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
-    from grouprl.core.run_events import RunListener
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
+    from grouprl.protocols.run_events import RunListener
     from grouprl.training.starting import train
 
 __version__ = "0.1.0"
@@ -57,7 +59,9 @@ __all__ = [
     "Critic",
     "Curriculum",
     "DataPart",
+    "Edges",
     "Filter",
+    "GroupLoss",
     "GrouprlError",
     "InputError",
     "Loss",
@@ -65,6 +69,7 @@ __all__ = [
     "Metric",
     "MissingExtra",
     "Objective",
+    "PairLoss",
     "Part",
     "Pretraining",
     "Prune",
@@ -72,6 +77,7 @@ __all__ = [
     "Regularizer",
     "Resolved",
     "RewardTransform",
+    "RowLoss",
     "RunContext",
     "RunError",
     "RunFacts",
@@ -91,14 +97,16 @@ __all__ = [
 ]
 _HOMES = {
     **dict.fromkeys(("DataPart", "RunContext"), "grouprl.algorithms.data_part"),
+    **dict.fromkeys(("GroupLoss", "PairLoss", "RowLoss", "TokenLoss"), "grouprl.algorithms.losses"),
     **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
-    **dict.fromkeys(("Part", "RunFacts", "TokenLoss", "part"), "grouprl.algorithms.part"),
+    **dict.fromkeys(("Part", "RunFacts", "part"), "grouprl.algorithms.part"),
     "Batch": "grouprl.core.batch",
+    "Edges": "grouprl.core.edges",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
-    "RunListener": "grouprl.core.run_events",
+    "RunListener": "grouprl.protocols.run_events",
     "train": "grouprl.training.starting",
 }
 

@@ -17,6 +17,7 @@ from grouprl.algorithms.advantage_transform.advantage_transform import ValidFrac
 from grouprl.algorithms.advantage_transform.papers.shift import Shift
 from grouprl.algorithms.aggregate.aggregate import SequenceMean, TokenMean
 from grouprl.algorithms.filter.papers.balance_negatives import BalanceNegatives
+from grouprl.algorithms.losses import at_tokens, paired
 from grouprl.algorithms.objective.off_policy import RegionGradient
 from grouprl.algorithms.objective.papers.discriminative import Classify, ImplicitNegative, Separate
 from grouprl.algorithms.objective.papers.pairwise import PairwiseGradient
@@ -225,15 +226,16 @@ def test_clips_of_a_pair(clip, moved, first, second):
     _, grad_bt = slopes(objective, [[moved[0]], [moved[1]]], batch)
     both = exp(moved[0] + moved[1])
     near(grad_bt, [[-both * first], [both * second]])
-    metrics = objective(f64([[moved[0] - 1], [moved[1] - 1]]), batch).metrics
-    near(metrics["clip_fraction"], [[float(not first)], [float(not second)]])
+    logp_bt = f64([[moved[0] - 1], [moved[1] - 1]])
+    metrics = objective(logp_bt, paired(batch, objective.pairs(batch))).metrics
+    near(metrics["pair_clip_fraction"], [((not first) + (not second)) / 2])
 
 
 def test_equal_rewards_make_no_pair():
     batch = small([0.1, 0.1, 0.1, 1.0], [3, 1, 2, 1], groups=[0, 0, 0, 1]).replace(
         advantage_bt=f64([[0.1, 0.1, 0.1], [0.1, 0, 0], [0.1, 0.1, 0], [1.0, 0, 0]])
     )
-    assert PairwiseGradient().zero_rows(batch).all()
+    assert PairwiseGradient().zero_rows(paired(batch, PairwiseGradient().pairs(batch))).all()
     assert not slopes(PairwiseGradient(), [[0.1] * 3, [0.2], [0.0] * 2, [0.0]], batch)[1].any()
 
 
@@ -366,9 +368,9 @@ def test_missing_fields_are_named():
 
 
 def test_any_aggregation_takes_the_loss_of_a_completion():
-    """On each token of a completion the same loss stands, so a mean over its tokens is that loss."""
+    """At each token of a completion its loss counts, so a mean over its tokens is that loss."""
     batch = small([1, 0], [1, 3]).replace(advantage_bt=f64([[0.5, 0, 0], [-0.5] * 3]))
     assert Given()(batch) is batch.advantage_bt
-    loss_bt = GroupRegression()(batch.old_bt, batch).loss_bt
+    loss_bt = at_tokens(GroupRegression()(batch.old_bt, batch), batch)
     near((SequenceMean()(batch) * loss_bt).sum(), 0.25)
     near((TokenMean()(batch) * loss_bt).sum(), 0.25)

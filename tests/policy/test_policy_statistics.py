@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
 from grouprl import Batch, method
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.aggregate.aggregate import TokenSum
+from grouprl.algorithms.losses import at_tokens, paired
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
@@ -58,7 +59,9 @@ def slopes(objective: Objective, log_ratio: Sequence[Sequence[float]], batch: Ba
     """Token losses [B,T] and the gradient of their sum, at log-probs `old + log_ratio`."""
     assert batch.old_bt is not None
     logp_bt = (batch.old_bt + ragged(log_ratio)).requires_grad_()
-    loss_bt = torch.where(batch.active_bt, objective(logp_bt, batch).loss_bt, 0)
+    if (index_e2 := objective.pairs(batch)) is not None:
+        batch = paired(batch, index_e2)
+    loss_bt = torch.where(batch.active_bt, at_tokens(objective(logp_bt, batch), batch), 0)
     (grad_bt,) = torch.autograd.grad(loss_bt.sum(), logp_bt)
     return loss_bt.detach(), grad_bt
 

@@ -69,8 +69,8 @@ def test_two_passes_give_the_gradient_of_one(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_coupled_objective_equals_its_dense_gradient() -> None:
     """An objective that looks across the group (variance of sequence log-probs) through the two-pass route."""
+    from grouprl.algorithms.losses import TokenLoss
     from grouprl.algorithms.objective.objective import Objective
-    from grouprl.algorithms.part import TokenLoss
 
     @dataclasses.dataclass(frozen=True)
     class Spread(Objective):

@@ -13,9 +13,19 @@ from torch import Tensor
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.aggregate.aggregate import Aggregate
 from grouprl.algorithms.filter.filter import unmasked
+from grouprl.algorithms.losses import TokenLoss, at_tokens, means, paired, with_shares
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import KINDS, Part
-from grouprl.algorithms.stage_checks import call, changed_batch, check_part, one_of, rows_of, token_loss, token_values
+from grouprl.algorithms.stage_checks import (
+    call,
+    changed_batch,
+    check_part,
+    losses_of,
+    one_of,
+    pairs_found,
+    rows_of,
+    token_values,
+)
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
@@ -171,8 +181,9 @@ class Method:
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
         for term in self.regularize:
             batch = one_of(term, Batch, term.compute_loss_weights, batch)
-        live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
-        return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
+        if (index_e2 := pairs_found(self.objective, batch)) is not None:
+            batch = paired(batch, index_e2)
+        return with_shares(batch, ~self.zero_rows(batch))
 
     def loss(
         self,
@@ -204,8 +215,8 @@ class Method:
         if outputs:
             own = {name: torch.where(batch.mask_bt, x, 0) for name, x in outputs.items()}
             batch = batch.replace(stats={**batch.stats, **own})
-        surrogate = token_loss(self.objective, batch, self.objective, logp_bt, batch)
-        policy_bt = weight_bt * surrogate.loss_bt
+        surrogate = losses_of(self.objective, batch, self.objective, logp_bt, batch)
+        policy_bt = weight_bt * at_tokens(surrogate, batch)
         if batch.multiplier_bt is not None:
             policy_bt = policy_bt * batch.multiplier_bt
         gate_bts = self._gates(logp_bt.detach(), batch, entropy_bt)
@@ -213,14 +224,14 @@ class Method:
             policy_bt = policy_bt * gate_bt
         value = policy_bt.sum()
         gated = {f"gated/{name}": (gate_bt == 0).to(batch.dtype) for name, gate_bt in gate_bts.items()}
-        averages = _averages({**surrogate.metrics, **gated}, batch)
-        metrics = {"policy_loss": value.detach(), **averages, **_drift(logp_bt, batch)}
+        found = TokenLoss(policy_bt, {**gated, **_drift(logp_bt, batch)})
+        metrics = {"policy_loss": value.detach(), **means(surrogate, batch), **means(found, batch)}
         for term in self.regularize:
-            extra = token_loss(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)
-            term_value = (unmasked(call(term, term.weights, batch), batch) * extra.loss_bt).sum()
+            extra = losses_of(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)
+            term_value = (unmasked(call(term, term.weights, batch), batch) * at_tokens(extra, batch)).sum()
             value = value + term_value
             name = term.name.removesuffix("_loss")
-            metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
+            metrics |= {f"{name}_loss": term_value.detach(), **means(extra, batch)}
         return Loss(value, metrics)
 
     def _gates(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None) -> dict[str, Tensor]:
@@ -234,9 +245,9 @@ class Method:
         """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
         if self.critic is None:
             raise InputError(f"method '{self.name}' has no critic", "only a method with a critic has a value loss")
-        out = token_loss(self.critic, batch, self.critic, torch.where(batch.mask_bt, value_bt, 0), batch)
-        value = (batch.need("weight_bt", "value_loss") * out.loss_bt).sum()
-        return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
+        out = losses_of(self.critic, batch, self.critic, torch.where(batch.mask_bt, value_bt, 0), batch)
+        value = (batch.need("weight_bt", "value_loss") * at_tokens(out, batch)).sum()
+        return Loss(value, {"value_loss": value.detach(), **means(out, batch)})
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows of a weighted step whose gradient is exactly zero whatever the log-probs are."""
@@ -270,14 +281,9 @@ def _blank_outside(batch: Batch) -> Batch:
     return batch.replace(**blank)
 
 
-def _averages(metric_bt: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-    share_bt = batch.need("share_bt", "metrics")
-    return {name: (share_bt * value_bt.detach()).sum() for name, value_bt in metric_bt.items()}
-
-
 def _drift(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     """How far the policy has moved from the start of the update: k3 estimate of KL(old || new) and the mean ratio."""
     if batch.old_bt is None:
         return {}
     log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-20, 20)
-    return _averages({"kl_old": torch.expm1(log_bt) - log_bt, "ratio_mean": log_bt.exp()}, batch)
+    return {"kl_old": torch.expm1(log_bt) - log_bt, "ratio_mean": log_bt.exp()}

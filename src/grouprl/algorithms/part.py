@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, cast
 
 import pydantic
-from torch import Tensor
 from typing_extensions import dataclass_transform
 
 from grouprl.algorithms import BASES
@@ -47,9 +46,9 @@ KINDS: dict[str, str] = {
     "prune": "Batch -> Batch: takes rows out of the loss once they have advantages",
     "token_weight": "Batch -> multiplier_bt: detached factors of the policy loss",
     "token_gate": "(logp_bt, Batch) -> factors [B,T] of the policy loss, anew at each optimiser step",
-    "objective": "(logp_bt, Batch) -> token losses [B,T]",
+    "objective": "(logp_bt, Batch) -> losses of tokens, rows, pairs or groups",
     "aggregate": "Batch -> weight_bt: how token losses become one number",
-    "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",
+    "regularize": "(logp_bt, Batch) -> further losses of tokens, rows, pairs or groups",
     "critic": "(value_bt, Batch) -> value losses [B,T]",
     "curriculum": "which prompts are sampled next",
     "allocation": "how many completions each prompt gets",
@@ -124,6 +123,8 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+    needs_text: ClassVar[bool] = False
+    """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     reads_gradients: ClassVar[bool] = False
@@ -188,14 +189,6 @@ class Part:
     def settings(self) -> dict[str, object]:
         """Return the part's settings by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class TokenLoss:
-    """What an objective or regulariser returns: losses [B,T] and metrics [B,T] (averaged over action tokens)."""
-
-    loss_bt: Tensor
-    metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 P = TypeVar("P", bound=type)

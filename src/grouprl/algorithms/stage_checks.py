@@ -13,12 +13,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.part import KINDS, Part, TokenLoss
+from grouprl.algorithms.losses import Losses, level_of, size_of, value_of
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.part import KINDS, Part
 from grouprl.algorithms.part_checks import place_of
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import WrongField
 from grouprl.core.errors import InputError, raised, shortened, suggest
-from grouprl.core.metric import GLOSSARY
+from grouprl.core.metric import GLOSSARY, Level
 
 CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
 METRICS = "metrics are finite numbers by name"
@@ -120,7 +122,7 @@ def _fault(part: Part, error: BaseException) -> InputError:
         return BrokenContract(f"{called(part)} lacks its formula{written(part)}", _rule(part), CHECK)
     if isinstance(error, TypeError) and alone:
         return BrokenContract(f"{called(part)} cannot be called: {error}{written(part)}", _rule(part), CHECK)
-    of_ours = isinstance(error, AttributeError) and isinstance(getattr(error, "obj", None), Batch | TokenLoss)
+    of_ours = isinstance(error, AttributeError) and isinstance(getattr(error, "obj", None), Batch | Losses)
     always = of_ours or type(error) is NameError
     remedy = suggest(str(error.name), _public(error.obj)) if of_ours else CHECK  # type: ignore[attr-defined]
     return (BrokenContract if always else InputError)(f"{called(part)} raised {raised(error)}", _rule(part), remedy)
@@ -206,6 +208,22 @@ def each_of(part: Part, act: Callable[..., Iterable[object]], *args: object) -> 
         yield numbers_of(part, record)
 
 
+def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
+    """Return the pairs ([E,2] int64) that an objective compares in a step; None where it compares none."""
+    index_e2 = call(part, part.pairs, batch)
+    if index_e2 is None:
+        return None
+    if not (isinstance(index_e2, Tensor) and index_e2.dtype == torch.int64 and index_e2.shape[1:] == (2,)):
+        what = f"{called(part)} returned {shortened(index_e2)} as its pairs{written(part)}"
+        raise BrokenContract(what, "pairs are a tensor [E,2] of rows, int64", "Return better_bb.nonzero()")
+    group_e2 = batch.group_b[index_e2]
+    if part.couples != "batch" and bool((group_e2[:, 0] != group_e2[:, 1]).any()):
+        rule = f"couples = '{part.couples}' lets a micro-batch hold one of the two alone"
+        what = f"{called(part)} compares rows of different groups{written(part)}"
+        raise BrokenContract(what, rule, 'Set couples = "batch" on the class')
+    return index_e2
+
+
 def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
     """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
     value_bt = call(part, act, *args)
@@ -221,41 +239,62 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args
     return value_bt
 
 
-def token_loss(part: Part, batch: Batch, act: Callable[..., object], input_bt: Tensor, *args: object) -> TokenLoss:
-    """Return `act(*args)`, which must be a TokenLoss whose losses and metrics are [B,T].
+def losses_of(part: Part, batch: Batch, act: Callable[..., object], input_bt: Tensor, *args: object) -> Losses:
+    """Return `act(*args)`, which must be losses and metrics, each of the shape of its level.
 
     Of a part of the user's they must be finite at the tokens in the loss where the log-probs are, and every metric must
     be known to the glossary.
     """
     made = call(part, act, input_bt, *args)
-    if not isinstance(made, TokenLoss):
+    if not isinstance(made, Losses):
         what = f"{called(part)} returned {type(made).__name__}{written(part)}"
         raise BrokenContract(what, _rule(part), "Return grouprl.TokenLoss(loss_bt, {})")
-    check_shape(part, made.loss_bt, batch.mask_bt, "losses")
+    _check_level(part, made.level, batch, value_of(made), "losses")
     if not isinstance(made.metrics, Mapping):
         what = f"{called(part)} returned metrics that are {type(made.metrics).__name__}{written(part)}"
-        raise BrokenContract(what, "metrics are tensors [B,T] by name", "Return grouprl.TokenLoss(loss_bt, {})")
-    for name, value_bt in made.metrics.items():
-        check_shape(part, value_bt, batch.mask_bt, f"metric '{name}'")
+        raise BrokenContract(what, "metrics are tensors by name", "Return grouprl.TokenLoss(loss_bt, {})")
+    for name, value in made.metrics.items():
+        _check_level(part, level_of(name, made), batch, value, f"metric '{name}'")
     if is_own(part):
         _check_own(part, made, batch, input_bt)
     return made
 
 
-def check_shape(part: Part, value: object, mask_bt: Tensor, what: str = "values") -> None:
-    """Refuse what is not a tensor of numbers [B,T]: a smaller one would be spread over rows or tokens silently."""
-    here = written(part)
-    if not isinstance(value, Tensor):
-        rule = f"it must be a tensor [B,T] = {list(mask_bt.shape)}"
-        raise BrokenContract(f"{called(part)} returned {type(value).__name__} as its {what}{here}", rule, _rule(part))
-    if value.shape != mask_bt.shape:
-        rows = list(value.shape) in ([len(mask_bt)], [len(mask_bt), 1])
-        spread = "value_b[:, None].expand_as(batch.mask_bt)" if value.ndim == 1 else "value_b1.expand_as(batch.mask_bt)"
+def _check_level(part: Part, level: Level, batch: Batch, value: object, what: str) -> None:
+    """Refuse losses or metrics of another shape than their level has, and of a level that the part does not couple."""
+    if level in ("pair", "group") and part.couples == "sequence":
         raise BrokenContract(
-            f"{called(part)} returned {what} of shape {list(value.shape)}{here}",
-            f"it must be [B,T] = {list(mask_bt.shape)}",
-            f"Spread one value per row over its tokens: {spread}" if rows else CHECK,
+            f"{called(part)} returned {what} of level {level}{written(part)}",
+            f"a {level} is in one micro-batch only where the part says so",
+            'Set couples = "group" on the class',
         )
+    check_shape(part, value, batch.mask_bt, what, size_of(level, batch), level)
+
+
+LETTERS: dict[Level, str] = {"token": "B,T", "row": "B", "pair": "E", "group": "G"}
+
+
+def check_shape(
+    part: Part,
+    value: object,
+    mask_bt: Tensor,
+    what: str = "values",
+    shape: tuple[int, ...] | None = None,
+    level: Level = "token",
+) -> None:
+    """Refuse what is not a tensor of numbers of its level's `shape`: a smaller one would be spread silently."""
+    here, shape = written(part), shape or tuple(mask_bt.shape)
+    axes = f"[{LETTERS[level]}] = {list(shape)}"
+    if not isinstance(value, Tensor):
+        returned = f"{called(part)} returned {type(value).__name__} as its {what}{here}"
+        raise BrokenContract(returned, f"it must be a tensor {axes}", _rule(part))
+    if tuple(value.shape) != shape:
+        rows = level == "token" and list(value.shape) in ([len(mask_bt)], [len(mask_bt), 1])
+        spread = "value_b[:, None].expand_as(batch.mask_bt)" if value.ndim == 1 else "value_b1.expand_as(batch.mask_bt)"
+        remedy = f"Spread one value per row over its tokens: {spread}"
+        remedy = "Return one loss per row as grouprl.RowLoss(loss_b)" if what == "losses" else remedy
+        returned = f"{called(part)} returned {what} of shape {list(value.shape)}{here}"
+        raise BrokenContract(returned, f"it must be {axes}, one number per {level}", remedy if rows else CHECK)
     if not value.is_floating_point() and (what in ("values", "losses") or value.is_complex()):
         raise BrokenContract(
             f"{called(part)} returned {what} of type {value.dtype}{here}",
@@ -271,7 +310,7 @@ def check_shape(part: Part, value: object, mask_bt: Tensor, what: str = "values"
         )
 
 
-def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> None:
+def _check_own(part: Part, made: Losses, batch: Batch, input_bt: Tensor) -> None:
     """Check what is cheap only where it is needed: values and names that a part of the user's returns."""
     unknown = [name for name in made.metrics if name not in GLOSSARY]
     if unknown:
@@ -282,12 +321,13 @@ def _check_own(part: Part, made: TokenLoss, batch: Batch, input_bt: Tensor) -> N
         )
     sound = bool(torch.isfinite(input_bt[batch.mask_bt]).all())
     if sound:
-        at_active = {"losses": made.loss_bt, **{f"metric '{name}'": x for name, x in made.metrics.items()}}
-        for what, value_bt in at_active.items():
-            if not bool(torch.isfinite(value_bt[batch.active_bt]).all()):
+        found = {"losses": value_of(made), **{f"metric '{name}'": x for name, x in made.metrics.items()}}
+        for what, value in found.items():
+            counts = batch.active_bt if value.ndim == 2 else ...
+            if not bool(torch.isfinite(value[counts]).all()):
                 raise InputError(
                     f"{called(part)} returned {what} that are not finite{written(part)}",
-                    "they must be, at every token",
+                    f"they must be, at every {made.level}",
                     "Guard divisions, logarithms and exponentials",
                 )
 

@@ -41,7 +41,8 @@ def _print_entry(name: str, metric: Metric, console: Console) -> None:
     if metric.name != name:
         title.append(f"  (one of {metric.name})", style="dim")
     console.print(title)
-    for label, value in (("Unit", metric.unit), ("Is", metric.words), ("Look for", metric.good)):
+    unit = metric.unit if metric.level == "token" else f"{metric.unit}, mean over {metric.level}s"
+    for label, value in (("Unit", unit), ("Is", metric.words), ("Look for", metric.good)):
         row = Table.grid(padding=(0, 1))
         row.add_column(width=9, style="dim")
         row.add_column()

@@ -414,7 +414,7 @@ class Judge(Section):
     model: str = ""
     """The model's name there; empty: none is sent, for endpoints that serve one."""
     rubric: str = ""
-    """What is good, in words; empty: to reach the goal, in fewer steps (`grouprl.rewards.judging.judge_text.RUBRIC`)."""
+    """What is good, in words; empty: to reach the goal in fewer steps (`grouprl.rewards.judging.judge_text.RUBRIC`)."""
     key_env: str = "OPENAI_API_KEY"
     """Environment variable with the API key; one that is not set: no key is sent."""
     tokens: WrittenCount = 2048

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch_rules import BT, BT_MAPPINGS, check
+from grouprl.core.edges import Edges, moved
 from grouprl.core.errors import InputError, suggest
 
 SOURCES = {
@@ -46,7 +47,7 @@ class Batch:
 
     Given by the caller: `mask_bt`, `group_b`, `reward_b` and whatever a method needs.
     Written by `Method.prepare`: `advantage_bt`, `loss_mask_bt`, `multiplier_bt`, `weight_bt`, `share_bt`,
-    `step_row_b`, `step_group_b`, `step_size_b`.
+    `share_b`, `group_share_b`, `edges['pairs']`, `step_row_b`, `step_group_b`, `step_size_b`.
     """
 
     mask_bt: Tensor
@@ -91,6 +92,9 @@ class Batch:
     """[B] int64: which agent wrote the sequence."""
     parent_b: Tensor | None = None
     """[B] int64: row of the sequence that called this one, -1 for none."""
+    edges: Mapping[str, Edges] = field(default_factory=dict)
+    """Named relations between rows: 'preferred' (which of two is better, by a judge) … `Method.prepare` writes 'pairs',
+    which the objective compares, each with its share of the step."""
     keys: Mapping[str, Tensor] = field(default_factory=dict)
     """Further named groupings, each [B] int64: 'answer' (equal final answers), 'form', 'variant', 'budget' …"""
     source_b: Tensor | None = None
@@ -132,7 +136,12 @@ class Batch:
     weight_bt: Tensor | None = None
     """[B,T]: aggregation weights of the whole optimiser step; the loss is sum(weight_bt * token_loss_bt)."""
     share_bt: Tensor | None = None
-    """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
+    """[B,T]: weights of metrics of tokens: equal on all active tokens of the optimiser step's rows that carry a
+    gradient."""
+    share_b: Tensor | None = None
+    """[B]: weights of metrics of rows: equal on all rows of the optimiser step that carry a gradient."""
+    group_share_b: Tensor | None = None
+    """[B]: weights of metrics of groups: equal on all groups with such rows, divided among these."""
 
     step_row_b: Tensor | None = None
     """[B] int64: number of each row in its optimiser step."""
@@ -233,12 +242,13 @@ class Batch:
             value = getattr(self, f.name)
             if isinstance(value, Tensor):
                 changes[f.name] = value[index]
-            elif isinstance(value, Mapping):
+            elif isinstance(value, Mapping) and f.name != "edges":
                 changes[f.name] = {k: v[index] for k, v in value.items()}
+        changes["edges"] = {k: v.rows(index, self.size[0]) for k, v in self.edges.items()}
         if self.inputs is not None:
             changes["inputs"] = self.inputs.rows(index)
         if self.parent_b is not None:
-            changes["parent_b"] = _moved(self.parent_b[index], index, self.size[0])
+            changes["parent_b"] = moved(self.parent_b[index], index, self.size[0])
         return self._with(changes)
 
     def trim(self, length: int) -> Batch:
@@ -277,15 +287,9 @@ _REMEDY = {
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
     "source_b": "Pass source_b, where each row comes from (grouprl.core.batch.SOURCES).",
     "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
+    "edges": "Pass edges={{'{key}': Edges(index_e2, value_e)}} (grouprl.core.edges): which rows belong together.",
     "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
     "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
     "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.evaluate(inputs, ['{key}']) gives it).",
     "past": "Pass past={{'{key}': …}}, [B]: what was known of the prompt before.",
 }
-
-
-def _moved(row_n: Tensor, index: Tensor, rows: int) -> Tensor:
-    """Return the places of the rows `row_n` among the rows `index`; -1 where they are not there, or were -1."""
-    place_b = torch.full((rows + 1,), -1, dtype=torch.int64, device=index.device)
-    place_b[index] = torch.arange(len(index), device=index.device)
-    return place_b[row_n]

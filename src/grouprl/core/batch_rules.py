@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError
 
 BT = (
@@ -18,12 +19,12 @@ BT_MAPPINGS = ("marks", "stats")
 B_MAPPINGS = ("rewards", "keys", "past")
 B = (
     *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
-    *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b"),
+    *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b"),
 )
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
     *("final_value_b", "greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
-    *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+    *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt", "share_b", "group_share_b"),
 )
 FLOAT_MAPPINGS = ("stats",)
 """Mappings whose entries must be finite on action tokens."""
@@ -56,6 +57,10 @@ class Checked(Protocol):
         """[B,T] int64: id of each token."""
 
     @property
+    def edges(self) -> Mapping[str, Edges]:
+        """Named relations between rows."""
+
+    @property
     def size(self) -> tuple[int, int]:
         """(B, T)."""
 
@@ -66,6 +71,8 @@ class Checked(Protocol):
 def check(batch: Checked, names: Collection[str]) -> None:
     """Check the fields `names`; where the mask is among them, all others must be, too."""
     _check_kinds(batch, names)
+    if "edges" in names:
+        _check_edges(batch)
     if "mask_bt" in names:
         _check_mask(batch.mask_bt)
     _check_shapes(batch, names)
@@ -189,6 +196,23 @@ def _check_types(batch: Checked, names: Collection[str]) -> None:
         value = getattr(batch, name)
         if value is not None and value.dtype != torch.bool:
             raise WrongField(f"{name} has type {value.dtype}", "it must be bool", f"Use {name}.bool()")
+
+
+def _check_edges(batch: Checked) -> None:
+    """Refuse edges that are none, or lead to rows that do not exist."""
+    if not isinstance(batch.edges, Mapping):
+        raise WrongField(f"edges is of type {type(batch.edges).__name__}", "it must be a mapping of Edges by name")
+    for name, edges in batch.edges.items():
+        if not isinstance(edges, Edges):
+            what = f"edges['{name}'] is of type {type(edges).__name__}"
+            raise WrongField(what, "it must be grouprl.core.edges.Edges", "Use Edges(index_e2, value_e)")
+        outside_e = (edges.index_e2 < 0).any(1) | (edges.index_e2 >= batch.size[0]).any(1)
+        if bool(outside_e.any()):
+            number = int(outside_e.nonzero()[0, 0])
+            what = f"edges['{name}'] joins the rows {edges.index_e2[number].tolist()}"
+            raise InputError(what, f"the batch has the rows 0 to {batch.size[0] - 1}", "Leave out other edges")
+        if not bool(torch.isfinite(edges.value_e).all()):
+            raise InputError(f"edges['{name}'] has values that are not finite", "every value must be finite")
 
 
 def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:

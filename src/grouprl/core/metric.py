@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from grouprl.core.errors import InputError
 
+Level = Literal["token", "row", "pair", "group"]
+"""Of what a metric of a loss is the mean."""
 GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
 """Sections of the glossary, in the order in which they are shown."""
 
@@ -29,6 +32,8 @@ class Metric:
     group: str = "policy"
     owner: str = ""
     """The part that declares it; '' for those that grouprl logs itself."""
+    level: Level = "token"
+    """Of what a metric of a loss is the mean; no other metric has a level."""
 
     @property
     def family(self) -> bool:
@@ -39,9 +44,9 @@ class Metric:
 GLOSSARY: dict[str, Metric] = {}
 
 
-def define(name: str, unit: str, group: str, words: str, good: str) -> Metric:
+def define(name: str, unit: str, group: str, words: str, good: str, level: Level = "token") -> Metric:
     """Add an entry. Raises InputError on a name that is taken or a wrong group."""
-    return _add(Metric(name, unit, words, good, group))
+    return _add(Metric(name, unit, words, good, group, level=level))
 
 
 def declare(owner: str, metrics: Mapping[str, Metric]) -> None:

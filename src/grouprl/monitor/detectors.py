@@ -97,10 +97,11 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
 
 def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
     """A clip or cap that never acted."""
-    name = next((n for n in ("clip_fraction", "capped_fraction") if past.seen(n) >= INERT_STEPS), None)
+    names = ("clip_fraction", "pair_clip_fraction", "capped_fraction")
+    name = next((n for n in names if past.seen(n) >= INERT_STEPS), None)
     if not facts.clips or name is None or past.peak(name) > 0:
         return None
-    what = "clip" if name == "clip_fraction" else "cap"
+    what = "cap" if name == "capped_fraction" else "clip"
     words = f"The {what} has not acted once in {past.seen(name)} steps"
     if facts.updates_per_rollout == 1 and facts.exact_sampler:
         words += ": with one update per rollout the ratio is always 1."

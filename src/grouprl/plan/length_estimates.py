@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
 from grouprl.envs.stage_workers import open_stage
@@ -95,7 +94,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     config, method = run.config, run.method
     rounds = getattr(method.refill, "max_rounds", 1)
     batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model)
-    second = sum(isinstance(part, SecondModel) for part in method.pretrain)
+    second = sum(part.second_models() for part in data_parts(method.parts()))
     samplers = config.run.samplers if config.run.async_steps else 0
     if model is None:
         no_room: list[str] = []

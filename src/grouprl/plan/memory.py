@@ -209,7 +209,7 @@ def memory(
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
-    `second_models` are those that a pretraining part trains; their weights lie in the memory of the run once more, for
+    `second_models` are those that parts of the method keep; their weights lie in the memory of the run once more, for
     checkpoints. With `samplers` other processes sample, and weights go through shared memory with room for two
     versions.
 

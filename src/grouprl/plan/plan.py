@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grouprl.algorithms.data_part import data_parts
@@ -24,7 +24,7 @@ from grouprl.evaluation.sampling import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.make_sharded_policy import rank_refusals
-from grouprl.orchestrator.other_policies import kind_refusals
+from grouprl.orchestrator.policy_compatibility import kind_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan import codes
 from grouprl.plan.checks import (
@@ -41,7 +41,7 @@ from grouprl.plan.forward_plan import (
 )
 from grouprl.plan.gold_answers import gold_refusals
 from grouprl.plan.judge_notes import judge_idle, judge_notes, judge_refusals
-from grouprl.plan.length_estimates import LOOKED_AT, first_examples, lengths_of, needed_by
+from grouprl.plan.length_estimates import LOOKED_AT, Lengths, first_examples, lengths_of, needed_by
 from grouprl.plan.memory import (
     Arithmetic,
     Cost,
@@ -57,7 +57,7 @@ from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
-from grouprl.tasks import Task
+from grouprl.tasks import Example, Task
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
     run = resolve(run)
-    reward, _ = run.reward, run.engine  # what is missing is said before models are looked at
+    _ = run.reward, run.engine  # what is missing is said before models are looked at
     check_optimizer(run.config.optim)
     model, tokenizer = read_model(run)
     requested_precision = run.config.model.precision
@@ -190,18 +190,10 @@ def plan(run: Config | ResolvedRun) -> Plan:
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(run.resolved)),
         findings=(
-            *told(codes.POLICY_KIND, kind_refusals(run)),
-            *told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if (ranks := ranks_meant(run)) > 1 else ()),
-            *told(codes.ROWS, run.row_kind.refusals(config, task, requested)),
-            *refusals(config, method, facts, task),
-            *told(codes.GOLD_ANSWER, gold_refusals(reward, task)),
+            *_ruled_out(run, facts, requested, model, lengths),
             *told(codes.REWARD_TRIAL, trial.refusals),
-            *told(codes.JUDGE, judge_refusals(config, method)),
-            *told(codes.SAMPLING_SERVER, server_refusals(run, lengths.longest + lengths.behind)),
             *told(codes.CLUSTER, placing.refusals),
-            *told(codes.PROMPTS, lengths.refusals),
             *needed.refusals,
-            *told(codes.PASSES, pass_refusals(config, model)),
             *told(codes.OWN_PART, faults),
             *without_effect(config, method, facts),
             *told(codes.NO_EFFECT, (*judge_idle(config), *server_idle(run), *placing.idle)),
@@ -219,6 +211,22 @@ def plan(run: Config | ResolvedRun) -> Plan:
         actions=not run.row_kind.text,
         graded=trial.graded,
     )
+
+
+def _ruled_out(
+    run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, lengths: Lengths
+) -> Iterator[Finding]:
+    """Yield why the run cannot work, as far as its settings, method, task and prompts tell."""
+    config, task, ranks = run.config, run.task, ranks_meant(run)
+    yield from told(codes.POLICY_KIND, kind_refusals(run))
+    yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
+    yield from told(codes.ROWS, run.row_kind.refusals(config, task, requested))
+    yield from refusals(config, run.method, facts, task)
+    yield from told(codes.GOLD_ANSWER, gold_refusals(run.reward, task))
+    yield from told(codes.JUDGE, judge_refusals(config, run.method))
+    yield from told(codes.SAMPLING_SERVER, server_refusals(run, lengths.longest + lengths.behind))
+    yield from told(codes.PROMPTS, lengths.refusals)
+    yield from told(codes.PASSES, pass_refusals(config, model))
 
 
 def _trial(run: ResolvedRun) -> RewardTrial:

@@ -10,7 +10,7 @@ from grouprl.core.finding import Finding
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE
-from grouprl.orchestrator.other_policies import kind_notes
+from grouprl.orchestrator.policy_compatibility import kind_notes
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.codes import told

@@ -9,11 +9,11 @@ if TYPE_CHECKING:  # workers of environments import this module, and start in a 
     from typing_extensions import Self
 
     from grouprl.core.json_types import State
-    from grouprl.records.requests import RolloutRequest
 
 from grouprl.protocols.sampling import EntropyScaling
 
 Prompted_co = TypeVar("Prompted_co", covariant=True)
+Requested_co = TypeVar("Requested_co", covariant=True)
 Rows_co = TypeVar("Rows_co", covariant=True)
 Step_contra = TypeVar("Step_contra", contravariant=True)
 Request_contra = TypeVar("Request_contra", contravariant=True)
@@ -117,19 +117,19 @@ class PromptTask(Protocol[Prompted_co]):
         ...
 
 
-class PromptSource(Protocol):
-    """Deals out a task's training prompts, and continues from a checkpoint."""
+class PromptSource(Protocol[Requested_co]):
+    """Deals out a task's training prompts as requests of a run, and continues from a checkpoint."""
 
     size: int | None
     """How many there are; None: they never end."""
     sampled: int
     """How many have been dealt out in this run."""
 
-    def requests(self, count: int, completions: int, /) -> Sequence[RolloutRequest]:
+    def requests(self, count: int, completions: int, /) -> Sequence[Requested_co]:
         """Return the next `count` prompts in the source's own order, each to be sampled `completions` times."""
         ...
 
-    def request(self, index: int, completions: int, /) -> RolloutRequest:
+    def request(self, index: int, completions: int, /) -> Requested_co:
         """Return prompt number `index` of the task under the next ordinal of this run."""
         ...
 

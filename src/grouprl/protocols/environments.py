@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from grouprl.core.errors import InputError
 
-if TYPE_CHECKING:  # workers of environments import this module, and start in a fraction of the time without torch
-    from grouprl.rewards.contract import Failure
-
-
 Observed_co = TypeVar("Observed_co", covariant=True)
 Action_contra = TypeVar("Action_contra", contravariant=True)
+Failed_co = TypeVar("Failed_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -144,13 +141,13 @@ class Environment(Protocol[Observed_co, Action_contra]):
 
 
 @runtime_checkable
-class GroupScored(Protocol):
+class GroupScored(Protocol[Failed_co]):
     """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
 
     scores_groups: bool
     """Whether they do; the environments then act in the trainer's process."""
 
-    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[dict[str, float] | Failure | None]:
+    async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[dict[str, float] | Failed_co | None]:
         """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
 
         In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not

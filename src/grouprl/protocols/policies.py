@@ -47,6 +47,16 @@ class PolicyInputs(Protocol):
 
 
 @runtime_checkable
+class NumberedActions(Protocol):
+    """Inputs whose actions have numbers: tokens of a vocabulary, moves of a game."""
+
+    @property
+    def action_ids(self) -> tuple[tuple[int, ...], ...]:
+        """[B] the number of each action of a row."""
+        ...
+
+
+@runtime_checkable
 class FinalInputs(PolicyInputs, Protocol):
     """Inputs that know what was observed after the last action, so that a cut episode can be bootstrapped."""
 

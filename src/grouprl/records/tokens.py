@@ -91,6 +91,11 @@ class Tokens:
         return max(self.response_lengths, default=0)
 
     @property
+    def action_ids(self) -> tuple[Ids, ...]:
+        """The number of each action, as every kind of inputs calls it: the response's tokens."""
+        return self.response_ids
+
+    @property
     def width(self) -> int:
         """T, as every kind of `PolicyInputs` calls it."""
         return self.max_response

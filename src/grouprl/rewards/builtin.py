@@ -41,8 +41,8 @@ def exact_match(completion: str, answer: object) -> float:
 def numeric_match(completion: str, answer: object, tolerance: float | None = None) -> float:
     """Return 1 iff the last number in the completion is the last number in the answer.
 
-    What counts as a number is stated by `grouprl.rewards.math.last_number`; a percent sign or a unit behind it is not looked
-    at, as golds leave them out. A fraction that is not in lowest terms is an
+    What counts as a number is stated by `grouprl.rewards.math.last_number`; a percent sign or a unit behind it is not
+    looked at, as golds leave them out. A fraction that is not in lowest terms is an
     answer only where the gold is written so, as 790/2 may be the problem itself. Without `tolerance` an
     integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two
     may differ by so much, absolutely or relative to the larger one.

@@ -13,6 +13,9 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.renamed import with_new_names
 from grouprl.tasks.task import Task
 
+POOR = "chance that a demonstrated action is a poor one"
+"""The description of the option `noise`."""
+
 
 class OptionTask(Task, BaseModel):
     """A task whose constructor takes its fields as options.

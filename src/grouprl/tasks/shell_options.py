@@ -12,8 +12,7 @@ from grouprl.envs.terminal import SYSTEM, Shell
 from grouprl.records.examples import Message
 from grouprl.runtimes import Runtime, runtime_named
 from grouprl.sandbox import SandboxSettings
-from grouprl.tasks.builtin.agents.games import POOR
-from grouprl.tasks.options import BoundedTurns, OptionTask, typed_signs
+from grouprl.tasks.options import POOR, BoundedTurns, OptionTask, typed_signs
 from grouprl.tools.shell import ShellTools
 
 

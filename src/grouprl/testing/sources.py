@@ -17,6 +17,7 @@ from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.protocols import Box, DictSpace, Environment, PromptSource, PromptTask, Space, Spaces
 from grouprl.records.offline import StoredRow, StoredRows
+from grouprl.records.requests import RolloutRequest
 from grouprl.testing.rules import hold, refuses
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _check_row(row: StoredRow) -> None:
     hold(row.ids is None or len(row.ids) > 0, "a completion has at least one token")
 
 
-def check_prompt_source(make: Callable[[], PromptSource]) -> None:
+def check_prompt_source(make: Callable[[], PromptSource[RolloutRequest]]) -> None:
     """Hold a source of prompts against the protocol; `make` returns a fresh one, always the same.
 
     Raises:

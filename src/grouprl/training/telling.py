@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.core.run_events import PhaseBegan, PhaseEnded, RolloutScored, Sample, StepEnded
 from grouprl.core.spans import spanned
 from grouprl.evaluation.sampling import example_text
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, rollout_table
 from grouprl.orchestrator.accounting import StepRollout
+from grouprl.protocols.run_events import PhaseBegan, PhaseEnded, RolloutScored, Sample, StepEnded
 from grouprl.records.samples import ScoredSamples
 from grouprl.training.session import Session
 
@@ -92,6 +92,6 @@ def _table(step: int, sampled: ScoredSamples, wanted: ScoredSamples, prepared: B
     found: dict[tuple[int, int, int], list[float]] = {}
     if prepared is not None:
         values = prepared.need("advantage_bt", "the rollout record").tolist()
-        rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
+        rows = zip(wanted.row_keys, values, wanted.rollout.action_ids, strict=True)
         found = {key: row[: len(ids)] for key, row, ids in rows}
     return rollout_table(step, sampled, [found.get(key) for key in sampled.row_keys])

@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.losses import AXES, shares
 from grouprl.algorithms.method import Loss, Method
 from grouprl.algorithms.stage_checks import each_of
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import spanned
+from grouprl.monitor.glossary import lookup
 from grouprl.protocols import Policy
 from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
 
@@ -193,7 +195,7 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
 
     Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
     """
-    share = {"_share": batch.need("share_bt", "metrics").sum()}
+    share = {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
     if batch.behavior_bt is None or not sampled_bt.any():
         return share
@@ -204,13 +206,14 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
 
 
 def _closed(sums: dict[str, float]) -> dict[str, float]:
-    """Turn sums into metrics: losses are sums, everything else an average over the live tokens (absent without any)."""
+    """Turn sums into metrics: losses are sums, everything else a mean at its level (absent where nothing counts)."""
     sums = dict(sums)
-    rows, share = sums.pop("rows_trained"), sums.pop("_share", 0.0)
+    rows, share = sums.pop("rows_trained"), {level: sums.pop(f"_share/{level}", 0.0) for level in AXES}
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
     over = sums.pop("_gap_signed", None)
-    averages = {name: x / share for name, x in sums.items() if not name.endswith("loss")} if share else {}
-    metrics = {name: x for name, x in sums.items() if name.endswith("loss")} | averages
+    metrics = {name: x for name, x in sums.items() if name.endswith("loss")}
+    others = {name: (x, share[lookup(name).level]) for name, x in sums.items() if name not in metrics}
+    metrics |= {name: x / whole for name, (x, whole) in others.items() if whole}
     if count:
         metrics["logp_gap_mean"], metrics["logp_gap_max"] = gap_sum / count, gap_max
         metrics |= {} if over is None else {"kl_behavior": over / count}

@@ -1,7 +1,7 @@
 """Objectives on labels: correct completions are told from wrong ones, as a classifier or a likelihood would.
 
-`Labels` writes the label of each completion as a signed advantage; the objectives read sign and size. A loss of a whole
-completion stands on each of its tokens, so that `sequence_mean` averages completions.
+`Labels` writes the label of each completion as a signed advantage; the objectives read sign and size. A whole
+completion has one loss, and `sequence_mean` averages completions.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import GAE
-from grouprl.algorithms.part import Part, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
 

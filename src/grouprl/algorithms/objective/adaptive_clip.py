@@ -10,9 +10,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Dual = Annotated[float, Field(gt=1)] | None

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_selection import hashed
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

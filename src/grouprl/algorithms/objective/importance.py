@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Policy

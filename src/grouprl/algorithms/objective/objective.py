@@ -14,8 +14,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import Losses, TokenLoss
 from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, symbol
-from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
+from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
 
 Bound = Annotated[float, Field(gt=0)]
@@ -26,11 +27,15 @@ OLD_CLIP = {**OLD_BOUNDS, "dual": "dual_clip"}
 
 
 class Objective(Part):
-    """Base: token losses from log-probs and the prepared batch."""
+    """Base: losses of tokens, rows, pairs or groups from log-probs and the prepared batch."""
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """Return token losses [B,T], differentiable in `logp_bt`."""
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> Losses:
+        """Return losses, differentiable in `logp_bt` ([B,T])."""
         raise NotImplementedError
+
+    def pairs(self, batch: Batch) -> Tensor | None:
+        """[E,2] int64: the pairs of rows of an optimiser step that the objective compares; None: it compares none."""
+        return None
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows whose gradient is exactly zero whatever the log-probs are (here: no advantage anywhere)."""

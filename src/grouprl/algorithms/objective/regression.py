@@ -3,7 +3,7 @@
 The minimiser over all policies is the anchor tilted by the advantage, π ∝ π_anchor·exp(A/β), whatever distribution the
 completions were sampled from: no importance ratio, no clip. At π = π_anchor the gradient is a policy gradient.
 
-A loss of a whole completion stands on each of its tokens, so that `sequence_mean` averages completions.
+Where a whole completion is fitted, it has one loss, and `sequence_mean` averages completions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import RowLoss, TokenLoss, counted
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
@@ -36,9 +37,9 @@ def completion_value(value_bt: Tensor, active_bt: Tensor) -> Tensor:
     return torch.where(high_b == low_b, high_b, mean_b)
 
 
-def counted(batch: Batch) -> Tensor:
-    """[B] 1 for rows that count in group statistics and have an active token, else 0."""
-    return (batch.stats_b & batch.active_bt.any(1)).to(batch.dtype)
+def same_group(batch: Batch) -> Tensor:
+    """[B,B] bool: whether two rows complete the same prompt."""
+    return batch.group_b[:, None] == batch.group_b[None]
 
 
 def anchor_words(anchor: Anchor) -> str:
@@ -78,14 +79,14 @@ class Regression(Objective):
     level: Literal["token", "sequence"] = "sequence"
     reads = ("{anchor}_bt",)
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss | RowLoss:
         """c·(β d - A)², d = log π - log π_anchor of the token or the completion."""
         adv_bt, active_bt = batch.need("advantage_bt", self.name), batch.active_bt
         log_bt = log_distance(logp_bt, batch, self.anchor)
         if self.level == "token":
             return TokenLoss(self.coef * (self.beta * log_bt - adv_bt).square() * active_bt, {})
         error_b = self.beta * log_bt.sum(1) - completion_value(adv_bt, active_bt)
-        return TokenLoss(self.coef * error_b.square()[:, None] * active_bt, {})
+        return RowLoss(self.coef * error_b.square())
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: none but rows without tokens, for an advantage of 0 is a target too."""
@@ -128,8 +129,8 @@ class GroupRegression(Objective):
     couples: ClassVar[str] = "group"
     reads = ("{anchor}_bt",)
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """c·G/(G-1)·(β(d_i - mean_g d) - A_i)² on each token of completion i."""
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
+        """c·G/(G-1)·(β(d_i - mean_g d) - A_i)² of completion i."""
         adv_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         n_b, weight_b = self._counts(batch)
         log_b = log_distance(logp_bt, batch, self.anchor).sum(1)
@@ -140,7 +141,7 @@ class GroupRegression(Objective):
             predicted_b = centered_b / (square_b + self.standardize_eps**2).sqrt()
         factor_b = n_b / (n_b - 1).clamp(min=1) if self.average == "sample" else torch.ones_like(n_b)
         loss_b = self.coef * factor_b * (predicted_b - adv_b).square() * weight_b * (n_b > 1)
-        return TokenLoss(loss_b[:, None] * batch.active_bt, {})
+        return RowLoss(loss_b)
 
     def _counts(self, batch: Batch) -> tuple[Tensor, Tensor]:
         weight_b = counted(batch)

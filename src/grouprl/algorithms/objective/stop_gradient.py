@@ -13,9 +13,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, symbol
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Limit = Annotated[float, Field(ge=0)]

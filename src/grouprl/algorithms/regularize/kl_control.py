@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.data_part import DataPart, RunContext
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch

@@ -13,8 +13,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.aggregate.aggregate import Aggregate
+from grouprl.algorithms.losses import Losses, TokenLoss
 from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio
-from grouprl.algorithms.part import Part, RunFacts, TokenLoss, build_part, part
+from grouprl.algorithms.part import Part, RunFacts, build_part, part
 from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, Estimator, estimate
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -33,8 +34,8 @@ class Regularizer(Part):
     """Whether the term reads log-probs of tokens that the policy did not write; otherwise these are 0."""
     coef: float
 
-    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """Return token losses [B,T], differentiable in `logp_bt` and `entropy_bt`."""
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Losses:
+        """Return losses, differentiable in `logp_bt` and `entropy_bt` ([B,T])."""
         raise NotImplementedError
 
     def compute_loss_weights(self, batch: Batch) -> Batch:

@@ -7,7 +7,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.aggregate.aggregate import TokenMean
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import EntropyBonus
 from grouprl.algorithms.token_gate.token_gate import top_entropy, with_loss
 from grouprl.core.batch import Batch

@@ -25,8 +25,8 @@ class PettingZooEnvironment:
 
     The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards. A
     reward that arrives at an agent's next turn, or at its end, is that of its latest action. Observations and actions
-    are written as Gymnasium's are (`grouprl.envs.adapters.gym`); actions are numbers. Agents that are out are passed over, and
-    those of `others` choose any legal action.
+    are written as Gymnasium's are (`grouprl.envs.adapters.gym`); actions are numbers. Agents that are out are passed
+    over, and those of `others` choose any legal action.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class PettingZooEnvironment:
         invalid: float = -1.0,
         others: Sequence[str] = (),
     ) -> None:
-        """Prepare an episode; see `grouprl.envs.adapters.gym.GymEnvironment`. `max_turns` counts those of all agents."""
+        """Prepare an episode; see `grouprl.envs.adapters.gym.GymEnvironment`. `max_turns` is for all agents."""
         self._others, self._luck = frozenset(others), random.Random(0)
         self._make, self._max_turns, self._instructions = make, max_turns, instructions
         self._decimals, self._success, self._invalid = decimals, success, invalid

@@ -35,9 +35,9 @@ class Screen(Game):
     reaches the next goal is answered with "ok>", a scroll with the page, anything else with "no>"; what cannot be read
     is invalid and answered with "!>". The state is the page and the goals reached.
 
-    `reward` says what is rewarded: "goal" 1 when all goals are reached; the names of `grouprl.rewards.by_task.gui.GUI_REWARDS`
-    score every action against the one that leads on, averaged over those needed, and then the first that does not
-    lead on ends the episode.
+    `reward` says what is rewarded: "goal" 1 when all goals are reached; the names of
+    `grouprl.rewards.by_task.gui.GUI_REWARDS` score every action against the one that leads on, averaged over those
+    needed, and then the first that does not lead on ends the episode.
     """
 
     def __init__(self, max_turns: int, reward: str = "goal", noise: float = 0.3) -> None:

@@ -201,8 +201,8 @@ def multi_turn_ppo(
             "clip_high": CLIP,
         },
         differs=[
-            "The information gain is the environment's reward of a turn; grouprl.rewards.by_task.shapley computes it from what "
-            "sets of facts are worth (exactly, or by random orders), with the softmax of temperature 2.",
+            "The information gain is the environment's reward of a turn; grouprl.rewards.by_task.shapley computes it "
+            "from what sets of facts are worth (exactly, or by random orders), with the softmax of temperature 2.",
             "Rewards for format are left out; tokens outside questions and answers, which the paper gives 0, "
             "belong to their turn.",
             "The first stage, fine-tuning on trajectories found by tree search, is not part of it.",

@@ -114,8 +114,41 @@ define(
     "pair_accuracy",
     "share",
     "policy",
-    "share of the pairs of episodes in which the better one has gained more probability against the reference",
+    "share of the pairs in which the better completion has the larger score, such as its gain against the reference",
     "rises above 0.5. Near 1 nothing is left to learn from the pairs",
+    level="pair",
+)
+define(
+    "pair_margin",
+    "nats",
+    "policy",
+    "mean over the pairs of the better completion's score minus that of the worse one",
+    "rises above 0",
+    level="pair",
+)
+define(
+    "pair_clip_fraction",
+    "share",
+    "update",
+    "share of the halves of pairs whose push is dropped because a ratio has moved far enough in its direction",
+    "0.001 to 0.2. Always 0: the clip never acts. Above 0.3: steps are too large",
+    level="pair",
+)
+define(
+    "pair_clip_fraction_high",
+    "share",
+    "update",
+    "the part of it dropped above (better completions)",
+    "see pair_clip_fraction",
+    level="pair",
+)
+define(
+    "pair_clip_fraction_low",
+    "share",
+    "update",
+    "the part of it dropped below (worse completions)",
+    "see pair_clip_fraction",
+    level="pair",
 )
 define(
     "unlikely_fraction",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.records.serialize import keepable
 
 Arrays: TypeAlias = Tensor | Mapping[str, Tensor]
 """An array, or arrays by name (of a `DictSpace`)."""
@@ -20,6 +21,7 @@ SEEDS = 2**64
 """Seeds are below; tensors hold them as int64, modulo this."""
 
 
+@keepable
 @dataclass(frozen=True)
 class ArrayInputs:
     """B rows of actions, each with the observation it responds to; T is the length of the longest row, tensors on the
@@ -109,6 +111,13 @@ class ArrayInputs:
             None if self.final_b is None else each(self.final_b, lambda x: x[where]),
             None if self.seed_b is None else self.seed_b[where],
         )
+
+    @property
+    def action_ids(self) -> tuple[tuple[int, ...], ...]:
+        """[B] the number of each action; its place in the row where actions are vectors."""
+        places_bt = torch.arange(self.width).expand(len(self), -1)
+        number_bt = self.action_bt if self.action_bt.dim() == 2 else places_bt
+        return tuple(tuple(row[:n].tolist()) for row, n in zip(number_bt, self.length_b.tolist(), strict=True))
 
     def present_bt(self) -> Tensor:
         """True where a row has an action, [B,T]."""

@@ -29,8 +29,8 @@ class TransformersDecoder:
         self.model, core = model, base_model(model)
         self._cache: Cache = None
         self.past: Past | None = None
-        """What is known of the beginnings of the prompts (`grouprl.rollout.local.turn_cache.Past`); None: nothing is to be
-        kept."""
+        """What is known of the beginnings of the prompts (`grouprl.rollout.local.turn_cache.Past`); None: nothing is
+        to be kept."""
         self._names_positions = accepts(core, "position_ids")
         self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
         self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}

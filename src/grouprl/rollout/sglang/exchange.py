@@ -17,7 +17,7 @@ from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.http_client import Garbled, Gone, Refused, Wire
 from grouprl.rollout.servers.weight_version import UNFINISHED, label_at, label_of
 from grouprl.rollout.servers.weights import WrittenWeights
-from grouprl.rollout.sglang.start_server import INSIDE, LOADER
+from grouprl.rollout.sglang.start_server import LOADER, PLUGIN
 
 WITHIN = 60.0
 """Seconds in which a server says how it was started: it asks its scheduler."""
@@ -79,7 +79,7 @@ def way_to(address: str, found: Abilities, setting: str) -> Way:
     if setting == "shared_memory" and not found.loader:
         raise InputError(
             f"the server {address} does not take weights from memory",
-            f"it is started with PYTHONPATH={INSIDE} and --custom-weight-loader {LOADER}",
+            f"it is started with PYTHONPATH={PLUGIN} and --custom-weight-loader {LOADER}",
             "Start it so, or set sampling.sglang.weights to disk",
         )
     return "shared_memory" if found.loader and setting != "disk" else "disk"

@@ -11,10 +11,10 @@ from grouprl.rollout.servers.starting import MODEL, inherited
 if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
-INSIDE = Path(__file__).parent / "inside"
+PLUGIN = Path(__file__).parent / "server_plugin"
 """The folder with what a server imports to take weights from memory."""
 LOADER = "grouprl_sglang.load"
-"""What makes a server that finds `INSIDE` take weights from memory."""
+"""What makes a server that finds `PLUGIN` take weights from memory."""
 
 
 def serve_words(settings: Sglang, policy: CausalPolicy, folder: Path, port: int, vocabulary: int) -> list[str]:
@@ -31,4 +31,4 @@ def serve_words(settings: Sglang, policy: CausalPolicy, folder: Path, port: int,
 
 def server_environment(settings: Sglang) -> dict[str, str]:
     """Return the environment of an own server."""
-    return {"HF_HUB_OFFLINE": "1", **inherited(), "PYTHONPATH": str(INSIDE), **settings.env}
+    return {"HF_HUB_OFFLINE": "1", **inherited(), "PYTHONPATH": str(PLUGIN), **settings.env}

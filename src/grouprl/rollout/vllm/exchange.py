@@ -10,12 +10,12 @@ from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.http_client import Garbled, Gone, Refused, Wire
 from grouprl.rollout.servers.weight_version import UNFINISHED, label_at, label_of
 from grouprl.rollout.servers.weights import WrittenWeights
-from grouprl.rollout.vllm.start_server import INSIDE, TRANSFER
+from grouprl.rollout.vllm.start_server import PLUGIN, TRANSFER
 
 PAUSES = {"continue": "keep", "finish": "wait"}
 """What vLLM calls it: requests in the making wait and are read anew, or are answered first."""
 AGREED = "2"
-"""The version of `inside/grouprl_weights.py` that this trainer speaks to."""
+"""The version of `server_plugin/grouprl_weights.py` that this trainer speaks to."""
 ASKED_SECONDS = 30.0
 """Within which a worker says what it can."""
 
@@ -55,7 +55,7 @@ def way_of(wire: Wire, setting: str) -> Way:
     way = "from memory" if setting == "shared_memory" else "by broadcast"
     raise InputError(
         f"the server {wire.address} does not take weights {way}: {lacking}",
-        f"it is started with PYTHONPATH={INSIDE} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",
+        f"it is started with PYTHONPATH={PLUGIN} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",
         "Start it so, with the files of this version of grouprl, or set sampling.vllm.weights to disk",
     )
 
@@ -77,7 +77,7 @@ def _cannot_open(wire: Wire) -> str:
 
 
 def asked(wire: Wire, method: str, *words: str) -> str:
-    """Return what the first worker of a server says to one of the calls of `inside/grouprl_weights.py`.
+    """Return what the first worker of a server says to one of the calls of `server_plugin/grouprl_weights.py`.
 
     Raises:
         Garbled: that is no word.

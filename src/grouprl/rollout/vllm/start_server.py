@@ -14,10 +14,10 @@ from grouprl.rollout.vllm.adapters import SWITCH, lora_words
 if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
-INSIDE = Path(__file__).parent / "inside"
+PLUGIN = Path(__file__).parent / "server_plugin"
 """The folder with what a server imports to take weights from memory."""
 TRANSFER = ("--worker-extension-cls", "grouprl_weights.Extension", "--weight-transfer-config", '{"backend": "grouprl"}')
-"""What makes a server that finds `INSIDE` take weights from memory."""
+"""What makes a server that finds `PLUGIN` take weights from memory."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
 BATCHED_TOKENS = 4096
@@ -54,5 +54,5 @@ def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     beside = {**CPU, "HF_HUB_OFFLINE": "1"} if device.type == "cpu" else {}
     if settings.adapters == "loaded":
         beside |= SWITCH
-    fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(INSIDE)}
+    fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(PLUGIN)}
     return {**beside, **inherited(), **fixed, **settings.env}

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from grouprl.algorithms.advantage.papers.utterance_advantage import utterance_advantage
 from grouprl.algorithms.critic.critic import Critic
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 

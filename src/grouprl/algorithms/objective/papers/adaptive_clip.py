@@ -10,11 +10,12 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.sampling.entropy_score import extent, score
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.sampling.papers.entropy_score import extent, score
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 

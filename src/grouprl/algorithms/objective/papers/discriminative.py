@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import RowLoss, TokenLoss
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.regression import completion_value, counted, log_distance
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative, Positive
@@ -78,14 +79,14 @@ class Classify(Objective):
     couples: ClassVar[str] = "group"
     reads = ("old_bt",)
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """|A_i|·softplus(-sign(A_i)·ψ_i) on each token of completion i."""
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
+        """|A_i|·softplus(-sign(A_i)·ψ_i) of completion i."""
         adv_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         reward_b = self.beta * log_distance(logp_bt, batch, "old").sum(1)
         if self.center == "leave_one_out":
             reward_b = reward_b - levels.leave_one_out_mean(reward_b, batch.group_b, counted(batch))
         loss_b = adv_b.abs() * torch.nn.functional.softplus(-adv_b.sign() * reward_b)
-        return TokenLoss(loss_b[:, None] * batch.active_bt, {})
+        return RowLoss(loss_b)
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows of groups without any label; the others are differentiated through each other."""
@@ -122,14 +123,14 @@ class Separate(Objective):
     tau: Positive | None = 10.0
     couples: ClassVar[str] = "group"
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong completion, on each token of completion i."""
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
+        """-A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong completion."""
         adv_b, active_bt = completion_value(batch.need("advantage_bt", self.name), batch.active_bt), batch.active_bt
         value_bt = logp_bt if self.score == "log_likelihood" else log_ratio(logp_bt, batch).exp()
         score_b = completion_sum(value_bt, active_bt) / active_bt.sum(1).clamp(min=1)
         if self.tau is not None:
             score_b = torch.where(adv_b < 0, self._soft_maximum(score_b, adv_b, batch.group_b), score_b)
-        return TokenLoss(-(adv_b * score_b)[:, None] * active_bt, {})
+        return RowLoss(-adv_b * score_b)
 
     def _soft_maximum(self, score_b: Tensor, adv_b: Tensor, id_b: Tensor) -> Tensor:
         """[B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite where there are none."""

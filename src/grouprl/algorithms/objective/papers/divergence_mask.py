@@ -10,9 +10,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Divergence = Literal["tv", "kl"]

@@ -10,10 +10,11 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
 from grouprl.algorithms.objective.ratio import log_ratio, symbol
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 TIE = 1e-6

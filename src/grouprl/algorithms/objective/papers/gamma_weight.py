@@ -9,9 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, log_ratio
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Power = Annotated[float, Field(ge=0)]

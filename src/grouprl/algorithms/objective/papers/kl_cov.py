@@ -8,11 +8,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.covariance import covariance, first, tokens_in
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.regression import log_distance
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weight.token_selection import hashed
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import PositiveShare

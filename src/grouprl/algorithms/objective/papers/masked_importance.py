@@ -8,10 +8,11 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.stop_gradient import bounded
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 

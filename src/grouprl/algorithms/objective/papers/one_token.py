@@ -8,8 +8,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 

@@ -9,8 +9,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Clipped
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
-from grouprl.algorithms.objective.regression import completion_value, counted
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.core import levels
+from grouprl.algorithms.objective.regression import completion_value, counted, same_group
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 
@@ -34,41 +34,43 @@ class PairwiseGradient(Objective):
     couples: ClassVar[str] = "group"
     reads = ("old_bt",)
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-log π(y_i)·1/(G-1)·Σ_j (A_i - A_j) w_i w_j K_ij on each token of completion i."""
-        active_bt, weight_b = batch.active_bt, counted(batch)
-        log_b = completion_value(log_ratio(logp_bt.detach(), batch, "sequence_sum"), active_bt)
-        gap_bb = self._gaps(batch)
-        above_bb, below_bb = self._dropped(log_b, gap_bb)
-        both_bb = (log_b[:, None] + log_b[None]).exp()
-        others_b = (levels.count(batch.group_b, weight_b, batch.dtype) - 1).clamp(min=1)
-        push_b = (gap_bb * both_bb * ~(above_bb | below_bb)).sum(1) / others_b
-        total_b = torch.where(active_bt, logp_bt, 0).sum(1)
-        pairs_b = (gap_bb != 0).sum(1).clamp(min=1)
-        shares = [(x.sum(1) / pairs_b)[:, None].to(log_b.dtype).expand_as(logp_bt) for x in (above_bb, below_bb)]
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
+        """-(A_i - A_j)·w_i w_j·(K_ij log π(y_i) - K_ji log π(y_j))/2, K_ij 0 where completion i's half is dropped."""
+        index_2e = pairs_of(batch, self.name).index_e2.T
+        log_b = completion_value(log_ratio(logp_bt.detach(), batch, "sequence_sum"), batch.active_bt)
+        total_2e = torch.where(batch.active_bt, logp_bt, 0).sum(1)[index_2e]
+        log_2e, sign_21 = log_b[index_2e], log_b.new_tensor([[1.0], [-1.0]])
+        gap_2e = sign_21 * self._gaps(batch)
+        above_2e, below_2e = self._dropped(log_2e, gap_2e)
+        loss_2e = -gap_2e * log_2e.sum(0).exp() * ~(above_2e | below_2e) * total_2e
+        high_e, low_e = (dropped_2e.to(log_b.dtype).mean(0) for dropped_2e in (above_2e, below_2e))
         metrics = {
-            "clip_fraction": shares[0] + shares[1],
-            "clip_fraction_high": shares[0],
-            "clip_fraction_low": shares[1],
+            "pair_clip_fraction": high_e + low_e,
+            "pair_clip_fraction_high": high_e,
+            "pair_clip_fraction_low": low_e,
         }
-        return TokenLoss(-(push_b * total_b)[:, None] * active_bt, metrics)
+        return PairLoss(loss_2e.mean(0), metrics)
+
+    def pairs(self, batch: Batch) -> Tensor:
+        """[E,2] every two completions of a prompt that count."""
+        known_b = counted(batch) > 0
+        return (same_group(batch) & known_b[:, None] & known_b[None]).triu(1).nonzero()
 
     def _gaps(self, batch: Batch) -> Tensor:
-        """[B,B] A_i - A_j of completions of the same prompt that count, 0 elsewhere."""
+        """[E] A_i - A_j of each pair."""
         value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
-        weight_b, id_b = counted(batch) > 0, batch.group_b
-        pair_bb = (id_b[:, None] == id_b[None]) & weight_b[:, None] & weight_b[None]
-        return torch.where(pair_bb, value_b[:, None] - value_b[None], 0)
+        first_e, second_e = value_b[pairs_of(batch, self.name).index_e2.T]
+        return first_e - second_e
 
-    def _dropped(self, log_b: Tensor, gap_bb: Tensor) -> tuple[Tensor, Tensor]:
-        """[B,B] bool each: terms of completion i that are dropped for a ratio too large, and too small."""
-        moved_bb = log_b[:, None] - log_b[None] if self.clip == "joint" else log_b[:, None].expand_as(gap_bb)
+    def _dropped(self, log_2e: Tensor, gap_2e: Tensor) -> tuple[Tensor, Tensor]:
+        """[2,E] bool each: halves of pairs that are dropped for a ratio too large, and too small."""
+        moved_2e = log_2e - log_2e.flip(0) if self.clip == "joint" else log_2e
         low, high = self._band()
-        return (moved_bb.exp() > high) & (gap_bb > 0), (moved_bb.exp() < low) & (gap_bb < 0)
+        return (moved_2e.exp() > high) & (gap_2e > 0), (moved_2e.exp() < low) & (gap_2e < 0)
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows whose advantage equals that of all other completions of their prompt."""
-        return ~(self._gaps(batch) != 0).any(1)
+        return out_of(pairs_of(batch, self.name).index_e2[self._gaps(batch) != 0], batch)
 
     @override
     def words(self) -> str:

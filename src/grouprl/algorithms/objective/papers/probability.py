@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
 from grouprl.algorithms.objective.ratio import log_ratio
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 

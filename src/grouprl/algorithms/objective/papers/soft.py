@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
 

@@ -1,7 +1,7 @@
 """Preferences between episodes, turn by turn: which of two episodes of a prompt is the better one, and where.
 
-Every two episodes of a group with different rewards are a pair. The loss of a pair stands on both its rows, half on
-each, so that `sequence_mean` averages pairs within a group and groups by their size.
+Every two episodes of a group with different rewards are a pair. `sequence_mean` averages pairs within a group, and
+groups by their size.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.regression import completion_value, counted
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.objective.regression import completion_value, counted, same_group
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.turn_returns import same_actions, turns_of
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count
@@ -32,34 +33,20 @@ class Preference(Objective):
         """[B,B] by how much the first episode of each pair became likelier than the second, in nats."""
         raise NotImplementedError
 
-    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """Σ over the pairs of each row of -log σ(β·margin), times G/(2·#pairs of the group)."""
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
+        """-log σ(β·margin) of each pair."""
         there_bs = turns_of(batch, self.name)
-        log_bs = self._log_ratios(logp_bt, there_bs, batch)
-        better_bb = self.pairs(batch)
-        margin_bb = torch.where(better_bb, self.margins(log_bs, there_bs, batch), 0)
-        loss_bb = torch.where(better_bb, -torch.nn.functional.logsigmoid(self.beta * margin_bb), 0)
-        share_b = self._share(better_bb, batch)
-        loss_b = share_b * (loss_bb.sum(1) + loss_bb.sum(0))
-        right_bb = (margin_bb > 0) & better_bb
-        found_b = better_bb.sum(1) + better_bb.sum(0)
-        accuracy_b = (right_bb.sum(1) + right_bb.sum(0)) / found_b.clamp(min=1).to(loss_b.dtype)
-        metrics = {"pair_accuracy": accuracy_b[:, None].expand_as(logp_bt)}
-        return TokenLoss(loss_b[:, None] * batch.active_bt, metrics)
+        first_e, second_e = pairs_of(batch, self.name).index_e2.T
+        margin_e = self.margins(self._log_ratios(logp_bt, there_bs, batch), there_bs, batch)[first_e, second_e]
+        metrics = {"pair_accuracy": (margin_e > 0).to(margin_e.dtype), "pair_margin": margin_e}
+        return PairLoss(-torch.nn.functional.logsigmoid(self.beta * margin_e), metrics)
 
     def pairs(self, batch: Batch) -> Tensor:
-        """[B,B] bool: the first episode is of the same prompt as the second and has the larger advantage."""
+        """[E,2] the better and the worse episode of every two of a prompt, by their advantages."""
         value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         known_b = counted(batch) > 0
-        same_bb = (batch.group_b[:, None] == batch.group_b[None]) & known_b[:, None] & known_b[None]
-        return same_bb & (value_b[:, None] > value_b[None])
-
-    def _share(self, better_bb: Tensor, batch: Batch) -> Tensor:
-        """[B] G/(2·#pairs) of each row's group, 0 where it has no pair."""
-        same_bb = (batch.group_b[:, None] == batch.group_b[None]).to(batch.dtype)
-        pairs_b = same_bb @ better_bb.sum(1).to(batch.dtype)
-        size_b = same_bb @ batch.active_bt.any(1).to(batch.dtype)
-        return torch.where(pairs_b > 0, size_b / (2 * pairs_b.clamp(min=1)), 0)
+        pair_bb = same_group(batch) & known_b[:, None] & known_b[None]
+        return (pair_bb & (value_b[:, None] > value_b[None])).nonzero()
 
     def _log_ratios(self, logp_bt: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
         """[B,S] log π/π_ref of each turn, summed over its tokens."""
@@ -69,8 +56,7 @@ class Preference(Objective):
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows that are in no pair."""
-        better_bb = self.pairs(batch)
-        return ~(better_bb.any(1) | better_bb.any(0))
+        return out_of(pairs_of(batch, self.name).index_e2, batch)
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A pair needs two episodes and a reference."""

@@ -8,7 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import EntropyBonus
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Whole

@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.ratio import LOG_LIMIT
-from grouprl.algorithms.part import TokenLoss, part
+from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative

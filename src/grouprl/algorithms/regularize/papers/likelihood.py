@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative

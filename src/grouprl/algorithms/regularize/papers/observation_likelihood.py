@@ -7,7 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative

@@ -9,9 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative

@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.outcome import right, right_share
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.kl import FORMULA, Estimator
 from grouprl.algorithms.regularize.regularize import KLLoss, Regularizer
 from grouprl.core.batch import Batch

@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch

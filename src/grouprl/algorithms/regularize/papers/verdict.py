@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.losses import TokenLoss
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch

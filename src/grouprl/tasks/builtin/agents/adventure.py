@@ -8,8 +8,8 @@ from pydantic import Field
 
 from grouprl.envs.builtin.adventure import OPPOSITE, Adventure
 from grouprl.records.examples import Columns, Example
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 
 ROOMS = ("hall", "cave", "barn", "loft", "yard", "dock", "cell", "mill")

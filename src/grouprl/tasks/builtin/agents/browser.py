@@ -14,10 +14,9 @@ from grouprl.envs.builtin.browser import PROMPT, SYSTEM, Browser
 from grouprl.envs.builtin.chromium import check_chromium
 from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.builtin.agents.terminal_kinds import WORDS
 from grouprl.tasks.environments import EnvironmentTask
-from grouprl.tasks.options import BoundedTurns, typed_signs
+from grouprl.tasks.options import POOR, BoundedTurns, typed_signs
 from grouprl.tasks.registry import register_task
 
 

@@ -9,9 +9,9 @@ from pydantic import Field
 from grouprl.envs.builtin.faithful import READER, WRITER, Faithful
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.builtin.agents.search import FOODS, RELATIONS, TOYS, lands, people
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 
 

@@ -14,9 +14,8 @@ from grouprl.envs.builtin.tictactoe import FREE, MINE, THEIRS, best_cells, place
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
-
-POOR = "chance that a demonstrated action is a poor one"
 
 
 @register_task("guess")

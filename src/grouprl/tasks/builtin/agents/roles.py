@@ -12,8 +12,8 @@ from grouprl.envs.builtin.propose import PROPOSER, SOLVER, Pay, Propose, around,
 from grouprl.envs.builtin.team_builder import ROLES, Host
 from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of
 

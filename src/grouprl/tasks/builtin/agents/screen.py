@@ -10,8 +10,8 @@ from pydantic import Field
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.builtin.gui_screen import Screen
 from grouprl.records.examples import Columns, Example
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 
 LABELS = tuple("abcdefghijkl")

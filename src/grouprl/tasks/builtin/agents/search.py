@@ -11,8 +11,8 @@ from pydantic import Field
 from grouprl.core.hashing import generator
 from grouprl.envs.builtin.search import Search
 from grouprl.records.examples import Columns, Example
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 
 LANDS = ("oslo", "peru", "iran", "mali", "cuba", "chad")

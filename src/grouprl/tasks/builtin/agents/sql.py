@@ -9,8 +9,8 @@ from pydantic import Field
 from grouprl.envs.builtin.sql import REASONS, Sql
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 
 TABLES = ("pet", "car", "job", "map")

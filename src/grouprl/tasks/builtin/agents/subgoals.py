@@ -12,10 +12,10 @@ from grouprl.envs.builtin.gui_screen import Screen
 from grouprl.envs.builtin.subgoals import ACTOR, PLANNER, Subgoals
 from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.builtin.agents.screen import LABELS, WORDS
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.generated import MAX_SAMPLES, too_few
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of
 

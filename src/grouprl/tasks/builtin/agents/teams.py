@@ -10,8 +10,8 @@ from grouprl.envs.builtin.signals import COLOURS, LISTENER, SHAPES, SIGNS, SPEAK
 from grouprl.envs.builtin.team import PLANNER, WORKER, Team
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.games import POOR
 from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.options import POOR
 from grouprl.tasks.registry import register_task
 
 

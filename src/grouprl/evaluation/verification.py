@@ -1,4 +1,4 @@
-"""How a policy verifies completions: scores of a verifier, and votes weighted with them (RL^V, arXiv:2505.04842)."""
+"""Scores that a policy gives completions as their verifier, and votes weighted by them (RL^V, arXiv:2505.04842)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouprl.algorithms.data_part import Curriculum, DataPart, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
@@ -15,7 +14,6 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import GroupInfluence, Policy
-from grouprl.tasks.task import Task
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
 """Keys of `model` that apply to language models alone."""
@@ -27,12 +25,11 @@ TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
 
 def kind_refusals(run: ResolvedRun) -> list[str]:
     """Say, one sentence each, why the policy does not fit the task, the method or the settings."""
-    config, task = run.config, run.task
-    name, spaces = config.model.name, task.spaces
+    config, name = run.config, run.config.model.name
     if policy_kind(name) is None:
-        return list(_language_model(config, task))
-    if spaces is None:
-        return [f"the policy {name} acts on arrays, and the task '{task.name}' is made of text. Set model: tiny"]
+        return list(_language_model(run))
+    if run.row_kind.text:
+        return [f"the policy {name} acts on arrays, and the task '{run.task.name}' is made of text. Set model: tiny"]
     try:
         policy = build_kind(run)
     except InputError as error:
@@ -43,16 +40,17 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
 def kind_notes(run: ResolvedRun) -> Iterator[str]:
     """Yield a sentence on the size of the policy."""
     name = run.config.model.name
-    if policy_kind(name) is not None and run.task.spaces is not None:
+    if policy_kind(name) is not None and not run.row_kind.text:
         size = sum(parameter.numel() for parameter in build_kind(run).parameters())
         yield f"the policy {name} has {size:,} trainable parameters"
 
 
-def _language_model(config: Config, task: Task) -> Iterator[str]:
-    if task.spaces is not None:
+def _language_model(run: ResolvedRun) -> Iterator[str]:
+    config = run.config
+    if not run.row_kind.text:
         yield (
-            f"the task '{task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, or a "
-            "policy of your own (file.py:Class)"
+            f"the task '{run.task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, "
+            "or a policy of your own (file.py:Class)"
         )
     if config.model.settings:
         yield (
@@ -83,8 +81,8 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
             f"{name} is {type(policy).__name__}, for which there is no sampler. Derive it from "
             "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
         )
-    for part in data_parts(method.parts()):
-        if not _without_text(part):
+    for part in method.parts():
+        if part.needs_text:
             yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"
     read = [n for n in method.needs() if n.startswith(TEXT_FIELDS)]
     yield from (f"{method.name} reads batch.{need}, which is read off texts" for need in read)
@@ -96,8 +94,3 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
     for each in method.parts():
         if each.one_policy:
             yield f"{each.name} looks inside a language model, and {name} is not one. Leave it out"
-
-
-def _without_text(part: DataPart) -> bool:
-    """Whether a data part chooses prompts by outcomes alone."""
-    return isinstance(part, Curriculum)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -31,3 +32,16 @@ def score(entropy_n: Tensor, found: Extent, *, released: bool) -> Tensor:
     middle, top, bottom = found
     around_n = entropy_n.clamp(min=1e-8).log() - middle
     return (around_n.clamp(min=0) / top + around_n.clamp(max=0) / (-bottom if released else bottom)).clamp(-1, 1)
+
+
+@dataclass(frozen=True)
+class ScoredTemperature:
+    """The factor 1 + tau·ĥ of a token's temperature, in which ĥ is the `score` of its entropy (HAPO)."""
+
+    tau: float
+    extent: Extent
+    released: bool = False
+
+    def factors(self, entropy_n: Tensor) -> Tensor:
+        """Return the factors [N] of the temperature for distributions of these entropies [N] in nats."""
+        return 1 + self.tau * score(entropy_n, self.extent, released=self.released)

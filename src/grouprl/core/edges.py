@@ -1,0 +1,73 @@
+"""Relations between rows of a batch: a preference matrix, a tree, the pairs that an objective compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """E directed edges between rows, each with a value.
+
+    A preference matrix has an edge for each two rows that were compared, its value the probability that the first is
+    preferred. A tree has an edge from each row to its parent.
+    """
+
+    index_e2: Tensor
+    """[E,2] int64: from which row to which."""
+    value_e: Tensor
+    """[E] float: what is known of each edge."""
+
+    def __post_init__(self) -> None:
+        """Refuse other shapes and types."""
+        index_e2, value_e = self.index_e2, self.value_e
+        if not (index_e2.ndim == 2 and index_e2.shape[1] == 2 and index_e2.dtype == torch.int64):
+            raise InputError(
+                f"index_e2 has shape {list(index_e2.shape)} and type {index_e2.dtype}",
+                "it must be [E,2] and int64: the rows that each edge joins",
+                "Use torch.tensor([[0, 1]]), for instance",
+            )
+        if value_e.shape != index_e2.shape[:1] or not value_e.is_floating_point():
+            raise InputError(
+                f"value_e has shape {list(value_e.shape)} and type {value_e.dtype}",
+                f"it must be [E] = [{len(index_e2)}] and a float type",
+                "Use torch.ones(len(index_e2)) where edges have no value",
+            )
+
+    def __len__(self) -> int:
+        """Return the number of edges."""
+        return len(self.index_e2)
+
+    @classmethod
+    def where(cls, related_bb: Tensor, value_bb: Tensor) -> Edges:
+        """Return the edges at which `related_bb` ([B,B] bool) holds, with their values of `value_bb` ([B,B])."""
+        return cls(related_bb.nonzero(), value_bb[related_bb])
+
+    @classmethod
+    def join(cls, parts: Sequence[Edges], rows: Sequence[int]) -> Edges:
+        """Return the edges of several batches put one behind the other, with `rows` rows each."""
+        start_p = torch.tensor([0, *rows[:-1]]).cumsum(0)
+        shifted = [part.index_e2 + start for part, start in zip(parts, start_p, strict=True)]
+        return cls(torch.cat(shifted), torch.cat([part.value_e for part in parts]))
+
+    def rows(self, index: Tensor, size: int) -> Edges:
+        """Return the edges between the rows `index` ([N] int64) of `size`, by their new numbers.
+
+        An edge stays where both of its rows do. A row that is taken twice has its edges at its last place.
+        """
+        moved_e2 = moved(self.index_e2, index, size)
+        kept_e = (moved_e2 >= 0).all(1)
+        return Edges(moved_e2[kept_e], self.value_e[kept_e])
+
+
+def moved(row: Tensor, index: Tensor, size: int) -> Tensor:
+    """Return the places of the rows `row` (of `size`) among the rows `index`; -1 where they are not taken, or -1."""
+    place_b = torch.full((size + 1,), -1, dtype=torch.int64, device=index.device)
+    place_b[index] = torch.arange(len(index), device=index.device)
+    return place_b[row]
