@@ -33,6 +33,7 @@ from typing_extensions import dataclass_transform
 
 from grouprl.algorithms import BASES
 from grouprl.algorithms.part_checks import check_members, guard
+from grouprl.algorithms.references import ReferenceRule
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
@@ -173,6 +174,10 @@ class Part:
     def outputs(self) -> tuple[str, ...]:
         """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
         return tuple(self._filled(name) for name in self.asks)
+
+    def references(self) -> Mapping[str, ReferenceRule]:
+        """Return the references that the part reads as `batch.refs`, by names of its choice, each with its rule."""
+        return {}
 
     def _filled(self, template: str) -> str:
         """Return `template` with the part's settings in place of the names in braces."""

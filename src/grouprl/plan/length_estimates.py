@@ -11,7 +11,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -19,7 +19,16 @@ from grouprl.plan import codes
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
 from grouprl.plan.codes import told
 from grouprl.plan.forward_plan import computed_anew
-from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind, memory_on_ranks
+from grouprl.plan.memory import (
+    Arithmetic,
+    Cost,
+    ModelFacts,
+    batch_arithmetic,
+    follower_count,
+    memory,
+    memory_of_kind,
+    memory_on_ranks,
+)
 from grouprl.policy.language.load import resolve_device
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
@@ -101,7 +110,16 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
         costs = memory_of_kind(run)
     else:
         anew, reference = computed_anew(config, model, batch), run.needs_reference
-        costs = memory(model, batch, reference=reference, anew=anew, second_models=second, samplers=samplers)
+        followers = follower_count(method)
+        costs = memory(
+            model,
+            batch,
+            reference=reference,
+            followers=followers,
+            anew=anew,
+            second_models=second,
+            samplers=samplers,
+        )
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
         no_room = room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
     device = resolve_device(config.model.device)

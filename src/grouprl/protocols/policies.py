@@ -45,6 +45,10 @@ class PolicyInputs(Protocol):
         """Return these rows and those of `others`, one after the other."""
         ...
 
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row, [B]; rows with the same one have the same log-probs under any policy."""
+        ...
+
 
 @runtime_checkable
 class NumberedActions(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.records.rollout import Rollout
 from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import Failure

@@ -16,7 +16,7 @@ import torch
 
 from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
-from grouprl.envs.stage import HereStage, Stage
+from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
 from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Message

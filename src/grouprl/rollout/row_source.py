@@ -21,7 +21,7 @@ from typing_extensions import Self
 from grouprl.core.errors import InputError
 from grouprl.core.spans import spanned
 from grouprl.core.stopwatch import Stopwatch
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.protocols import EntropyScaling, RunSampler, Spaces
 from grouprl.records.examples import Prompt
 from grouprl.records.outcomes import Outcomes

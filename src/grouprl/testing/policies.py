@@ -36,7 +36,11 @@ def check_inputs(inputs: PolicyInputs) -> None:
         hold(len(part) == len(index), "rows(index) has one row for each of index")
         hold(part.width == int(length_b[index].max()), "rows(index) is cut to its own longest row")
         hold(torch.equal(part.present_bt().sum(1), length_b[index]), "rows(index) keeps its order and lengths")
+    prints = inputs.fingerprints()
+    hold(len(prints) == rows and all(isinstance(x, bytes) for x in prints), "fingerprints() has bytes for each row")
+    hold(inputs.rows([rows - 1, 0]).fingerprints() == [prints[-1], prints[0]], "a fingerprint is its row's alone")
     both = inputs.rows([0]).joined([inputs])
+    hold(both.fingerprints() == [prints[0], *prints], "joined() keeps the rows' fingerprints")
     hold(len(both) == rows + 1 and both.width == inputs.width, "joined() concatenates rows")
     hold(torch.equal(both.present_bt().sum(1), length_b[[0, *range(rows)]]), "joined() keeps order and lengths")
 

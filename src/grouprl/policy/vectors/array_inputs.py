@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -122,6 +123,18 @@ class ArrayInputs:
     def present_bt(self) -> Tensor:
         """True where a row has an action, [B,T]."""
         return torch.arange(self.width) < self.length_b[:, None]
+
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row: all but its final observation, and masks that allow everything."""
+        by_step = [*_listed(self.observation_bt), self.action_bt]
+        by_row = [*self.context_b.values(), *_listed(self.seed_b)]
+        found = []
+        for row, length in enumerate(self.length_b.tolist()):
+            masks = [mask[row, :length] for mask in _listed(self.legal_bta) if not bool(mask[row, :length].all())]
+            own = [*(x[row, :length] for x in by_step), *(x[row] for x in by_row), *masks]
+            parts = [f"{tuple(x.shape)}".encode() + x.contiguous().numpy().tobytes() for x in own]
+            found.append(hashlib.sha256(b"|".join(parts)).digest())
+        return found
 
     def joined(self, others: Sequence[ArrayInputs]) -> ArrayInputs:
         """Return these rows and those of `others`, concatenated.

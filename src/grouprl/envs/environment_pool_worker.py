@@ -20,8 +20,8 @@ from typing import Any
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.async_methods import awaited, is_async
 from grouprl.envs.environment import Patient
+from grouprl.envs.environment_pool import WAITING, Environments, PlayedTask
 from grouprl.envs.json_values import to_plain
-from grouprl.envs.stage import WAITING, Environments, PlayedTask
 from grouprl.processes.frames import Replies
 from grouprl.processes.parcel import unpack
 from grouprl.rewards.contract import Failure

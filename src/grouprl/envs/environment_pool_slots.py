@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-from grouprl.processes.fork_server import ForkServer
+from grouprl.processes.fork_server import WorkerStarter
+from grouprl.processes.usage import processor_seconds
 from grouprl.processes.worker_process import end_workers
 from grouprl.processes.worker_slot import WorkerSlot
 from grouprl.rewards.contract import Failure
@@ -23,8 +23,6 @@ SENT = 3
 """Calls that it is sent otherwise: while a batch is decoded nobody hears of the one that it has done."""
 GRACE = 5.0
 """Seconds beyond twice the clock after which a worker that watches the clock of its calls itself has lost it."""
-SPARE_MEMORY = 1 << 30
-"""Bytes of memory that further workers leave free, beside that of four of their kind."""
 WAITING_SHARE = 0.5
 """A process that uses less than this share of a processor waits."""
 
@@ -192,37 +190,11 @@ class Slot(WorkerSlot):
         return own
 
 
-def processor_seconds(pid: int) -> float | None:
-    """Return the seconds of processor time that a process has used; None where the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def memory_for_another(pid: int, coming: int = 0) -> bool:
-    """Whether the machine has free memory for several more processes like `pid`; True where it does not tell.
-
-    `coming` are those that were started just now.
-    """
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        with open("/proc/meminfo", "rb") as file:
-            free = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return True
-    return free > SPARE_MEMORY + (4 + coming) * own
-
-
-def end(slots: dict[Hashable, Slot], servers: list[ForkServer]) -> None:
+def end(slots: dict[Hashable, Slot], starter: WorkerStarter) -> None:
     """End the workers, those that have nothing to do by themselves, the others at once; then what began them."""
     end_workers((slot.process, slot.ready and not slot.sent) for slot in slots.values())
     slots.clear()
-    while servers:
-        servers.pop().close()
+    starter.close()
 
 
 def unlike(each: StageCall, found: object) -> Failure:

@@ -9,36 +9,29 @@ in a process of its own: if that ends too it was to blame, and if not it goes on
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import weakref
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.hashing import content_number
-from grouprl.envs.async_methods import close
+from grouprl.envs.environment_pool import TIMED, AnsweringStage, Call, PlayedTask
+from grouprl.envs.environment_pool_losses import EpisodeAccount
+from grouprl.envs.environment_pool_slots import Slot, StageCall, end, unlike
+from grouprl.envs.environment_pool_worker import prepare, serve
 from grouprl.envs.json_values import from_plain
-from grouprl.envs.stage import TIMED, AnsweringStage, Call, HereStage, PlayedTask, Stage
-from grouprl.envs.stage_slots import Slot, StageCall, end, memory_for_another, unlike
-from grouprl.envs.stage_worker import prepare, serve
-from grouprl.processes.fork_server import ForkServer, supported
+from grouprl.processes.fork_server import ForkServer, WorkerStarter
 from grouprl.processes.frames import BadReply
 from grouprl.processes.parcel import CannotSend, pack
-from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, WorkerProcess, WorkerSpec
-from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, core_count, wait_for_slots
+from grouprl.processes.usage import core_count, memory_for_another
+from grouprl.processes.worker_process import LONGEST_WAIT, WorkerSpec
+from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, wait_for_slots
 from grouprl.rewards.contract import Failure
 
-MOST_WORKERS = 8
-"""So many at most where the number is left to `auto`,"""
-MOST_WAITING = 64
-"""and so many where they wait instead of computing, while there is memory for them."""
 SLOW_SECONDS = 0.05
 """A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
-ENOUGH = 16
-"""More prompts than that lost, and more than came through, end the run; of one prompt, more lost episodes than that and
-none that came through, and the others are not tried."""
 LONGEST_REPLY = 16 << 20
 """Bytes of an answer; a longer one is an error."""
 
@@ -71,13 +64,14 @@ class WorkerStage(AnsweringStage):
         self.name, self.count, self.most, self.timeout = task.name, count, max(most or count, count), timeout
         try:
             given = (pack(task, "task"), timeout)
-            self._spec = WorkerSpec(serve, given, int(memory_gb * 2**30), LONGEST_REPLY)
+            spec = WorkerSpec(serve, given, int(memory_gb * 2**30), LONGEST_REPLY)
         except CannotSend as error:
             raise CannotSend(
                 f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The task', 'it')}",
                 "a worker imports the task, so its class must be found by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
+        self._starter = WorkerStarter(spec, prepare, server)
         self._slots: dict[Hashable, Slot] = {}
         self._home: dict[int, Hashable] = {}
         self._apart: set[int] = set()
@@ -85,17 +79,11 @@ class WorkerStage(AnsweringStage):
         self._prompt: dict[int, str] = {}
         self._dead: dict[int, Failure] = {}
         self._spoilt: dict[int, Failure] = {}
-        self._came: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """How many episodes of each prompt have answered each method."""
-        self._lost: Counter[str] = Counter()
-        self._vain: dict[str, str] = {}
-        """Prompts whose further episodes are not tried, and the method that none came through."""
+        self._account = EpisodeAccount(task.name)
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
         """When all workers were looked after."""
-        self._given, self._servers = server, list[ForkServer]()
-        """The process that begins all workers, and the own one, which begins further ones once they are wanted."""
-        self._end = weakref.finalize(self, end, self._slots, self._servers)
+        self._end = weakref.finalize(self, end, self._slots, self._starter)
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Begin calls of different episodes.
@@ -130,13 +118,11 @@ class WorkerStage(AnsweringStage):
         elif self._journal:
             self.call("close", [(episode, ()) for episode in self._journal])
         self._answers.clear()
-        self._came.clear()
-        self._lost.clear()
-        self._vain.clear()
+        self._account.clear()
 
     def close(self) -> None:
         """End the processes; nothing is left of them afterwards. A later call starts new ones."""
-        end(self._slots, self._servers)
+        end(self._slots, self._starter)
         for held in (self._home, self._apart, self._journal, self._prompt, self._dead, self._spoilt, self._answers):
             held.clear()
         self._open = 0
@@ -163,7 +149,7 @@ class WorkerStage(AnsweringStage):
         fewest = min((slot for slot in shared if not slot.spare), key=lambda slot: len(slot.episodes), default=None)
         if fewest is None or (fewest.episodes and len(shared) < self.count):
             if self.most > self.count:
-                self._serve_forks()
+                self._starter.prepare_copies()
             return self._start(self._free())
         return fewest.key
 
@@ -176,33 +162,12 @@ class WorkerStage(AnsweringStage):
 
     def _start(self, key: Hashable) -> Hashable:
         try:
-            process = self._copied() or WorkerProcess(self._spec)
+            process = self._starter.start()
         except OSError as error:  # too many open files, no memory for another process
             raise RunError(f"No worker process for the task '{self.name}' can be started: {error}") from error
         apart = isinstance(key, tuple)
         self._slots[key] = Slot(process, key, self.timeout, apart)
         return key
-
-    def _copied(self) -> WorkerProcess | None:
-        """Return a worker that is a copy of one that has imported the task; None where there is none to copy."""
-        server = next((each for each in (*self._servers, self._given) if each and each.state == "ready"), None)
-        if server is None:
-            return None
-        try:
-            return WorkerProcess(self._spec, server.begin)
-        except OSError:
-            server.close()
-            return None
-
-    def _serve_forks(self) -> str:
-        """Have further workers begun as copies; returns whether they can be: 'importing', 'ready' or 'useless'."""
-        if self._given is not None:
-            return self._given.state
-        if not self._servers:
-            if not supported():
-                return "useless"
-            self._servers.append(ForkServer(self._spec, prepare, START_SECONDS))
-        return self._servers[0].state
 
     def _feed(self, slot: Slot) -> None:
         try:
@@ -295,7 +260,7 @@ class WorkerStage(AnsweringStage):
             if found.lost:
                 self._count_lost(each, found)
             return
-        self._came[prompt][each.method] += 1
+        self._account.answered(prompt, each.method)
         self._journal.setdefault(each.episode, []).append(each)
 
     def _leave(self, slot: Slot, episode: int) -> None:
@@ -324,8 +289,7 @@ class WorkerStage(AnsweringStage):
         what = said.get(loss.kind, f"did not return: the process of the environment {loss.what}")
         if not slot.ready:
             self._failed_starts += 1
-            for server in self._servers:  # whatever it is: the next one is no copy
-                server.close()
+            self._starter.stop_copying()  # whatever it is: the next one is no copy
             if self._failed_starts >= FAILED_STARTS:
                 why, printed = loss.at_start(what), slot.evidence()
                 raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {printed}")
@@ -333,7 +297,7 @@ class WorkerStage(AnsweringStage):
         for episode in slot.episodes:
             self._home.pop(episode, None)
         if slot.ready:
-            self._serve_forks()  # who lost one may lose more, and suspects are brought back in workers of their own
+            self._starter.prepare_copies()  # more may be lost, and suspects are brought back in workers of their own
             self._blame(slot, "timeout" if loss.kind == "late" else "error", what)
         again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
         for each in again:
@@ -367,22 +331,8 @@ class WorkerStage(AnsweringStage):
         self._count_lost(culprit or StageCall(episode, "step", ()), failure)
 
     def _count_lost(self, each: StageCall, failure: Failure) -> None:
-        """Count a lost episode; where most prompts lose theirs the run ends.
-
-        Raises:
-            RunError: they do.
-        """
-        prompt, method = self._prompt.get(each.episode, ""), each.method
-        self._lost[prompt] += 1
-        well = sum(counted[method] > 0 for name, counted in self._came.items() if name not in self._lost)
-        if len(self._lost) > ENOUGH and len(self._lost) > well:
-            raise RunError(
-                f"The environments of the task '{self.name}' hung or ended their process on {len(self._lost)} of "
-                f"{len(self._lost) + well} prompts; for instance on '{prompt}': {failure.what}"
-                + (f"\n{failure.trace}" if failure.trace else "")
-            )
-        if self._lost[prompt] > ENOUGH and not self._came[prompt][method]:
-            self._vain[prompt] = method
+        """Count a lost episode, and give up those that are not tried after it."""
+        self._account.lost(self._prompt.get(each.episode, ""), each.method, failure)
         for slot in self._slots.values():
             for other in [one for one in slot.queued if not one.answered]:
                 if (in_vain := self._in_vain(other)) is not None:
@@ -390,13 +340,7 @@ class WorkerStage(AnsweringStage):
                     self._give_up(other, in_vain)
 
     def _in_vain(self, each: StageCall) -> Failure | None:
-        """Return why an episode need not be tried: too many of its prompt were lost, and none came through a method."""
-        prompt = self._prompt.get(each.episode, "")
-        method = self._vain.get(prompt)
-        if method is None or self._came[prompt][method]:
-            return None
-        what = f"not tried, after {self._lost[prompt]} episodes of its prompt of which none came through {method}()"
-        return Failure(what, "", "error", lost=True)
+        return self._account.in_vain(self._prompt.get(each.episode, ""))
 
     def _give_up(self, each: StageCall, failure: Failure) -> None:
         self._home.pop(each.episode, None)
@@ -432,7 +376,7 @@ class WorkerStage(AnsweringStage):
         """
         starting = sum(not each.ready for each in shared)
         wanted = min(waiting - starting, self.most - len(shared))
-        if wanted <= 0 or (state := self._serve_forks()) == "importing":
+        if wanted <= 0 or (state := self._starter.prepare_copies()) == "importing":
             return
         if state == "useless":
             wanted = min(wanted, 1, core_count() - starting)
@@ -444,51 +388,3 @@ class WorkerStage(AnsweringStage):
     def _cost(self, episode: int) -> float:
         """Seconds that it takes to bring an episode back."""
         return sum(each.seconds for each in self._journal.get(episode, ()))
-
-
-def open_stage(
-    task: PlayedTask,
-    workers: int | Literal["auto"] = 0,
-    *,
-    timeout: float = 60.0,
-    memory_gb: float = 4.0,
-    most: int = MOST_WORKERS,
-) -> tuple[Stage, str]:
-    """Return the stage of a task's environments, and the reason why it is not in workers although it should be.
-
-    `workers`: how many processes; 0 for this one; "auto" for this one if the environment is of this package, else one
-    per core, `most` at most, and more while they wait.
-
-    Raises:
-        CannotSend: a number of workers is given and the task cannot be sent to them.
-    """
-    if workers not in (0, "auto") and getattr(task, "scores_groups", False):
-        raise InputError(
-            f"Environments act in workers, and rewards of the task '{task.name}' compare the episodes of a group",
-            "its environments act in one process, where a group is together",
-            "Leave environment.workers out, or set it to 0",
-        )
-    if workers == 0 or (workers == "auto" and harmless(task)):
-        return HereStage(task.environment), ""
-    try:
-        if os.name != "posix":
-            raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
-        count, more = (min(most, core_count()), MOST_WAITING) if workers == "auto" else (workers, None)
-        more = None if most < MOST_WORKERS else more
-        return WorkerStage(task, count, timeout=timeout, memory_gb=memory_gb, most=more), ""
-    except CannotSend as error:
-        if workers != "auto":
-            raise
-        said = f"{error} It acts in this process: environment.timeout does not hold and a hang stops the run."
-        return HereStage(task.environment), said
-
-
-def harmless(task: PlayedTask) -> bool:
-    """Whether a task and its environment are this package's own and run no code of others: they always return."""
-    if task.needs_clock:
-        return False
-    example = task.environment()
-    inner = getattr(example, "_inner", example)
-    if example is not None:
-        close(example)
-    return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))
