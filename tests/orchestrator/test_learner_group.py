@@ -294,7 +294,7 @@ def test_a_run_is_told_what_to_do_without_its_head(monkeypatch):
 
 
 def test_a_rank_that_cannot_reach_rank_0_ends():
-    program = "import time; from grouprl.policy.sharded import ranks\nranks.CUT_OFF = 0.1\nranks.watched_leader()\ntime.sleep(600)\n"
+    program = "import grouprl.policy.sharded.ranks as r, time\nr.CUT_OFF = 0.1\nr.watched_leader()\ntime.sleep(600)\n"
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "1"}
     found = subprocess.run([sys.executable, "-c", program], env=os.environ | told, capture_output=True, text=True)
     assert found.returncode == 3
