@@ -115,16 +115,16 @@ def test_critics_and_references_work_with_any_policy(tmp_path: Path, method: str
 
 
 def _die_at(path: str, folder: str, step: int) -> None:
-    from grouprl.training.session import Session
+    from grouprl.storage.run_folder import RunFolder
 
-    whole = Session.record
+    whole = RunFolder.append_metrics
 
-    def record(self: Session, values: dict[str, Any]) -> None:
+    def append(self: RunFolder, values: dict[str, Any]) -> None:
         whole(self, values)
         if values["phase"] == "train" and values["step"] == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Session.record = record  # type: ignore[method-assign]
+    RunFolder.append_metrics = append  # type: ignore[method-assign]
     run(Path(path), Path(folder))
 
 
