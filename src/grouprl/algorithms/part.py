@@ -175,6 +175,13 @@ class Part:
         """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
         return tuple(self._filled(name) for name in self.asks)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' where it has none.
+
+        The lines read and assign the variables that `grouprl.methods.as_function` names.
+        """
+        return ""
+
     def references(self) -> Mapping[str, ReferenceRule]:
         """Return the references that the part reads as `batch.refs`, by names of its choice, each with its rule."""
         return {}

@@ -38,11 +38,18 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
 
 
 def kind_notes(run: ResolvedRun) -> Iterator[str]:
-    """Yield a sentence on the size of the policy."""
+    """Yield a sentence on the size of the policy, and one on a critic whose values have no bound."""
     name = run.config.model.name
-    if policy_kind(name) is not None and not run.row_kind.text:
-        size = sum(parameter.numel() for parameter in build_kind(run).parameters())
-        yield f"the policy {name} has {size:,} trainable parameters"
+    if policy_kind(name) is None or run.row_kind.text:
+        return
+    size = sum(parameter.numel() for parameter in build_kind(run).parameters())
+    yield f"the policy {name} has {size:,} trainable parameters"
+    if getattr(run.method.critic, "gamma", 0.0) == 1:
+        yield (
+            f"{run.method.name} has a critic with gamma 1: where a limit cuts an episode, its return continues with "
+            "the value of the final observation, and values can grow without bound. Set gamma below 1, unless every "
+            "episode ends by itself"
+        )
 
 
 def _language_model(run: ResolvedRun) -> Iterator[str]:

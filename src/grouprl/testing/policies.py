@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE, has_output
-from grouprl.protocols import Policy, PolicyInputs, Trainable
+from grouprl.protocols import FinalInputs, Policy, PolicyInputs, Trainable
 from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
@@ -43,6 +43,9 @@ def check_inputs(inputs: PolicyInputs) -> None:
     hold(both.fingerprints() == [prints[0], *prints], "joined() keeps the rows' fingerprints")
     hold(len(both) == rows + 1 and both.width == inputs.width, "joined() concatenates rows")
     hold(torch.equal(both.present_bt().sum(1), length_b[[0, *range(rows)]]), "joined() keeps order and lengths")
+    if isinstance(inputs, FinalInputs) and (finals := inputs.finals()) is not None:
+        hold(bool(finals.present_bt().all()) and finals.width == 1, "finals() has one position for each row")
+        hold(len(finals) == rows, "finals() has the rows of the inputs")
 
 
 def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str] = ()) -> None:
