@@ -111,7 +111,9 @@ def test_shared_parts_need_nothing_of_one_paper() -> None:
 
 SHARED = {
     "auxiliary_models",
+    "building",
     "data_part",
+    "losses",
     "method",
     "outcome",
     "part",
