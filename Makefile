@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast leftovers lint docs docs-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast leftovers lint docs docs-check wheel bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,11 +46,15 @@ lint: $(READY)  ## format check, linter, type checker
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(READY)  ## generate docs/methods from the cards
+docs: $(READY)  ## write the pages of methods and papers from the cards, and bring the committed ones up to date
 	$(BIN)/python scripts/generate_docs.py
 
-docs-check: $(READY)  ## say which generated pages and listings are not as the cards have them
+docs-check: $(READY)  ## say which committed pages are not as the schema and the records have them
 	$(BIN)/python scripts/generate_docs.py --check
+
+wheel: $(READY)  ## build the package, with the listings of this state of the sources
+	$(BIN)/python scripts/listings.py
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix products, and how cost grows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl

@@ -16,8 +16,9 @@ from rich.console import Console
 
 import machine
 import report
-from grouprl.envs.stage import HereStage, Stage
-from grouprl.envs.stage_workers import MOST_WAITING, WorkerStage
+from grouprl.envs.environment_pool import HereStage, Stage
+from grouprl.envs.environment_pool_choice import MOST_WAITING
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.policy import load_policy
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_scheduler import Player

@@ -21,8 +21,8 @@ from rich.console import Console
 import machine
 import report
 from grouprl.envs.call_times import CallTimes
-from grouprl.envs.stage import HereStage, Stage
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool import HereStage, Stage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.sampler import generate

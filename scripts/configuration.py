@@ -18,7 +18,7 @@ nearest name. `grouprl plan FILE` shows what a run comes to, with the origin of 
 `config.yaml` has all of them written out. Paths are relative to the file they stand in. Lengths are in tokens, times in
 seconds.
 
-A part of a method is named under `method`: [methods](methods/README.md). What a `task` takes: `grouprl tasks NAME`.
+A part of a method is named under `method`: `grouprl methods`. What a `task` takes: `grouprl tasks NAME`.
 """
 
 

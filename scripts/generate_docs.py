@@ -1,17 +1,14 @@
-"""Write docs/methods/ (an index and one page per entry), docs/papers.md, docs/configuration.md, the counts of
-the README and what `grouprl methods`, `parts`, `tasks` and `papers` list.
+"""Write docs/configuration.md, the counts of the README and what records show; and docs/methods/, which git ignores: an
+index, one page per entry, and the literature.
 
-They are made from the cards, the list of papers, the schema of the configuration and the records of runs.
-
-Run `python scripts/generate_docs.py` after changing a card; with `--check` it only says which files are not as the
-cards have them (`make docs-check`, a step of its own: tests do not need the committed files to be those of the cards).
+They are made from the cards, the list of papers, the schema of the configuration and the records of runs. A new method
+changes none of the committed files. With `--check` it only says which of those are not as they would be made now.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +17,14 @@ from configuration import configuration_page
 from counts import with_counts
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
-from grouprl.methods.describe import listing as listing_data
-from grouprl.methods.parts import listing as listing_of_parts
 from grouprl.methods.recorded_evidence import forget, shown
 from grouprl.methods.render import value_words
 from grouprl.papers import STATUSES, Standing, counts, search
-from grouprl.papers.status import to_store
-from grouprl.tasks import describe_tasks
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
-PAPERS = FOLDER.parent / "papers.md"
+PAPERS = FOLDER / "papers.md"
 CONFIGURATION = FOLDER.parent / "configuration.md"
 README = FOLDER.parents[1] / "README.md"
-LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
-TASKS, PARTS, PAPERS_STORED = (LISTING.parents[1] / room / "listing.json" for room in ("tasks", "algorithms", "papers"))
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
 
 IMPLEMENTED = ("entry", "recipe", "part")
@@ -154,7 +145,7 @@ def papers_page() -> str:
 
 def _paper_row(each: Standing) -> list[Any]:
     paper = each.paper
-    links = [f"[`{n}`](methods/{file_name(n)})" if each.status == "entry" else f"`{n}`" for n in each.names]
+    links = [f"[`{n}`]({file_name(n)})" if each.status == "entry" else f"`{n}`" for n in each.names]
     trained = [_command(command) for command in each.commands() if "methods show" not in command]
     stands = ["<br>".join([", ".join(links), *trained, *[paper.note] * bool(paper.note)])]
     title, method, summary = (words.replace("*", "\\*") for words in (paper.title, paper.method, paper.summary))
@@ -172,16 +163,6 @@ def table(head: list[str], rows: list[list[Any]]) -> list[str]:
     return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def listing() -> str:
-    """Return what `grouprl methods` lists, which it reads without loading the methods."""
-    return stored_text(listing_data())
-
-
-def listing_of_tasks() -> str:
-    """Return what `grouprl tasks` lists, which it reads without loading the tasks."""
-    return stored_text([asdict(task) for task in describe_tasks()])
-
-
 def stored_text(found: list[dict[str, Any]] | dict[str, Any]) -> str:
     """Return what a listing reads."""
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
@@ -193,38 +174,39 @@ def from_records() -> dict[Path, str]:
     return {path: stored_text(data) for path, data in found.items()}
 
 
-def files() -> dict[Path, str]:
-    """Return the text of every file that is made from the cards, the list of papers and the tasks."""
-    made = {FOLDER / name: text for name, text in pages().items()}
-    made |= {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
-    made |= {PARTS: stored_text(listing_of_parts()), PAPERS_STORED: stored_text(to_store())}
-    made |= from_records()
-    return {**made, PAPERS: papers_page(), LISTING: listing(), TASKS: listing_of_tasks()}
+def committed() -> dict[Path, str]:
+    """Return the text of every file that is made from the schema and the records, and that git holds."""
+    made = {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
+    return made | from_records()
 
 
-def differing(made: dict[Path, str], folder: Path = FOLDER) -> list[Path]:
-    """Return the files that are not as they would be made now, and the pages in `folder` that would not be made."""
-    old = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    return sorted([*old, *(set(folder.glob("*.md")) - made.keys())])
+def from_cards() -> dict[Path, str]:
+    """Return the text of every page that is made from the cards and the list of papers, and that git ignores."""
+    return {PAPERS: papers_page(), **{FOLDER / name: text for name, text in pages().items()}}
+
+
+def differing(made: dict[Path, str]) -> list[Path]:
+    """Return the files that are not as they would be made now."""
+    return sorted(path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text)
 
 
 def main(arguments: list[str]) -> None:
-    if arguments != ["--check"]:  # the pages quote these
-        for path, text in from_records().items():
-            path.write_text(text, encoding="utf-8")
-        forget()
-    made = files()
-    stale = differing(made)
     if arguments == ["--check"]:
+        stale = differing(committed())
         for path in stale:
-            print(f"not as the cards have it: {path}")
+            print(f"not as it would be made now: {path}")
         raise SystemExit("Run: python scripts/generate_docs.py" if stale else 0)
+    for path, text in from_records().items():  # the pages quote these
+        path.write_text(text, encoding="utf-8")
+    forget()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for path in stale:
-        if path in made:
-            path.write_text(made[path], encoding="utf-8")
-        else:
+    made = committed() | from_cards()
+    for path in FOLDER.glob("*.md"):
+        if path not in made:
             path.unlink()
+    stale = differing(made)
+    for path in stale:
+        path.write_text(made[path], encoding="utf-8")
     print(f"{len(stale)} of {len(made)} files written anew")
 
 

@@ -36,8 +36,11 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def model_unchecked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare the short runs of tests the fresh process in which a final model is checked, for some seconds each."""
+def model_unchecked(own_environment: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare the short runs of tests the fresh process in which a final model is checked, for some seconds each.
+
+    It comes behind `own_environment`, so that what a test patches is undone before that looks.
+    """
     if "grouprl.training.loop" in sys.modules and "checked_model" not in request.fixturenames:
         monkeypatch.setattr("grouprl.training.loop.check_final_model", lambda policy, folder, task: None)
 

@@ -15,11 +15,13 @@ import grouprl
 from fake_context import FakeContext
 from grouprl.algorithms.advantage.known_baseline import KnownBaseline
 from grouprl.algorithms.advantage.papers.guided_gae import GuidedGAE
+from grouprl.algorithms.augment.papers.retrospect import Retrospect
 from grouprl.algorithms.auxiliary_models import second_policy
 from grouprl.algorithms.buffer.papers.reference_rows import ReferenceRows
 from grouprl.algorithms.curriculum.initial_rate import InitialRate
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.initial_completions import InitialCompletions, soft_value
+from grouprl.algorithms.pretrain.papers.progress import ProgressModel
 from grouprl.algorithms.pretrain.papers.second_model import GlobalValue, PreferenceModel
 from grouprl.algorithms.pretrain.value_pretraining import ValuePretraining, foreseen
 from grouprl.algorithms.reward_transform.papers.expert_reward import ExpertReward
@@ -427,6 +429,12 @@ def test_the_plan_counts_the_memory_of_a_second_model() -> None:
     costs = {name: {c.what: c.bytes for c in plan(parse_config({"method": name})).costs} for name in ("ppo", "rto")}
     assert costs["rto"]["second models"] == 2 * costs["rto"]["weights"]
     assert "second models" not in costs["ppo"]
+
+
+def test_parts_say_how_many_second_models_they_keep() -> None:
+    assert (GlobalValue().second_models(), ProgressModel().second_models()) == (1, 1)
+    assert [Retrospect(actor=actor).second_models() for actor in ("policy", "initial")] == [0, 1]
+    assert InitialCompletions().second_models() == 0
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from grouprl.algorithms.augment.papers.extra import TemperedExtras, Verification
 from grouprl.algorithms.building import build_part
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
+from grouprl.evaluation.verification import verdict_scores, weighted_vote
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.rewards import score
-from grouprl.rollout.verification import verdict_scores, weighted_vote
 from grouprl.tasks import Example, load_task
 from grouprl.training.opening import resume
 from single_runs import launch as run

@@ -28,12 +28,14 @@ from grouprl.algorithms.critic.papers.utterance_baseline import TokenBaselineCri
 from grouprl.algorithms.critic.papers.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.late_start import LateStart
+from grouprl.algorithms.update.update import TwoPhase
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
+from grouprl.records.tokens import Tokens
 from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import launch, records, run_config
@@ -237,7 +239,7 @@ def played() -> tuple[FakeContext, ScoredSamples]:
     context = FakeContext(completions=1)
     rows = context.sample([context.request(0), context.request(1)])
     rollout = Rollout(
-        ((1, 2), (3,)), ((7, 7, 9, 7), (8,)), torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([False] * 2)
+        Tokens(((1, 2), (3,)), ((7, 7, 9, 7), (8,))), torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([False] * 2)
     )
     mask = np.array([[True, True, False, True], [True, False, False, False]])
     rows = ScoredSamples(**{**vars(rows), "rollout": rollout, "extras": {}}).with_extras(
@@ -312,7 +314,9 @@ class ActingContext(FakeContext):
     def act(self, beginnings: Any, seeds: Any) -> Rollout:
         done = tuple((7 + seed % 2,) for seed in seeds)
         zero_bt = torch.zeros(len(done), 1)
-        return Rollout(tuple(map(tuple, beginnings)), done, zero_bt, zero_bt, torch.zeros(len(done), dtype=torch.bool))
+        return Rollout(
+            Tokens(tuple(map(tuple, beginnings)), done), zero_bt, zero_bt, torch.zeros(len(done), dtype=torch.bool)
+        )
 
 
 SMALL = {"critic_steps": 20, "critic_batch": 32, "pool": 64, "critic_lr": 1e-2, "width": 16, "warmup": 2}
@@ -403,6 +407,7 @@ def test_what_cannot_act_is_said() -> None:
     assert any("never learns" in sentence for sentence in part.idle(RunFacts(steps=20, turns=3)))
     assert "12,800 actions a step for the critic, and 256 for the policy" in part.extra_samples(RunFacts())
     assert LateStart(start=0).idle(RunFacts())
+    assert (LateStart(start=5).first_step(), TwoPhase().first_step()) == (5, 0)
     assert not LateStart(start=3).idle(RunFacts(steps=4))
 
 

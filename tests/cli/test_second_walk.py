@@ -133,7 +133,7 @@ def test_the_plan_says_where_a_temperature_leaves_nothing_to_chance_or_all(tempe
 FORKS = """
 import os
 from types import SimpleNamespace
-from grouprl.envs.stage import Environments
+from grouprl.envs.environment_pool import Environments
 from grouprl.rewards.contract import call_reward
 
 def forks(completion, *_):

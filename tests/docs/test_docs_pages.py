@@ -18,8 +18,8 @@ README = PAGES[0].read_text(encoding="utf-8")
 
 
 def test_the_index_leads_to_every_page() -> None:
-    named = set(re.findall(r"\]\(([\w/]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
-    assert named == {page.name for page in PAGES[1:] if page.name != "README.md"} | {"methods/README.md"}
+    named = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
+    assert named == {page.name for page in PAGES[1:] if page.name != "README.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -49,7 +49,7 @@ def test_the_numbers_of_the_readme_are_counted() -> None:
     made = with_counts(README)
     shape = re.compile(r"\d+")
     assert shape.sub("N", made) == shape.sub("N", README)  # the numbers are brought up to date by `make docs`
-    assert f"**{sum(not entry.dialect_of for entry in CATALOGUE.values())} methods" in made
+    assert f"**Over {sum(not entry.dialect_of for entry in CATALOGUE.values()) // 10 * 10} methods" in made
 
 
 def test_the_first_screen_says_what_a_stranger_wants_to_know() -> None:

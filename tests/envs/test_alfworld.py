@@ -8,7 +8,7 @@ import pytest
 
 from alfworld_games import write_games
 from grouprl.core.errors import InputError
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.tasks import load_task
 
 pytest.importorskip("alfworld", reason="alfworld is not installed: pip install 'grouprl[alfworld]'")

@@ -9,15 +9,8 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.envs import ArrayObservation
-from grouprl.envs.array_spaces import (
-    arrays_of,
-    bounded,
-    fitted,
-    observation_space,
-    observed,
-    spaces_of,
-    zeros,
-)
+from grouprl.envs.adapters.gymnasium_spaces import arrays_of, observation_space, spaces_of
+from grouprl.envs.array_spaces import bounded, fitted, observed, zeros
 from grouprl.protocols import Box, DictSpace, Discrete, Image, MultiDiscrete, Spaces
 from grouprl.tasks import load_task
 from grouprl.testing import check_environment

@@ -13,7 +13,8 @@ import culprit_cases
 import culprit_envs
 from grouprl import RunError
 from grouprl.envs import Observation
-from grouprl.envs.stage_workers import ENOUGH, WorkerStage
+from grouprl.envs.environment_pool_losses import ENOUGH
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.rewards.contract import Failure

@@ -10,8 +10,9 @@ import pytest
 
 import toy_envs
 from chat_policies import chatting
-from grouprl.envs.stage import HereStage
-from grouprl.envs.stage_workers import WorkerStage, open_stage
+from grouprl.envs.environment_pool import HereStage
+from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.rollout.episodes import Start, demonstrate, play
 from grouprl.tasks import Example, load_task
 

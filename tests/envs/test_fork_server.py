@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import forked_envs
-from grouprl.envs.stage_worker import prepare, serve
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_worker import prepare, serve
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.processes.fork_server import KILLED, ForkServer, supported
 from grouprl.processes.parcel import pack
 from grouprl.processes.worker_process import WorkerProcess, WorkerSpec
@@ -59,8 +59,8 @@ def example(number: int, **columns: Any) -> Example:
 def stage_of(task: Any, most: int = 6) -> WorkerStage:
     """A stage whose further workers are begun by its server."""
     stage = WorkerStage(task, 1, timeout=30, memory_gb=4, most=most)
-    stage._serve_forks()
-    settled(stage._servers[0])
+    stage._starter.prepare_copies()
+    settled(stage._starter.own)
     return stage
 
 
@@ -75,7 +75,7 @@ def told(stage: WorkerStage, numbers: range) -> list[list[int]]:
 def test_copies_are_workers_of_their_own() -> None:
     with closing(stage_of(forked_envs.TellingTask())) as stage:
         seen = told(stage, range(3))
-        parent = stage._servers[0]._child.pid
+        parent = stage._starter.own._child.pid
         assert {row[1] for row in seen} == {parent}
         assert len({row[0] for row in seen}) == 3
         assert all(row[0] == row[2] for row in seen), "each in a session of its own, to be ended with its children"
@@ -116,9 +116,9 @@ def test_copies_outlive_their_server(server: ForkServer) -> None:
 
 def test_where_the_server_is_gone_workers_are_started_as_scripts() -> None:
     with closing(stage_of(forked_envs.TellingTask())) as stage:
-        os.kill(stage._servers[0]._child.pid, signal.SIGKILL)
+        os.kill(stage._starter.own._child.pid, signal.SIGKILL)
         assert told(stage, range(1))[0][1] == os.getpid()
-        assert stage._servers[0].state == "useless"
+        assert stage._starter.own.state == "useless"
 
 
 def test_waiting_for_a_copy_has_an_end(server: ForkServer) -> None:
@@ -144,7 +144,7 @@ def test_copies_end_with_a_run_that_is_killed() -> None:
     script = (
         "import time, forked_envs, test_fork_server as t\n"
         "stage = t.stage_of(forked_envs.TellingTask())\n"
-        "print(*[row[0] for row in t.told(stage, range(2))], stage._servers[0]._child.pid, flush=True)\n"
+        "print(*[row[0] for row in t.told(stage, range(2))], stage._starter.own._child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])

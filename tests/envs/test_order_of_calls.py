@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from grouprl.envs.stage_slots import AHEAD, QUICK, SENT, Slot, StageCall
+from grouprl.envs.environment_pool_slots import AHEAD, QUICK, SENT, Slot, StageCall
 
 
 class Sent:

@@ -1,6 +1,6 @@
 """Calls of an episode of coroutines that are replayed in a new worker are made one after the other."""
 
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.rewards.contract import Failure
 from grouprl.tasks import load_task
 

@@ -10,7 +10,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.adapters.textgame import cleaned
 from grouprl.envs.check import check_environment
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.tasks import load_task
 
 textworld = pytest.importorskip("textworld", reason="textworld is not installed: pip install 'grouprl[textworld]'")

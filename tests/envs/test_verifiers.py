@@ -11,7 +11,8 @@ import pytest
 from chat_policies import chatting
 from grouprl.core.errors import InputError
 from grouprl.envs.async_methods import awaited
-from grouprl.envs.stage_workers import WorkerStage, open_stage
+from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.group_scores import with_group_scores

@@ -75,7 +75,7 @@ def one_token_gradient(part: OneToken, logits, target):
     logp = logits.log_softmax(-1)
     sampled = (logits / part.kappa).softmax(-1).detach()
     tempered = (logits / part.kappa).log_softmax(-1).detach()[target]
-    stats = {"cross": (sampled * logp).sum().view(1, 1), f"logp@{part.kappa:g}": tempered.view(1, 1)}
+    stats = {f"cross@{part.kappa:g}": (sampled * logp).sum().view(1, 1), f"logp@{part.kappa:g}": tempered.view(1, 1)}
     batch = prepared([[1.0]]).replace(stats=stats)
     (grad,) = torch.autograd.grad(part(logp[target].view(1, 1), batch).loss_bt.sum(), logits)
     return grad
@@ -125,7 +125,7 @@ def test_otr_learns_the_demonstrated_tokens():
     for _ in range(40):
         logp = logits.log_softmax(-1)
         cross_bt = (logp.detach().exp() * logp).sum(-1)[None]
-        loss = method.loss(logp.gather(1, target_bt.T).T, ready, cross_bt=cross_bt).value
+        loss = method.loss(logp.gather(1, target_bt.T).T, ready, outputs={"cross@1": cross_bt}).value
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

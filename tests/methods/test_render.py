@@ -185,12 +185,12 @@ def generator():
     return module
 
 
-def test_the_check_names_what_is_old_missing_and_left_over(tmp_path):
+def test_the_check_names_what_is_old_and_missing(tmp_path):
     made = {tmp_path / "same.md": "a", tmp_path / "old.md": "b", tmp_path / "missing.md": "c"}
-    for name, text in (("same.md", "a"), ("old.md", "B"), ("left.md", "d")):
+    for name, text in (("same.md", "a"), ("old.md", "B")):
         (tmp_path / name).write_text(text)
-    found = generator().differing(made, tmp_path)
-    assert [path.name for path in found] == ["left.md", "missing.md", "old.md"]
+    found = generator().differing(made)
+    assert [path.name for path in found] == ["missing.md", "old.md"]
 
 
 def test_pages_hold_what_cards_hold():

@@ -16,7 +16,9 @@ import yaml
 from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
+from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.run_events import RunListener, StepEnded
 from grouprl.envs import Step
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
@@ -103,6 +105,76 @@ def test_a_denoising_chain_learns_to_reach_its_target(tmp_path: Path) -> None:
     assert steps[0]["entropy"] == pytest.approx(2 * (0.5 * np.log(2 * np.pi * np.e) + np.log(0.3)), abs=1e-4)
 
 
+TOURS: dict[str, Any] = {
+    "task": {"name": f"env:{HERE / 'tours.py'}:WholeTour", "turns": 1},
+    "model": {"name": f"{HERE / 'tours.py'}:Pointer"},
+    "method": "grpo",
+    "steps": 20,
+    "batch": {"prompts": 8, "group_size": 16, "minibatches": 2},
+    "optim": {"lr": 1e-2, "schedule": "constant"},
+    "eval": {"every": 0, "final_prompts": 64},
+    "environment": {"workers": 0},
+    "run": {"threads": 1},
+}
+
+
+def test_a_solver_that_reads_its_map_once_learns_shorter_tours(tmp_path: Path) -> None:
+    rows = run(written(TOURS, tmp_path), tmp_path / "run")
+    before, after = of_phase(rows, "eval")
+    assert after["eval/reward"] > before["eval/reward"] + 0.3
+    steps = of_phase(rows, "train")
+    assert {row["length_mean"] for row in steps} == {6.0}
+    assert max(row["logp_gap_max"] for row in steps) < 1e-5  # masks and maps are scored as they were sampled
+
+
+def test_a_run_of_whole_chains_is_the_run_step_by_step(tmp_path: Path) -> None:
+    whole = {"name": f"env:{HERE / 'denoising.py'}:WholeDenoising", "turns": 1, "own_luck": True}
+    short = {"steps": 2, "method": {"name": "grpo", "kl_coef": 0.1}}
+    one = run(written(DENOISING, tmp_path, **short), tmp_path / "one")
+    all_at_once = run(written(DENOISING, tmp_path, **short, task=whole), tmp_path / "whole")
+    assert len(one) == len(all_at_once)
+    for step, chain in zip(one, all_at_once, strict=True):
+        assert chain.pop("turns_mean", 1.0) == 1.0
+        assert step.pop("turns_mean", 4.0) == 4.0
+        assert chain == step
+    weights = [(tmp_path / name / "model" / "policy.safetensors").read_bytes() for name in ("one", "whole")]
+    assert weights[0] == weights[1]
+
+
+def test_a_limit_of_time_bootstraps_the_returns_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grouprl.training import loop
+
+    seen: list[Batch] = []
+    whole = loop.with_scores
+
+    def kept(*given: Any, **settings: Any) -> Batch:
+        seen.append(whole(*given, **settings))
+        return seen[-1]
+
+    monkeypatch.setattr(loop, "with_scores", kept)
+    short = {"name": "control:CartPole-v1", "turns": 12}
+    method = {"base": "ppo", "advantage": {"gamma": 0.9}, "critic": {"gamma": 0.9, "clip": None}}
+    batch = {"prompts": 4, "group_size": 8, "minibatches": 4, "epochs": 4}
+    changes = {"task": short, "method": method, "steps": 12, "batch": batch}
+    rows = of_phase(run(written(CARTPOLE, tmp_path, **changes), tmp_path / "run"), "train")
+    for step in seen:
+        assert step.final_value_b is not None
+        assert step.truncated_b is not None
+        assert step.truncated_b.any()
+        assert torch.equal(step.final_value_b != 0, step.truncated_b)
+    # 12 points at the end are worth 12·0.9^k with k actions to go, 7.2 on average, unless the episode goes on.
+    paid = np.mean([12 * 0.9**left for left in range(12)])
+    assert rows[0]["return_mean"] < paid
+    assert rows[-1]["return_mean"] > paid + 1
+
+
+def test_a_critic_without_discount_is_noted_in_the_plan() -> None:
+    notes = [*plan(parse_config({**CARTPOLE, "method": "ppo"})).notes]
+    assert any("Set gamma below 1" in note for note in notes)
+    method = {"base": "ppo", "advantage": {"gamma": 0.9}, "critic": {"gamma": 0.9}}
+    assert not any("gamma" in note for note in plan(parse_config({**CARTPOLE, "method": method})).notes)
+
+
 @pytest.mark.parametrize("method", ["ppo", "reference"])
 def test_critics_and_references_work_with_any_policy(tmp_path: Path, method: str) -> None:
     named: Any = "ppo" if method == "ppo" else {"name": "grpo", "kl_coef": 0.1}
@@ -114,18 +186,19 @@ def test_critics_and_references_work_with_any_policy(tmp_path: Path, method: str
         assert rows[-1]["kl_ref"] > 0.0
 
 
-def _die_at(path: str, folder: str, step: int) -> None:
-    from grouprl.training.session import Session
+class Deadly(RunListener):
+    """Kills the run as a step of training has ended."""
 
-    whole = Session.record
+    def __init__(self, last: int) -> None:
+        self.last = last
 
-    def record(self: Session, values: dict[str, Any]) -> None:
-        whole(self, values)
-        if values["phase"] == "train" and values["step"] == step:
+    def step(self, event: StepEnded) -> None:
+        if event.phase == "train" and event.step == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Session.record = record  # type: ignore[method-assign]
-    run(Path(path), Path(folder))
+
+def _die_at(path: str, folder: str, step: int) -> None:
+    train(load_config(path), folder=Path(folder), console=Console(quiet=True), listeners=[Deadly(step)])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Acting
 from grouprl.config.sections import Reward as RewardSettings
-from grouprl.envs.stage import HereStage
+from grouprl.envs.environment_pool import HereStage
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.on_ray import worker_host as host_module
 from grouprl.orchestrator.on_ray.placement import RunPlacement, placed_counts, ranks_sample

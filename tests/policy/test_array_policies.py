@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs import ArrayObservation
 from grouprl.envs.array_spaces import counts
 from grouprl.policy import ArrayInputs, ArrayPolicy, Build, Mlp, MultiCategorical, Seen, noise
-from grouprl.policy.array_distributions import drawn, masked
+from grouprl.policy.vectors.array_distributions import drawn, masked
 from grouprl.protocols import Box, DictSpace, Discrete, Image, MultiDiscrete, Request, Space, Spaces
 from grouprl.rollout.engines import local_engine
 from grouprl.testing import check_inputs, check_policy, check_sampler

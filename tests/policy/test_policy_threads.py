@@ -11,7 +11,7 @@ from grouprl.policy import threads as module
 @pytest.fixture
 def machine(monkeypatch):
     def make(cores, load, omp=None):
-        monkeypatch.setattr(module, "_cores", lambda: cores)
+        monkeypatch.setattr(module, "core_count", lambda: cores)
         monkeypatch.setattr(module, "_load", lambda: load)
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         if omp is not None:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from async_runs import run_config
 from chat_policies import chatting
+from grouprl.algorithms.sampling.papers.entropy_score import ScoredTemperature
 from grouprl.config.run import Config, parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
@@ -29,7 +30,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import collect_rollout
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.teams.team_policy import TeamPolicy
-from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
+from grouprl.protocols import Engine, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout.in_flight import InFlightEpisodes
 from grouprl.rollout.local import decode_loop
 from grouprl.rollout.prompt_stream import PromptStream
@@ -262,7 +263,8 @@ def test_settings_out_of_range_are_refused(changes: dict[str, Any], words: str) 
 def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
     """Log-probs are those of softmax(logits / (T·(1 + tau·h))), entropies those at T."""
     policy = make_policy("llama", torch.float64)
-    scaling = EntropyScaling(0.4, pivot=float(np.log(2.0)), above=0.5, below=0.9)
+    pivot, above, below = float(np.log(2.0)), 0.5, 0.9
+    scaling = ScoredTemperature(0.4, (pivot, above, below))
     requests = [replace(request, temperature=0.8, entropy_scaling=scaling) for request in REQUESTS]
     sampled = as_rollout(requests, LocalSampler(policy).sample(requests))
     policy.temperature = 0.8
@@ -272,8 +274,8 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
     temperatures = set()
     for i, ids in enumerate(sampled.response_ids):
         for t in range(len(ids)):
-            around = float(np.log(float(sampled.entropy_bt[i, t]))) - scaling.pivot
-            h = around / (scaling.above if around > 0 else scaling.below)
+            around = float(np.log(float(sampled.entropy_bt[i, t]))) - pivot
+            h = around / (above if around > 0 else below)
             policy.temperature = 0.8 * (1 + 0.4 * float(np.clip(h, -1, 1)))
             one = policy.logp(Tokens.of([requests[i].prompt], [ids]))[0, t]
             assert float(one) == pytest.approx(float(sampled.logp_bt[i, t]), abs=1e-9)

@@ -13,8 +13,8 @@ from denoising import Chain, Denoising, WholeDenoising
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.envs import ArrayObservation, Step
-from grouprl.envs.stage import HereStage
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool import HereStage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, Discrete, Request, Spaces
 from grouprl.rollout.array_episodes import play_arrays

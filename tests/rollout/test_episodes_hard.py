@@ -16,9 +16,10 @@ import toy_envs
 from episode_runs import launch, records
 from grouprl import InputError
 from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment_pool import HereStage
+from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.envs.json_values import from_plain, to_plain
-from grouprl.envs.stage import HereStage
-from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.processes.parcel import CannotSend
@@ -227,7 +228,7 @@ def _children_of(parent: int) -> list[int]:
                 status = (entry / "status").read_text()
             except OSError:
                 continue
-            if b"worker_main" in words and f"PPid:\t{parent}\n" in status:
+            if b"environment_pool_worker" in words and f"PPid:\t{parent}\n" in status:
                 found.append(int(entry.name))
     return found
 

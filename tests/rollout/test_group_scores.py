@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grouprl.core.errors import InputError
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.records.examples import Example
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Episodes, Start

@@ -17,7 +17,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Example, load_task

@@ -20,13 +20,14 @@ from typing import Any
 import pytest
 import torch
 
+from grouprl.algorithms.sampling.papers.entropy_score import ScoredTemperature
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Sglang
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.plan.sglang_servers import server_refusals
-from grouprl.protocols import EntropyScaling, Request
+from grouprl.protocols import Request
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.rollout.sglang.engine import SglangEngine
@@ -272,7 +273,7 @@ def test_what_a_server_refuses_is_not_sent_again(stand: Any) -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (replace(REQUESTS[0], entropy_scaling=EntropyScaling(1.0, 0.0, 1.0, 0.5, 2.0)), "follows the entropy"),
+        (replace(REQUESTS[0], entropy_scaling=ScoredTemperature(1.0, (0.0, 1.0, 0.5))), "follows the entropy"),
         (replace(REQUESTS[0], prompt=()), "no tokens"),
         (replace(REQUESTS[0], prompt=(3, 10**6)), "the prompt's token 1000000"),
     ],

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import slow_envs
 import toy_envs
 from grouprl.core.hashing import content_number
-from grouprl.envs.stage import HereStage
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool import HereStage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.rollout.deterministic_episodes import LockstepRounds

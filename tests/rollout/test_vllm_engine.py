@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 import torch
 
+from grouprl.algorithms.sampling.papers.entropy_score import ScoredTemperature
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
-from grouprl.protocols import EntropyScaling, Request
+from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
@@ -331,7 +332,7 @@ def test_versions_come_with_the_tokens(policy: Tiny, stand: Any) -> None:
     ("request_", "words"),
     [
         (replace(REQUESTS[0], sampled=2), "goes on behind 2 tokens"),
-        (replace(REQUESTS[0], entropy_scaling=EntropyScaling(0.1, 1.0, 1.0, 1.0)), "follows the entropy"),
+        (replace(REQUESTS[0], entropy_scaling=ScoredTemperature(0.1, (1.0, 1.0, 1.0))), "follows the entropy"),
         (replace(REQUESTS[0], prompt=()), "no tokens"),
     ],
 )

@@ -144,6 +144,9 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "std": std_g[batch.group_b] * seen_b,
             "baseline": baseline_g[batch.group_b],
         },
+        refs={
+            name: batch.old_bt + 0.1 * torch.sin(k * batch.old_bt) for k, name in enumerate(("iterates", "mixed"), 2)
+        },
         source_b=torch.where(torch.rand(b, generator=g) < 0.7, 0, below(len(SOURCES), b)),
         step=3,
         version_bt=torch.where(batch.mask_bt, 3 - torch.arange(width) % 3, -1),

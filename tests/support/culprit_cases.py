@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import culprit_envs
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.rewards.contract import Failure

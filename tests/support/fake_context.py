@@ -19,6 +19,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.scores import Scores
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.tasks.task import Task
 
@@ -97,6 +98,10 @@ class FakeContext:
         self.sampled: list[ScoredSamples] = []
 
     @property
+    def text(self) -> FakeContext:
+        return self
+
+    @property
     def examples(self) -> int | None:
         return self.source.size
 
@@ -153,8 +158,7 @@ class FakeContext:
             index_b=np.array([a.index for a, _ in rows], dtype=np.int64),
             sample_b=np.array([number for _, number in rows], dtype=np.int64),
             rollout=Rollout(
-                prompt_ids=tuple(shown),
-                response_ids=tuple(tuple(x) for x in ids),
+                Tokens(tuple(shown), tuple(tuple(x) for x in ids)),
                 logp_bt=-1.0 * present_bt.double(),
                 entropy_bt=0.5 * present_bt.double(),
                 truncated_b=torch.zeros(len(rows), dtype=torch.bool),
@@ -176,7 +180,7 @@ class FakeContext:
 
     def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         ids = tuple(tuple(x) for x in self.policy.encode_prompts(prompts))
-        rollout = replace(samples.rollout, prompt_ids=ids)
+        rollout = replace(samples.rollout, inputs=Tokens(ids, samples.rollout.response_ids))
         foreign_b = np.ones(len(samples), dtype=bool)
         return replace(samples, prompts=tuple(prompts), rollout=rollout, foreign_b=foreign_b)
 

@@ -86,5 +86,5 @@ def kept_rows(policy, prompts, held, names, **settings):
     requests = [replace(r, name=n) for r, n in zip(requests_of(prompts, **settings), names, strict=True)]
     written = decode(policy, requests, cache=held)
     return Rollout(
-        tuple(r.prompt for r in requests), written.ids, written.logp_bt, written.entropy_bt, written.truncated_b
+        Tokens(tuple(r.prompt for r in requests), written.ids), written.logp_bt, written.entropy_bt, written.truncated_b
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from grouprl.envs import Observation, Step
-from grouprl.envs.stage import Call, HereStage
+from grouprl.envs.environment_pool import Call, HereStage
 from grouprl.tasks import Example
 from toy_envs import AskTask, Counting
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import grouprl.protocols
 import grouprl.testing
-from denoising import Chain, Denoising
+from denoising import Chain, Denoising, WholeDenoising
 from grouprl.core.errors import InputError
 from grouprl.envs import Step
 from grouprl.policy import ArrayInputs, CausalPolicy, Mlp, Tokens, build_tiny
@@ -210,6 +210,19 @@ def test_the_sampler_of_vectors_conforms() -> None:
 
         check_sampler(sampler, requests, logp=logp, pieces=False)
         check_sync(sampler, policy, sample=lambda sampler=sampler, requests=requests: sampler.sample(requests))
+
+
+def test_the_sampler_of_chains_conforms() -> None:
+    luck = np.random.default_rng(0)
+    policy = Chain(Build(WholeDenoising.spaces))
+    prompts = [np.append(luck.standard_normal(2), 0.0).astype(np.float32) for _ in range(12)]
+    requests = [Request(prompt, 4 - seed % 2, seed) for seed, prompt in enumerate(prompts)]
+
+    def logp(requested: Any, samples: Any) -> np.ndarray:
+        rows = [np.stack([state.values for state in states]) for states in samples.states]
+        return policy.logp(ArrayInputs.of(rows, [np.stack(x) for x in samples.actions])).numpy()
+
+    check_sampler(local_engine(policy), requests, logp=logp, pieces=False)
 
 
 def test_actions_are_sampled_from_the_distribution_that_is_scored() -> None:

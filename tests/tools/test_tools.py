@@ -308,7 +308,7 @@ def test_whatever_a_tool_does_is_an_observation(box, how, status, text):
 def test_a_late_tool_is_ended():
     box = Toolbox([misbehave])
     assert called(box, "misbehave", how="well").status == "ok"
-    process = box._worker._held[0].child
+    process = box._worker._worker._held[0].child
     began = time.monotonic()
     assert called(box, "misbehave", how="sleep").status == "timeout"
     assert time.monotonic() - began < 10

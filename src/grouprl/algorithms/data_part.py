@@ -29,13 +29,51 @@ Together = Literal["sum", "mean", "least", "most"]
 """What several notes of one metric make of a step."""
 
 
+class TextContext(Protocol):
+    """What a run of a language model offers to data parts that need text (`Part.needs_text`)."""
+
+    @property
+    def policy(self) -> CausalPolicy:
+        """The language model that is trained."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a plain text."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of token ids."""
+
+    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
+        """Sample one completion or turn behind each of these token ids, one seed each; nothing is acted out or
+        scored."""
+
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample a completion to each of `requests` beside the environment, unscored: reward 0, no upper limit of
+        tokens."""
+
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+        """Return one row per request with `texts` as completions, scored, of source 'demonstration', log-probs
+        foreign."""
+
+    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+        """Return the rows shown under other prompts, [B], instead of their own; log-probs foreign."""
+
+
 class RunContext(Protocol):
-    """The run's side of a data part. Everything random comes from `rng`, everything remembered lies in `store`."""
+    """The run's side of a data part, whatever its policy acts on.
+
+    Everything random comes from `rng`; what is remembered is in `state_of`.
+    """
 
     task: Task
     prompt_history: PromptHistory
-    policy: CausalPolicy
-    """The policy that is trained (`grouprl.policy.CausalPolicy`)."""
+
+    @property
+    def text(self) -> TextContext:
+        """Return what the run offers of texts and tokens.
+
+        Raises:
+            InputError: its policy is no language model.
+        """
 
     @property
     def step(self) -> int:
@@ -95,32 +133,11 @@ class RunContext(Protocol):
     ) -> ScoredSamples:
         """Sample and score the completions that `requests` ask for."""
 
-    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids, one seed each; nothing is acted out or
-        scored."""
-
     def acting(self, policy: object) -> AbstractContextManager[None]:
-        """Let another policy sample, inside a block, what `sample` and `spoken` are asked for."""
-
-    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion to each of `requests` beside the environment, unscored: reward 0, no upper limit of
-        tokens."""
-
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
-        """Return one row per request with `texts` as completions, scored, of source 'demonstration', log-probs
-        foreign."""
-
-    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
-        """Return the rows shown under other prompts, [B], instead of their own; log-probs foreign."""
+        """Let another policy sample inside a block."""
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the past of their prompts."""
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of a plain text."""
-
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of token ids."""
 
 
 class DataPart(Part):
@@ -141,6 +158,10 @@ class DataPart(Part):
     def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""
         return ""
+
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return 0
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """Return the other prompts that may stand for a prompt because of this part: with hints, budgets …"""

@@ -16,6 +16,7 @@ from grouprl.algorithms.filter.filter import unmasked
 from grouprl.algorithms.losses import TokenLoss, at_tokens, means, paired, with_shares
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import KINDS, Part
+from grouprl.algorithms.references import ReferenceRule, references_of
 from grouprl.algorithms.stage_checks import (
     call,
     changed_batch,
@@ -136,6 +137,10 @@ class Method:
         """Names of the policy's outputs that the loss reads: log-probs, values of a critic, and what parts ask for."""
         asked = [name for p in self._in_loss() for name in p.outputs()]
         return tuple(dict.fromkeys([LOG_PROB, *asked, *([] if self.critic is None else [VALUE])]))
+
+    def references(self) -> dict[str, ReferenceRule]:
+        """Return the rule of each reference that the parts name beside the frozen one."""
+        return references_of(self.parts())
 
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
@@ -278,8 +283,9 @@ def _blank_outside(batch: Batch) -> Batch:
     )
     present: dict[str, Tensor] = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
     blank: dict[str, object] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
-    if batch.stats:
-        blank["stats"] = {name: torch.where(batch.mask_bt, x, 0) for name, x in batch.stats.items()}
+    for name in ("stats", "refs"):
+        if mapping := getattr(batch, name):
+            blank[name] = {key: torch.where(batch.mask_bt, x, 0) for key, x in mapping.items()}
     if batch.loss_mask_bt is not None:
         blank["loss_mask_bt"] = batch.loss_mask_bt & batch.mask_bt
     return batch.replace(**blank)

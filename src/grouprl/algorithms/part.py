@@ -33,6 +33,7 @@ from typing_extensions import dataclass_transform
 
 from grouprl.algorithms import BASES
 from grouprl.algorithms.part_checks import check_members, guard
+from grouprl.algorithms.references import ReferenceRule
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
@@ -133,6 +134,8 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+    needs_text: ClassVar[bool] = False
+    """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     reads_gradients: ClassVar[bool] = False
@@ -181,6 +184,17 @@ class Part:
     def outputs(self) -> tuple[str, ...]:
         """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
         return tuple(self._filled(name) for name in self.asks)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' where it has none.
+
+        The lines read and assign the variables that `grouprl.methods.as_function` names.
+        """
+        return ""
+
+    def references(self) -> Mapping[str, ReferenceRule]:
+        """Return the references that the part reads as `batch.refs`, by names of its choice, each with its rule."""
+        return {}
 
     def _filled(self, template: str) -> str:
         """Return `template` with the part's settings in place of the names in braces."""

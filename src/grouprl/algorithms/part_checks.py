@@ -37,7 +37,7 @@ def _list(value: object) -> bool:
 
 
 MEMBERS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    **dict.fromkeys(("words", "formula", "extra_samples", "letters"), ("a text", _text)),
+    **dict.fromkeys(("words", "formula", "code", "extra_samples", "letters"), ("a text", _text)),
     **dict.fromkeys(("needs", "supplies"), ('names of batch fields, as in ("old_bt",)', _texts)),
     "outputs": ('names of outputs of the policy, as in ("entropy",)', _texts),
     **dict.fromkeys(("idle", "refuse"), ("a list of sentences, [] where there is nothing to say", _texts)),

@@ -91,7 +91,7 @@ def eval_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.envs.stage_workers import open_stage
+    from grouprl.envs.environment_pool_choice import open_stage
     from grouprl.evaluation.evaluate import evaluate
     from grouprl.orchestrator.reward import opened_reward
     from grouprl.rollout.engines import opened_engine

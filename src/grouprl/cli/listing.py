@@ -1,24 +1,23 @@
-"""Methods, parts and tasks for listings: read from generated files, so that a listing loads none of them."""
+"""Methods, parts and tasks for listings, which load none of them where their sources have not changed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.resources import files
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.core.discovery import method_homes, part_homes
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import announced
+from grouprl.storage.source_cache import from_sources
 
-FILE, TASKS, PARTS = "methods/listing.json", "tasks/listing.json", "algorithms/listing.json"
+LIBRARY = ("methods", "algorithms")
+"""Rooms whose sources say what methods and parts there are."""
 _RECORDED = {
     "learned": Text("yes", style="green"),
     "mixed": Text("partly", style="yellow"),
@@ -48,23 +47,13 @@ class Listed:
 @cache
 def listed() -> tuple[Listed, ...]:
     """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
-    found = _stored()
-    if not names_are_stored():
-        from grouprl.methods.describe import listing
-
-        found = listing()
-    return tuple(Listed(**each) for each in found)
+    return tuple(Listed(**each) for each in from_sources("methods", LIBRARY, _methods, keep=not announced()))
 
 
-@cache
-def names_are_stored() -> bool:
-    """Whether no method came or went since the files of listings were made, nor is brought by an installed plugin."""
-    return not announced() and {each["name"] for each in _stored()} == set(method_homes())
+def _methods() -> Sequence[JsonObject]:
+    from grouprl.methods.describe import listing
 
-
-def _stored() -> list[JsonObject]:
-    found: list[JsonObject] = json.loads((files("grouprl") / FILE).read_text(encoding="utf-8"))
-    return found
+    return listing()
 
 
 @dataclass(frozen=True)
@@ -81,16 +70,14 @@ class ListedPart:
 
 def listed_parts() -> tuple[ListedPart, ...]:
     """Return every part of this package and of installed plugins, kind by kind."""
-    found = json.loads((files("grouprl") / PARTS).read_text(encoding="utf-8"))
-    if announced() or {(each["kind"], each["name"]) for each in found} != set(_parts_of_sources()):
-        from grouprl.methods.parts import listing  # a part came or went since the file was made
-
-        found = listing()
+    found = from_sources("parts", LIBRARY, _parts, keep=not announced())
     return tuple(ListedPart(**each | {"settings": tuple(each["settings"])}) for each in found)
 
 
-def _parts_of_sources() -> Iterator[tuple[str, str]]:
-    return ((kind, name) for kind, names in part_homes().items() for name in names)
+def _parts() -> Sequence[JsonObject]:
+    from grouprl.methods.parts import listing
+
+    return listing()
 
 
 @dataclass(frozen=True)
@@ -107,7 +94,13 @@ class ListedTask:
 
 def listed_tasks() -> list[ListedTask]:
     """Return every task that comes with this package."""
-    return [ListedTask(**each) for each in json.loads((files("grouprl") / TASKS).read_text(encoding="utf-8"))]
+    return [ListedTask(**each) for each in from_sources("tasks", ("tasks", "envs"), _tasks)]
+
+
+def _tasks() -> Sequence[JsonObject]:
+    from grouprl.tasks import describe_tasks
+
+    return [asdict(task) for task in describe_tasks()]
 
 
 def selected(family: str = "", search: str = "") -> list[Listed]:

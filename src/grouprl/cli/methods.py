@@ -61,11 +61,16 @@ def list_methods(
 
 
 @app.command("show")
-def show(name: Name, as_json: AsJson = False) -> None:
+def show(
+    name: Name,
+    as_json: AsJson = False,
+    code: Annotated[bool, typer.Option("--code", help="Print the loss as one plain function of tensors.")] = False,
+) -> None:
     """Show a method's card: formula, parts, settings with their sources, what is checked.
 
     [bold]Examples[/]
     grouprl methods show gspo
+    grouprl methods show grpo --code       the loss in plain torch, generated from the method's parts
     grouprl methods show grpo@trl --json
     grouprl methods show my_method.py:mine
     """
@@ -80,6 +85,11 @@ def show(name: Name, as_json: AsJson = False) -> None:
         _print([c.data() for c in found] if as_json else claims(name, found), as_json)
     else:
         found_one = entry_of(name)
+        if code:
+            from grouprl.methods.as_function import as_function
+
+            put(as_function(found_one.build()).rstrip())
+            return
         _print(describe(found_one) if as_json else card(found_one), as_json)
 
 

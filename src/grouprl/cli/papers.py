@@ -10,11 +10,11 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli import completion
-from grouprl.cli.listing import names_are_stored
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.errors import InputError, suggest
@@ -62,7 +62,8 @@ def papers_command(
         )
     found = [_numbered(words[1])] if alone else _searched(words, scope, status)
     if as_json:
-        data = [each.data() for each in found]
+        told = Console(stderr=True)
+        data = [each.data() for each in track(found, "planning their commands", console=told, transient=True)]
         put(json.dumps(data[0] if alone else data, indent=2, ensure_ascii=False))
     elif alone:
         show_paper(found[0], console)
@@ -124,18 +125,11 @@ def count_words(found: Iterable[Standing]) -> str:
 
 
 def _numbered(number: str) -> Standing:
-    from grouprl.papers import listing
+    from grouprl.papers import listing, standings
 
     if not number.isdigit():
         raise InputError(f"'{number}' is not a paper's number", remedy=f"Search by words: grouprl papers {number}")
-    return next(each for each in _papers() if each.paper == listing(int(number)))
-
-
-def _papers() -> list[Standing]:
-    """Return what stands for each paper: as it was stored, unless a method came or went since."""
-    from grouprl.papers import listings, standing, stored
-
-    return stored() if names_are_stored() else [standing(paper) for paper in listings()]
+    return next(each for each in standings() if each.paper == listing(int(number)))
 
 
 def _searched(words: Sequence[str], scope: str, status: str) -> list[Standing]:
@@ -144,7 +138,7 @@ def _searched(words: Sequence[str], scope: str, status: str) -> list[Standing]:
     for option, value, known in (("--scope", scope, SCOPES), ("--status", status, STATUSES)):
         if value and value not in known:
             raise InputError(f"unknown {option} '{value}'", remedy=suggest(value, known))
-    found = search(" ".join(words), scope, status, _papers())
+    found = search(" ".join(words), scope, status)
     if not found:
         raise InputError(f"no paper matches '{' '.join(words)}'", remedy="Fewer words or options find more")
     return found

@@ -64,6 +64,8 @@ class Batch:
     """[B,T]: log-prob under the distribution that the token was really sampled from."""
     ref_bt: Tensor | None = None
     """[B,T]: log-prob under the reference policy."""
+    refs: Mapping[str, Tensor] = field(default_factory=dict)
+    """Log-probs under further references, each [B,T], by the names that parts give them: 'iterates' …"""
     entropy_bt: Tensor | None = None
     """[B,T]: entropy of the policy's distribution at each position, in nats, no gradient."""
     token_bt: Tensor | None = None
@@ -290,6 +292,7 @@ _REMEDY = {
     "edges": "Pass edges={{'{key}': Edges(index_e2, value_e)}} (grouprl.core.edges): which rows belong together.",
     "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
     "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
+    "refs": "Pass refs={{'{key}': …}}, [B,T]: log-probs under that reference.",
     "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.evaluate(inputs, ['{key}']) gives it).",
     "past": "Pass past={{'{key}': …}}, [B]: what was known of the prompt before.",
 }

@@ -15,7 +15,7 @@ BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
     *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
-BT_MAPPINGS = ("marks", "stats")
+BT_MAPPINGS = ("marks", "stats", "refs")
 B_MAPPINGS = ("rewards", "keys", "past")
 B = (
     *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
@@ -26,7 +26,7 @@ FLOATS = (
     *("final_value_b", "greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
     *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt", "share_b", "group_share_b"),
 )
-FLOAT_MAPPINGS = ("stats",)
+FLOAT_MAPPINGS = ("stats", "refs")
 """Mappings whose entries must be finite on action tokens."""
 SHAPED = ("_b", "_bt", "_bs")
 REQUIRED = ("mask_bt", "group_b", "reward_b")

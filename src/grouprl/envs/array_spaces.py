@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,12 +11,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation
 from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, Image, MultiDiscrete, Space, Spaces
 
-if TYPE_CHECKING:
-    import gymnasium
-
 Values = np.ndarray | dict[str, np.ndarray]
-MASK = "action_mask"
-"""Where Gymnasium's environments say which actions are legal: in `info`, or beside the observation."""
 
 
 def fitted(space: Space, value: object) -> Values:
@@ -133,86 +127,3 @@ def spelt(values: object, most: int = 64) -> str:
     if len(numbers_n) > most:
         return f"array of {'×'.join(map(str, np.asarray(values).shape))}"
     return " ".join(f"{float(x):.4g}" for x in numbers_n)
-
-
-def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
-    """Return the spaces of a Gymnasium environment.
-
-    Raises:
-        InputError: one whose values are not arrays of numbers.
-    """
-    action = _leaf(f"The actions of '{name}'", env.action_space)
-    if isinstance(action, Image):
-        action = Box(action.shape, 0, 255)
-    return Spaces(observation_space(name, env.observation_space), action)
-
-
-def observation_space(name: str, space: gymnasium.Space) -> Space:
-    """Return a Gymnasium observation space; entries of Dict and Tuple get names, `outer.inner` where they nest.
-
-    One that is alone, or alone beside the mask of actions, needs no name.
-
-    Raises:
-        InputError: one whose values are not arrays of numbers.
-    """
-    what = f"The observations of '{name}'"
-    leaves = {key: _leaf(what, inner) for key, inner in _leaves(space) if key != MASK}
-    return next(iter(leaves.values())) if len(leaves) == 1 else DictSpace(leaves)
-
-
-def arrays_of(space: gymnasium.Space, value: object) -> tuple[object, object]:
-    """Return a Gymnasium observation as values of `observation_space`, and the mask beside it (None: there is none)."""
-    found = {key: _shifted(inner, part) for key, inner, part in _parts(space, value)}
-    mask = found.pop(MASK, None)
-    return (next(iter(found.values())) if len(found) == 1 else found), mask
-
-
-def _leaves(space: gymnasium.Space, name: str = "") -> list[tuple[str, gymnasium.Space]]:
-    if (inside := _inner(space)) is None:
-        return [(name, space)]
-    return [leaf for key, inner in inside for leaf in _leaves(inner, f"{name}.{key}".lstrip("."))]
-
-
-def _parts(space: gymnasium.Space, value: object, name: str = "") -> list[tuple[str, gymnasium.Space, object]]:
-    if (inside := _inner(space)) is None:
-        return [(name, space, value)]
-    entries = (
-        value if isinstance(value, Mapping) else {str(i): x for i, x in enumerate(cast("Sequence[object]", value))}
-    )
-    pairs = [(key, inner, entries[key]) for key, inner in inside]
-    return [part for key, inner, each in pairs for part in _parts(inner, each, f"{name}.{key}".lstrip("."))]
-
-
-def _inner(space: gymnasium.Space) -> list[tuple[str, gymnasium.Space]] | None:
-    """Return the entries of a Dict or Tuple; None for a space without any."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return list(space.spaces.items())
-    return [(str(i), inner) for i, inner in enumerate(space.spaces)] if isinstance(space, spaces.Tuple) else None
-
-
-def _leaf(what: str, space: gymnasium.Space) -> ArraySpace:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, spaces.MultiBinary):
-        return MultiDiscrete((2,) * math.prod(space.shape))
-    if isinstance(space, spaces.MultiDiscrete):
-        return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
-    if not isinstance(space, spaces.Box):
-        raise InputError(f"{what} are {space}", "control reads and acts with numbers and arrays of numbers")
-    if space.dtype == np.uint8 and len(space.shape) == 3:
-        return Image(*space.shape)
-    real = np.issubdtype(space.dtype, np.floating)
-    low, high = (tuple(float(x) for x in bound.ravel()) for bound in (space.low, space.high))
-    return Box((math.prod(space.shape),), low, high, "float32" if real else "int64")
-
-
-def _shifted(space: gymnasium.Space, value: object) -> np.ndarray:
-    """Return a value of a Gymnasium space as one of ours: counted from 0, flat unless it is a picture."""
-    array = np.asarray(value)
-    if hasattr(space, "start"):
-        return array.reshape(-1 if space.shape else ()) - np.reshape(space.start, -1 if space.shape else ())
-    return array if array.ndim == 3 and space.dtype == np.uint8 else array.ravel()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from grouprl.core.errors import InputError
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
 from grouprl.evaluation.sampling import Completions, Meter, Progress, Sample, complete
 from grouprl.protocols import Policy, RunSampler

@@ -64,6 +64,7 @@ def example_batch(example: ContrastExample, dtype: torch.dtype = torch.float64) 
         old_bt=old_bt,
         behavior_bt=old_bt,
         ref_bt=old_bt,
+        refs={"iterates": old_bt, "mixed": old_bt},
         entropy_bt=zero_bt + 1,
         value_bt=zero_bt,
         greedy_reward_b=torch.zeros_like(reward_b),

@@ -14,6 +14,7 @@ from torch import Tensor
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.records.examples import prompt_text
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import turn_metrics
 from grouprl.rollout.row_settings import sample_id
 
@@ -179,7 +180,7 @@ _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
 
 def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> dict[str, object]:
     rollout, scores, rows = samples.rollout, samples.scores, len(samples)
-    lengths_b = np.array([len(ids) for ids in rollout.response_ids])
+    lengths_b = np.array([len(ids) for ids in rollout.action_ids])
     present_bt = np.arange(rollout.logp_bt.shape[1]) < lengths_b[:, None]
     return {
         "step": np.full(rows, step, dtype=np.int32),
@@ -188,8 +189,8 @@ def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[flo
         "prompt": [prompt_text(prompt) for prompt in samples.prompts],
         "source": [_SOURCE_NAMES[code] for code in samples.source_b.tolist()],
         "completion": samples.texts,
-        "prompt_ids": rollout.prompt_ids,
-        "completion_ids": rollout.response_ids,
+        "prompt_ids": rollout.prompt_ids if isinstance(rollout.inputs, Tokens) else [()] * rows,
+        "completion_ids": rollout.action_ids,
         "mask": _ragged(lengths_b, samples.acted_bt[present_bt[:, : samples.acted_bt.shape[1]]]),
         "behavior_logp": _ragged(lengths_b, rollout.logp_bt.numpy()[present_bt]),
         "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
@@ -213,7 +214,7 @@ def _versions(samples: ScoredSamples) -> list[list[int] | None]:
     version_bt = samples.extras.get("version_bt")
     if version_bt is None:
         return [None] * len(samples)
-    sizes = map(len, samples.rollout.response_ids)
+    sizes = map(len, samples.rollout.action_ids)
     return [row[:size].tolist() for row, size in zip(version_bt, sizes, strict=True)]
 
 
@@ -225,7 +226,7 @@ def _episode_columns(samples: ScoredSamples) -> dict[str, object]:
             name: pa.nulls(len(samples), SCHEMA.field(name).type)
             for name in ("caller", "agent", "ended", "turn", "turns")
         }
-    sizes = [len(ids) for ids in samples.rollout.response_ids]
+    sizes = [len(ids) for ids in samples.rollout.action_ids]
     turn_bt = samples.extras["turn_bt"]
     return {
         "caller": samples.extras["keys.caller"].astype(np.int32),

@@ -7,7 +7,6 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -21,20 +20,15 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
+from grouprl.orchestrator.text_context import SessionTexts
 from grouprl.protocols import SampleSource
-from grouprl.records.examples import Prompt
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
-
-if TYPE_CHECKING:
-    from grouprl.policy.language.causal_lm import CausalPolicy
-    from grouprl.protocols import Policy
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -55,14 +49,12 @@ class SessionContext:
         config: Config,
         method: Method,
         task: Task,
-        policy: Policy,
         source: PromptStream,
         row_source: ScoringSource,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
     ) -> None:
         self.config, self.method, self.task = config, method, task
-        self.policy = cast("CausalPolicy", policy)  # parts that need more of it than a `Policy` has say so
         self.source, self.row_source, self._clock = source, row_source, clock
         self.renew_reference = renew_reference
         self.say: Callable[[str], None] = lambda sentence: None
@@ -195,31 +187,16 @@ class SessionContext:
             self._counts.add(samples)
         return samples
 
-    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
-        rollout = self.row_source.texts().act(beginnings, seeds)
-        self._counts.add_unnamed(map(len, rollout.response_ids))
-        return rollout
-
     @contextmanager
     def acting(self, policy: object) -> Iterator[None]:
         """Let another policy do the sampling."""
         with self.row_source.acting(policy):
             yield
 
-    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion for each of `requests` without its environment."""
-        samples = self.row_source.texts().sample_texts(requests)
-        self._counts.add(samples)
-        return samples
-
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
-        """Return one row per request with `texts` as completions."""
-        return self.row_source.rows_of_texts(requests, texts)
-
-    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
-        """Return the rows with other prompts in place of their own."""
-        return self.row_source.texts().with_prompts(samples, prompts)
+    @property
+    def text(self) -> SessionTexts:
+        """What the run offers of texts and tokens; InputError where its policy is no language model."""
+        return SessionTexts(self.row_source, self._counts)
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the past of their prompts and the run's clock."""
@@ -229,14 +206,6 @@ class SessionContext:
         }
         clock = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
         return batch.replace(past=past | dict(batch.past), **clock)
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of a plain text."""
-        return self.row_source.texts().encode(text)
-
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of token ids."""
-        return self.row_source.texts().decode(rows)
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None) -> None:
         """Let every data part see a finished step."""

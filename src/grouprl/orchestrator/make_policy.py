@@ -54,7 +54,7 @@ def build_kind(run: ResolvedRun) -> Policy:
     model = config.model
     place = resolve_device(model.device)
     build = Build(
-        spaces=task.spaces,
+        spaces=run.row_kind.spaces_of(task),
         task=task,
         seed=config.seed,
         temperature=config.sampling.temperature,

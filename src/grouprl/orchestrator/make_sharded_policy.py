@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grouprl.algorithms.references import Iterates
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 from grouprl.core.plugins import load_plugins
@@ -194,5 +195,7 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     if model.agents != "shared":
         yield "model.agents: on ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():
+        if any(isinstance(rule, Iterates) for rule in part.references().values()):
+            yield f"{part.name} has a reference that follows the policy, which one process keeps whole. Leave it out"
         if part.one_policy or part.reads_gradients:
             yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"

@@ -10,6 +10,7 @@ import torch
 
 from grouprl.algorithms.data_part import alphabet_of
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.references import reads_frozen
 from grouprl.config.run import Config
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
@@ -53,7 +54,7 @@ class ResolvedRun:
     def needs_reference(self) -> bool:
         """Whether a frozen reference policy must be kept."""
         chosen = self.config.model.reference
-        return chosen == "initial" or (chosen == "auto" and "ref_bt" in self.method.needs())
+        return chosen == "initial" or (chosen == "auto" and reads_frozen([*self.method.parts()]))
 
     @property
     def needs_values(self) -> bool:

@@ -1,6 +1,17 @@
 """The literature: every listed paper, and what stands for it here."""
 
 from grouprl.papers.rows import SCOPES, Listing, listing, listings
-from grouprl.papers.status import STATUSES, Standing, counts, search, standing, stored
+from grouprl.papers.status import STATUSES, Standing, counts, search, standing, standings
 
-__all__ = ["SCOPES", "STATUSES", "Listing", "Standing", "counts", "listing", "listings", "search", "standing", "stored"]
+__all__ = [
+    "SCOPES",
+    "STATUSES",
+    "Listing",
+    "Standing",
+    "counts",
+    "listing",
+    "listings",
+    "search",
+    "standing",
+    "standings",
+]

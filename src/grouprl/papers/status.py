@@ -1,20 +1,17 @@
-"""What stands for a paper: computed from the cards of the catalogue, so that no claim is written twice.
-
-`listing.json` keeps what was computed, for those who only want to read it.
-"""
+"""What stands for a paper: computed from the cards of the catalogue, so that no claim is written twice."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import resources
 
 from grouprl.core.json_types import JsonObject
+from grouprl.core.plugins import announced
 from grouprl.papers.rows import Listing, listings
+from grouprl.storage.source_cache import from_sources
 
 STATUSES = {
     "entry": "a method of the catalogue",
@@ -25,7 +22,8 @@ STATUSES = {
     "outside": "not implemented, nothing that grouprl could train",
 }
 """What can stand for a paper."""
-FILE = "listing.json"
+ROOMS = ("papers", "methods", "algorithms", "recipes", "config", "plan")
+"""Where the sources are of what stands for a paper."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class Standing:
     entries: tuple[str, ...]
     dialects: tuple[str, ...]
     """Entries with another library's numbers."""
-    known_commands: tuple[str, ...] | None = None
-    """Its commands where they were computed before: that takes a plan for each."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,9 +42,10 @@ class Standing:
         return {"entry": self.entries, "recipe": self.paper.recipes, "part": self.paper.settings}.get(self.status, ())
 
     def commands(self) -> list[str]:
-        """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
-        if self.known_commands is not None:
-            return list(self.known_commands)
+        """Return the commands that show and train it; where training is refused, the `plan` command that says why.
+
+        A plan is made for each.
+        """
         trained = [["grouprl", "train", name] for name in self.paper.recipes]
         if self.status == "entry":
             trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
@@ -81,29 +78,18 @@ def standing(paper: Listing) -> Standing:
     return Standing(paper, _status(paper, entries), entries, dialects)
 
 
-def stored() -> list[Standing]:
-    """Return what stood for each paper when the generated files were made; loads no method."""
-    text = (resources.files("grouprl.papers") / FILE).read_text(encoding="utf-8")
-    known = {row.pop("number"): row for row in json.loads(text)}
-    return [_restored(paper, known[paper.number]) if paper.number in known else standing(paper) for paper in listings()]
-
-
-def _restored(paper: Listing, row: JsonObject) -> Standing:
-    return Standing(paper, row["status"], *(tuple(row[key]) for key in ("entries", "dialects", "commands")))
-
-
-def to_store() -> list[dict[str, object]]:
-    """Return what `stored` reads, computed afresh."""
+def standings() -> list[Standing]:
+    """Return what stands for each paper; no method is imported where it was computed before."""
+    rows = from_sources("papers", ROOMS, _rows, keep=not announced())
     return [
-        {
-            "number": each.paper.number,
-            "status": each.status,
-            "entries": each.entries,
-            "dialects": each.dialects,
-            "commands": each.commands(),
-        }
-        for each in map(standing, listings())
+        Standing(paper, row["status"], tuple(row["entries"]), tuple(row["dialects"]))
+        for paper, row in zip(listings(), rows, strict=True)
     ]
+
+
+def _rows() -> list[JsonObject]:
+    found = map(standing, listings())
+    return [{"status": each.status, "entries": each.entries, "dialects": each.dialects} for each in found]
 
 
 def search(
@@ -111,7 +97,7 @@ def search(
 ) -> list[Standing]:
     """Return the papers in which every word of `query` occurs, by number; a number alone means that paper."""
     words = query.lower().split()
-    papers = map(standing, listings()) if among is None else among
+    papers = standings() if among is None else among
     found = [s for s in papers if scope in ("", s.paper.scope) and status in ("", s.status)]
     if query.strip().isdigit():
         return [s for s in found if s.paper.number == int(query)]

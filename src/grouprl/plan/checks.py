@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from grouprl.algorithms.data_part import DataPart, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import PARTS, RunFacts
+from grouprl.algorithms.references import reads_frozen
 from grouprl.config.run import Config
 from grouprl.config.sections import Section
 from grouprl.core.errors import GrouprlError, InputError
@@ -104,7 +105,8 @@ def supplied(name: str, method: Method, facts: RunFacts) -> bool:
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
     whole, _, _ = name.partition(".")
     said = whole == "stats" or (whole == "rewards" and not _fillers(name))  # the reward names its own components
-    return said or name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases)
+    named = whole == "refs" and name.partition(".")[2] in method.references()
+    return said or named or name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases)
 
 
 def _absent(name: str) -> str:
@@ -221,12 +223,12 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
 
 
 def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:
-    model = config.model
+    model, read = config.model, reads_frozen([*method.parts()])
     if model.name != "tiny" and "tiny" in model.model_fields_set:
         yield f"model.tiny has no effect: the model is {model.name}"
-    if model.reference == "initial" and "ref_bt" not in method.needs():
+    if model.reference == "initial" and not read:
         yield f"model.reference initial only costs memory and time: {method.name} never reads it (kl_ref is logged)"
-    if model.reference == "none" and "ref_bt" not in method.needs():
+    if model.reference == "none" and not read:
         yield f"model.reference none has no effect: {method.name} needs no reference, so auto keeps none"
 
 

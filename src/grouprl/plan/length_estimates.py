@@ -9,15 +9,23 @@ from dataclasses import dataclass
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretrain.papers.second_model import SecondModel
 from grouprl.config.run import Config
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
 from grouprl.plan.forward_plan import computed_anew
-from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, memory, memory_of_kind, memory_on_ranks
+from grouprl.plan.memory import (
+    Arithmetic,
+    Cost,
+    ModelFacts,
+    batch_arithmetic,
+    follower_count,
+    memory,
+    memory_of_kind,
+    memory_on_ranks,
+)
 from grouprl.policy.language.load import resolve_device
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
@@ -92,14 +100,23 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     config, method = run.config, run.method
     rounds = getattr(method.refill, "max_rounds", 1)
     batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model)
-    second = sum(isinstance(part, SecondModel) for part in method.pretrain)
+    second = sum(part.second_models() for part in data_parts(method.parts()))
     samplers = config.run.samplers if config.run.async_steps else 0
     if model is None:
         no_room: list[str] = []
         costs = memory_of_kind(run)
     else:
         anew, reference = computed_anew(config, model, batch), run.needs_reference
-        costs = memory(model, batch, reference=reference, anew=anew, second_models=second, samplers=samplers)
+        followers = follower_count(method)
+        costs = memory(
+            model,
+            batch,
+            reference=reference,
+            followers=followers,
+            anew=anew,
+            second_models=second,
+            samplers=samplers,
+        )
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
         no_room = room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
     device = resolve_device(config.model.device)

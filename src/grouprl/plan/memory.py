@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.references import Iterates
 from grouprl.config.run import Config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
@@ -198,20 +200,30 @@ def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
     return torch.bfloat16.itemsize if batch.mixed else model.bytes_each
 
 
+FOLLOWERS = "references that follow"
+"""Copies of the policy that move towards it."""
+
+
+def follower_count(method: Method) -> int:
+    """Return how many references of a method follow the policy."""
+    return sum(isinstance(rule, Iterates) for rule in method.references().values())
+
+
 def memory(
     model: ModelFacts,
     batch: Arithmetic,
     *,
     reference: bool,
+    followers: int = 0,
     second_models: int = 0,
     samplers: int = 0,
     anew: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
-    `second_models` are those that a pretraining part trains; their weights lie in the memory of the run once more, for
-    checkpoints. With `samplers` other processes sample, and weights go through shared memory with room for two
-    versions.
+    `followers` are references that follow the policy; `second_models` those that parts of the method keep, whose
+    weights are in the memory of the run once more, for checkpoints. With `samplers` other processes sample, and
+    weights go through shared memory with room for two versions.
 
     With `anew` a pass keeps the inputs of its layers and the activations of one.
 
@@ -232,6 +244,9 @@ def memory(
         costs.append(Cost("float32 copies", train * wide, f"{train:,} × {wide} bytes: what the optimiser steps"))
     if reference:
         costs.append(Cost("reference copy", model.parameters * size, f"{model.parameters:,} × {size} bytes"))
+    if followers:
+        copies = f"{followers} × {model.parameters:,} × {size} bytes"
+        costs.append(Cost(FOLLOWERS, followers * model.parameters * size, copies))
     if second_models:
         copies = f"{second_models} × ({model.parameters:,} + {train:,} stored) × {size} bytes"
         costs.append(Cost("second models", second_models * (model.parameters + train) * size, copies))
@@ -303,7 +318,11 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
         Cost("Adam moments", 2 * size, f"2 × {said}"),
         Cost("rollout cache", rows * numbers * 4, f"observations of {rows:,} episodes × {numbers} numbers × 4 bytes"),
     ]
-    return (*costs, Cost("reference copy", size, said)) if run.needs_reference else tuple(costs)
+    if run.needs_reference:
+        costs.append(Cost("reference copy", size, said))
+    if followers := follower_count(run.method):
+        costs.append(Cost(FOLLOWERS, followers * size, f"{followers} × {said}"))
+    return tuple(costs)
 
 
 def peak(costs: Iterable[Cost]) -> int:

@@ -25,7 +25,7 @@ from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.make_sharded_policy import rank_refusals
-from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
+from grouprl.orchestrator.policy_compatibility import kind_notes, kind_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import (
     refusals,

@@ -1,6 +1,5 @@
 """What is trained: models that give outputs of rows by name and take their cotangents."""
 
-from grouprl.policy.array_distributions import MultiCategorical
 from grouprl.policy.kinds import Build, register_policy
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.load import load_policy
@@ -8,6 +7,7 @@ from grouprl.policy.language.reference import FrozenPolicy
 from grouprl.policy.language.text import Message
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer
 from grouprl.policy.threads import choose_threads, set_threads
+from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.policy.vectors.mlp import Mlp

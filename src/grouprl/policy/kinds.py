@@ -132,7 +132,7 @@ def make_policy(name: str, build: Build, settings: Mapping[str, object]) -> Poli
 
 def protocol_names() -> list[str]:
     """Return the names of the attributes that a policy must have."""
-    return sorted(name for name in vars(Policy) if not name.startswith("_"))
+    return sorted(name for name in dir(Policy) if not name.startswith("_"))
 
 
 def _check_settings(name: str, maker: Maker, settings: Mapping[str, object]) -> None:

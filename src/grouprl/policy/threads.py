@@ -12,6 +12,7 @@ import os
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.processes.usage import core_count
 
 QUIET_CORES = 4
 """With fewer idle cores than this a second thread is not worth its risk."""
@@ -48,12 +49,8 @@ def set_threads(requested: int | str = "auto") -> int:
 
 
 def _idle_threads() -> int:
-    idle = int(_cores() - _load())
+    idle = int(core_count() - _load())
     return min(idle, MOST_THREADS) if idle >= QUIET_CORES else 1
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _load() -> float:

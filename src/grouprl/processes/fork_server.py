@@ -16,7 +16,7 @@ from grouprl.processes import fork_server_main
 from grouprl.processes.child_process import Child, ChildProcess, end_group
 from grouprl.processes.fork_server_main import NUMBER, READY
 from grouprl.processes.frames import framed
-from grouprl.processes.worker_process import DEFAULTS, WorkerSpec
+from grouprl.processes.worker_process import DEFAULTS, START_SECONDS, WorkerProcess, WorkerSpec
 
 ANSWER_SECONDS = 10.0
 """How long a server that is ready may take to begin a worker."""
@@ -112,6 +112,45 @@ class ForkServer:
             self._state = "useless"
             self._control.close()
             self._child.end()
+
+
+class WorkerStarter:
+    """Starts workers: as copies where there is a process to copy, else each as a Python of its own.
+
+    The process to copy is `server` where one is given; it is not closed with this. Else an own one is begun by
+    `prepare_copies`.
+    """
+
+    def __init__(self, spec: WorkerSpec, prepare: Callable[..., object], server: ForkServer | None = None) -> None:
+        self.spec, self._prepare, self._given = spec, prepare, server
+        self.own: ForkServer | None = None
+
+    def prepare_copies(self) -> str:
+        """Have further workers begun as copies; return whether they can be: 'importing', 'ready' or 'useless'."""
+        if self._given is None and self.own is None and supported():
+            self.own = ForkServer(self.spec, self._prepare, START_SECONDS)
+        server = self._given or self.own
+        return "useless" if server is None else server.state
+
+    def start(self) -> WorkerProcess:
+        """Start a worker. Raises OSError where it cannot be started."""
+        server = self._given or self.own
+        if server is not None and server.state == "ready":
+            try:
+                return WorkerProcess(self.spec, server.begin)
+            except OSError:
+                server.close()
+        return WorkerProcess(self.spec)
+
+    def stop_copying(self) -> None:
+        """Make no more copies of the own process, as something is wrong with them."""
+        if self.own is not None:
+            self.own.close()
+
+    def close(self) -> None:
+        """End the own process; may be called twice. A later `prepare_copies` begins another."""
+        self.stop_copying()
+        self.own = None
 
 
 class ForkedChild:

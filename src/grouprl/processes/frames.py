@@ -66,9 +66,9 @@ def parse_reply(line: bytes | bytearray) -> list[Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadReply(f"{line[:60]!r}") from error
+        raise BadReply(f"{bytes(line[:60])!r}") from error
     if not isinstance(found, list) or not found:
-        raise BadReply(f"{line[:60]!r}")
+        raise BadReply(f"{bytes(line[:60])!r}")
     return found
 
 

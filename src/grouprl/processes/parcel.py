@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import pickle
 from typing import Any
 
@@ -16,6 +17,16 @@ MAIN = "__main__"
 
 class CannotSend(InputError):
     """What is to be sent cannot be found again by another process."""
+
+
+def refuse_system() -> None:
+    """Refuse systems whose processes cannot be ended with their children.
+
+    Raises:
+        CannotSend: this is one.
+    """
+    if os.name != "posix":
+        raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
 
 
 def pack(sent: object, what: str) -> JsonObject:

@@ -10,8 +10,8 @@ from grouprl.processes.frames import Replies, frames
 from grouprl.processes.limits import die_with, limit_resources, show_stacks
 
 
-def main(lifeline: str, requests: str, replies: str) -> None:
-    """Serve until the parent closes the requests."""
+def main(lifeline: str, requests: str, replies: str, module: str) -> None:
+    """Serve until the parent closes the requests; lists of processes show in which `module` what serves is."""
     work(int(lifeline), int(requests), int(replies))
 
 

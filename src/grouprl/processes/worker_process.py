@@ -69,8 +69,8 @@ class WorkerSpec:
     def begin(self, files: Sequence[int]) -> tuple[Child, io.FileIO]:
         """Begin a worker as a Python of its own. Raises OSError where it cannot be started."""
         environment = {**DEFAULTS, **os.environ, **self.variables}
-        pipe = subprocess.PIPE
-        child = ChildProcess(worker_main.main, *files, files=files, output=pipe, environment=environment)
+        pipe, words = subprocess.PIPE, (*files, self.serve.__module__)
+        child = ChildProcess(worker_main.main, *words, files=files, output=pipe, environment=environment)
         assert isinstance(child.stdout, io.FileIO)
         return child, child.stdout
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -71,8 +70,3 @@ def wait_for_slots(slots: Iterable[WorkerSlot], longest: float = LONGEST_WAIT) -
     given = list(slots)
     left = min(slot.deadline for slot in given) - time.monotonic()
     return wait_for_any([slot.process for slot in given], min(left, longest))
-
-
-def core_count() -> int:
-    """Return the processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -45,6 +45,20 @@ class PolicyInputs(Protocol):
         """Return these rows and those of `others`, one after the other."""
         ...
 
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row, [B]; rows with the same one have the same log-probs under any policy."""
+        ...
+
+
+@runtime_checkable
+class NumberedActions(Protocol):
+    """Inputs whose actions have numbers: tokens of a vocabulary, moves of a game."""
+
+    @property
+    def action_ids(self) -> tuple[tuple[int, ...], ...]:
+        """[B] the number of each action of a row."""
+        ...
+
 
 @runtime_checkable
 class FinalInputs(PolicyInputs, Protocol):

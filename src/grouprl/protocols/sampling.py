@@ -13,6 +13,7 @@ from grouprl.core.errors import InputError
 if TYPE_CHECKING:  # workers of environments import this module, and start in a fraction of the time without torch
     import numpy as np
     from numpy.typing import NDArray
+    from torch import Tensor
 
 
 from grouprl.protocols.policies import Policy
@@ -26,20 +27,19 @@ NO_VERSION = -1
 """Version of a position that no policy wrote."""
 
 
-@dataclass(frozen=True)
-class EntropyScaling:
-    """A temperature that follows the entropy H of each token's distribution: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
+class EntropyScaling(Protocol):
+    """A rule by which the temperature of each token follows the entropy of its distribution.
 
-    ĥ in [-1, 1] is log H less `pivot`, divided by `above` where that is positive and by `below` where it is negative
-    (both in nats, infinite where a side has no width: ĥ is 0 there). `released` divides the negative side by its signed
-    minimum, as the authors' code does, so that ĥ is never negative.
+    A frozen record: requests of equal rules are sampled together, and a rule can be pickled.
     """
 
-    tau: float
-    pivot: float
-    above: float
-    below: float
-    released: bool = False
+    def factors(self, entropy_n: Tensor, /) -> Tensor:
+        """Return the factors [N] of the temperature for distributions of these entropies [N] in nats."""
+        ...
+
+    def __hash__(self) -> int:
+        """Return a number that is the same for equal rules."""
+        ...
 
 
 @dataclass(frozen=True)

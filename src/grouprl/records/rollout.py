@@ -1,4 +1,4 @@
-"""Sampled completions as token ids, with the log-probs that they were sampled with."""
+"""Sampled rows of any policy, with the log-probs that they were sampled with."""
 
 from __future__ import annotations
 
@@ -6,36 +6,56 @@ from dataclasses import dataclass
 
 import torch
 
-from grouprl.protocols import PolicyInputs
-from grouprl.records.tokens import Tokens
+from grouprl.core.errors import InputError
+from grouprl.protocols import NumberedActions, PolicyInputs
+from grouprl.records.tokens import Ids, Tokens
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """B completions; T is the longest one. Tensors lie on the CPU.
+    """B completions or episodes; T is the longest one. Tensors are on the CPU."""
 
-    Attributes:
-        prompt_ids: prompt of each row.
-        response_ids: completion of each row, with the end token where one was sampled.
-        logp_bt: log-prob of each token at the sampling temperature, before top-k and top-p; 0 beyond the end.
-        entropy_bt: entropy in nats of the distribution each token was sampled from (same temperature); 0 beyond the
-        end.
-        truncated_b: True where neither an end token nor a stop sequence came within the budget.
-        exact: whether the log-probs are the policy's own, as their sampler said (`grouprl.protocols.Samples.exact`).
-        version_bt: [B,T] int64, the version that sampled each token, -1 beyond the end; None where it is not known.
-    """
-
-    prompt_ids: tuple[tuple[int, ...], ...]
-    response_ids: tuple[tuple[int, ...], ...]
+    inputs: PolicyInputs
+    """What the policy scores the rows from: `Tokens` of a language model, observations and actions of others."""
     logp_bt: torch.Tensor
+    """Log-prob of each action at the sampling temperature, before top-k and top-p; 0 beyond the end."""
     entropy_bt: torch.Tensor
+    """Entropy in nats of the distribution each action was sampled from (same temperature); 0 beyond the end."""
     truncated_b: torch.Tensor
+    """True where the budget ran out before the row ended by itself."""
     exact: bool = True
+    """Whether the log-probs are the policy's own, as their sampler said (`grouprl.protocols.Samples.exact`)."""
     version_bt: torch.Tensor | None = None
-    inputs: PolicyInputs | None = None
-    """What a policy scores the rows from where that is not token ids; ids then number the actions."""
+    """[B,T] int64, the version that sampled each action, -1 beyond the end; None where it is not known."""
+
+    @property
+    def action_ids(self) -> tuple[Ids, ...]:
+        """The number of each action: token ids, moves; where actions have none their places in the row."""
+        if isinstance(self.inputs, NumberedActions):
+            return self.inputs.action_ids
+        return tuple(tuple(range(length)) for length in self.inputs.present_bt().sum(1).tolist())
 
     @property
     def tokens(self) -> Tokens:
-        """The rows as a policy scores them."""
-        return Tokens(self.prompt_ids, self.response_ids)
+        """The rows as token ids.
+
+        Raises:
+            InputError: their actions are no tokens.
+        """
+        if isinstance(self.inputs, Tokens):
+            return self.inputs
+        raise InputError(
+            f"the rows of {type(self.inputs).__name__} have no tokens",
+            "only a language model writes some",
+            "Leave out what works on texts, or train a language model",
+        )
+
+    @property
+    def prompt_ids(self) -> tuple[Ids, ...]:
+        """The prompt of each row of text."""
+        return self.tokens.prompt_ids
+
+    @property
+    def response_ids(self) -> tuple[Ids, ...]:
+        """The completion of each row of text, with the end token where one was sampled."""
+        return self.tokens.response_ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,14 +60,14 @@ class ScoredSamples:
 
     @property
     def tokens(self) -> Tokens:
-        """The rows as a policy scores them."""
+        """The rows of text as a policy scores them; InputError where they are not made of text."""
         agent_b = self.extras.get("agent_b")
         return self.rollout.tokens if agent_b is None else self.rollout.tokens.of_agents(agent_b)
 
     @property
     def inputs(self) -> PolicyInputs:
-        """What the policy scores the rows from: their tokens, or what the rollout says instead."""
-        return self.tokens if self.rollout.inputs is None else self.rollout.inputs
+        """What the policy scores the rows from."""
+        return self.tokens if isinstance(self.rollout.inputs, Tokens) else self.rollout.inputs
 
     @property
     def ordinal_b(self) -> np.ndarray:
@@ -96,7 +96,7 @@ class ScoredSamples:
     @property
     def acted_bt(self) -> np.ndarray:
         """[B,T] bool: tokens that the policy wrote; what an environment wrote between them is not."""
-        acted_bt = self.tokens.present_bt().numpy()
+        acted_bt = self.rollout.inputs.present_bt().numpy()
         given_bt = self.extras.get("mask_bt")
         return acted_bt if given_bt is None else acted_bt & given_bt[:, : acted_bt.shape[1]]
 
@@ -154,12 +154,10 @@ def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
         index_b=samples.index_b[index],
         sample_b=samples.sample_b[index],
         rollout=Rollout(
-            prompt_ids=tuple(rollout.prompt_ids[i] for i in index),
-            response_ids=tuple(rollout.response_ids[i] for i in index),
+            inputs=rollout.inputs.rows(index.tolist()),
             logp_bt=rollout.logp_bt[where],
             entropy_bt=rollout.entropy_bt[where],
             truncated_b=rollout.truncated_b[where],
-            inputs=None if rollout.inputs is None else rollout.inputs.rows(index.tolist()),
             exact=rollout.exact,
             version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
         ),
@@ -199,8 +197,7 @@ def to_batch(samples: ScoredSamples, *, max_length: int) -> Batch:
     foreign, `old_bt` still has to be computed by the policy.
     """
     rollout, scores = samples.rollout, samples.scores
-    tokens = samples.tokens
-    width = tokens.max_response
+    width = rollout.inputs.width
     mask_bt = torch.from_numpy(samples.acted_bt)
     reward_b = torch.from_numpy(scores.reward_b).to(rollout.logp_bt.dtype)
     behavior_bt = rollout.logp_bt[:, :width]
@@ -216,7 +213,7 @@ def to_batch(samples: ScoredSamples, *, max_length: int) -> Batch:
         truncated_b=rollout.truncated_b,
         correct_b=torch.from_numpy(scores.correct_b),
         source_b=torch.from_numpy(samples.source_b),
-        token_bt=_token_ids(tokens),
+        token_bt=_action_ids(rollout),
         turn_bt=torch.where(mask_bt, 0, -1),
         max_length=max_length,
         inputs=samples.inputs,
@@ -264,16 +261,12 @@ def _fit(tensor: Tensor, width: int) -> Tensor:
 
 
 def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
-    _, *rest = rollouts
+    first, *rest = rollouts
     return Rollout(
-        prompt_ids=tuple(ids for r in rollouts for ids in r.prompt_ids),
-        response_ids=tuple(ids for r in rollouts for ids in r.response_ids),
+        inputs=first.inputs.joined([r.inputs for r in rest]),
         logp_bt=_stack([r.logp_bt for r in rollouts]),
         entropy_bt=_stack([r.entropy_bt for r in rollouts]),
         truncated_b=torch.cat([r.truncated_b for r in rollouts]),
-        inputs=first.joined([cast(PolicyInputs, r.inputs) for r in rest])
-        if (first := rollouts[0].inputs) is not None
-        else None,
         exact=all(r.exact for r in rollouts),
         version_bt=_join_versions(rollouts),
     )
@@ -325,11 +318,12 @@ def _widen(block: np.ndarray, width: int) -> np.ndarray:
     return np.pad(block, ((0, 0), (0, width - block.shape[1])))
 
 
-def _token_ids(tokens: Tokens) -> Tensor:
-    """[B,T] int64 id of each response token, -1 where there is none."""
-    present_bt = tokens.present_bt()
+def _action_ids(rollout: Rollout) -> Tensor:
+    """[B,T] int64 number of each action or token, -1 where there is none."""
+    present_bt = rollout.inputs.present_bt()
     token_bt = torch.full(present_bt.shape, -1)
-    token_bt[present_bt] = tokens.targets()
+    flat = np.fromiter((number for ids in rollout.action_ids for number in ids), dtype=np.int64)
+    token_bt[present_bt] = torch.from_numpy(flat)
     return token_bt
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple
-from typing import Any, Protocol
+from dataclasses import asdict, astuple, fields
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,16 +12,21 @@ from torch import Tensor
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.protocols import PolicyInputs
 from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Example, Prompt, Split
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Problem, Scores
+from grouprl.records.tokens import Tokens
 
 Packed = JsonObject
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
 OLD_ARRAYS = {"valid_b": "kept_b"}
 """What arrays are called in checkpoints of the version before."""
+Kept = TypeVar("Kept")
+KEPT: dict[str, type] = {}
+"""Kinds of inputs, beside tokens, that rows are kept with."""
 _ARRAYS = ("group_b", "index_b", "sample_b", "valid_b", "source_b", "foreign_b")
 
 
@@ -51,8 +56,7 @@ def pack(samples: ScoredSamples) -> Packed:
         **{name: torch.from_numpy(getattr(samples, name).copy()) for name in _ARRAYS},
         "example_ids": [example.id for example in samples.examples],
         "prompts": [None if prompt == example.prompt else _plain(prompt) for prompt, example in pairs],
-        "prompt_ids": _flat(rollout.prompt_ids),
-        "response_ids": _flat(rollout.response_ids),
+        "inputs": _packed_inputs(rollout.inputs),
         "logp_bt": rollout.logp_bt.clone(),
         "entropy_bt": rollout.entropy_bt.clone(),
         "truncated_b": rollout.truncated_b.clone(),
@@ -84,8 +88,7 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
         prompts=prompts,
         **{name: packed[OLD_ARRAYS.get(name, name) if name not in packed else name].numpy().copy() for name in _ARRAYS},
         rollout=Rollout(
-            prompt_ids=_rows(packed["prompt_ids"]),
-            response_ids=_rows(packed["response_ids"]),
+            inputs=_inputs(packed["inputs"]),
             logp_bt=packed["logp_bt"].clone(),
             entropy_bt=packed["entropy_bt"].clone(),
             truncated_b=packed["truncated_b"].clone(),
@@ -102,6 +105,38 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
         extras={name: x.numpy().copy() for name, x in packed["extras"].items()},
         records=None if packed.get("records") is None else tuple(map(_record, packed["records"])),
     )
+
+
+def keepable(kind: type[Kept]) -> type[Kept]:
+    """Let rows whose policy reads `kind` be kept (a decorator of a dataclass of tensors, or mappings of them)."""
+    KEPT[kind.__name__] = kind
+    return kind
+
+
+def _packed_inputs(inputs: PolicyInputs) -> Packed:
+    if isinstance(inputs, Tokens):
+        return {"prompt_ids": _flat(inputs.prompt_ids), "response_ids": _flat(inputs.response_ids)}
+    name = type(inputs).__name__
+    if KEPT.get(name) is not type(inputs):
+        raise InputError(
+            f"rows of {name} are to be kept",
+            "a checkpoint holds inputs of kinds that say so",
+            f"Decorate {name} with grouprl.records.serialize.keepable, or leave out the part that keeps rows",
+        )
+    return {"kind": name, "fields": {each.name: _cloned(getattr(inputs, each.name)) for each in fields(inputs)}}  # type: ignore[arg-type]
+
+
+def _inputs(packed: JsonMapping) -> PolicyInputs:
+    if "kind" not in packed:
+        return Tokens(_rows(packed["prompt_ids"]), _rows(packed["response_ids"]))
+    made: PolicyInputs = KEPT[packed["kind"]](**{name: _cloned(value) for name, value in packed["fields"].items()})
+    return made
+
+
+def _cloned(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _cloned(each) for name, each in value.items()}
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _record(plain: JsonMapping | None) -> Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -91,9 +92,23 @@ class Tokens:
         return max(self.response_lengths, default=0)
 
     @property
+    def action_ids(self) -> tuple[Ids, ...]:
+        """The number of each action, as every kind of inputs calls it: the response's tokens."""
+        return self.response_ids
+
+    @property
     def width(self) -> int:
         """T, as every kind of `PolicyInputs` calls it."""
         return self.max_response
+
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row: its prompt, its response, and its agent where there are several."""
+        agents = self.agents or (-1,) * len(self)
+        rows = zip(agents, self.prompt_ids, self.response_ids, strict=True)
+        numbers = (
+            np.array([agent, len(prompt), *prompt, *response], dtype=np.int64) for agent, prompt, response in rows
+        )
+        return [hashlib.sha256(row.tobytes()).digest() for row in numbers]
 
     def joined(self, others: Sequence[Tokens]) -> Tokens:
         """Return these rows and those of `others`, concatenated.

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grouprl.core.errors import RunError
-from grouprl.processes.forked_call import MEMORY, SERVER, ForkedCall
+from grouprl.processes.forked_call import MEMORY, outcome
+from grouprl.processes.forked_call_main import ForkedCall
 from grouprl.rewards import clock
 from grouprl.rewards.contract import Crowded
 
@@ -74,7 +75,7 @@ class Apart:
         cpu, wall = (ALLOWANCE.cpu, ALLOWANCE.wall) if self.seconds is None else (self.seconds, 4 * self.seconds)
         call = ForkedCall(self.target, arguments, (cpu, wall, MEMORY), self.runs_text, self.recipe)
         for _ in range(TRIES):
-            kind, said = SERVER.outcome(call)
+            kind, said = outcome(call)
             left = clock.left()
             if [kind, said] != ["overdue", "wall"] or (left is not None and left < wall):
                 break

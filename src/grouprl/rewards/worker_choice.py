@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import os
 from functools import partial
 from typing import Literal
 
-from grouprl.processes.parcel import CannotSend
-from grouprl.processes.worker_slot import core_count
+from grouprl.processes.parcel import CannotSend, refuse_system
+from grouprl.processes.usage import core_count
 from grouprl.rewards.builtin import math_equal, regex_format
 from grouprl.rewards.by_task.code import passes_tests
 from grouprl.rewards.contract import Reward
@@ -37,8 +36,7 @@ def in_workers(
     if workers == 0 or (workers == "auto" and harmless(reward)):
         return reward, ""
     try:
-        if os.name != "posix":
-            raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
+        refuse_system()
         count = min(MOST_WORKERS, core_count()) if workers == "auto" else workers
         return RewardWorkers(reward, count, timeout=timeout, memory_gb=memory_gb), ""
     except CannotSend as error:

@@ -17,7 +17,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import bounded, observed, spelt, zeros
 from grouprl.envs.environment import ArrayObservation, Observation, Step
-from grouprl.envs.stage import HereStage, Stage
+from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.policy.vectors.array_inputs import SEEDS, ArrayInputs
 from grouprl.protocols import Discrete, Request, RunSampler, Samples, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure

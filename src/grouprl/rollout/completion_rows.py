@@ -15,6 +15,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.row_settings import Rows, rows_of
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.scored_rows import names_of, scored_samples
@@ -63,7 +64,8 @@ class CompletionRows(ScoringSource):
         response_ids = tuple((*ids[: longest - 1], *end) for ids in self.policy.encode_all(list(texts)))
         zeros_bt = torch.zeros(len(rows), max(map(len, response_ids)), dtype=self.policy.score_dtype)
         complete_b = torch.zeros(len(rows), dtype=torch.bool)
-        rollout = Rollout(self.texts().prompt_ids(rows), response_ids, zeros_bt, zeros_bt.clone(), complete_b)
+        tokens = Tokens(self.texts().prompt_ids(rows), response_ids)
+        rollout = Rollout(tokens, zeros_bt, zeros_bt.clone(), complete_b)
         return self._scored(rows, rollout, np.ones(len(rows), dtype=bool)).with_source("demonstration")
 
     def _scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray) -> ScoredSamples:

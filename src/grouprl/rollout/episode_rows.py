@@ -11,7 +11,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.envs.async_methods import close
 from grouprl.envs.environment import Demonstrator, Environment
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.records.examples import Example
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout

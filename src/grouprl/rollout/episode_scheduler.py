@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.records.rollout import Rollout
+from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_table import EpisodeTable
@@ -129,4 +130,4 @@ def given_turns(episodes: Sequence[Episode]) -> Rollout:
 def written(ids: list[list[int]]) -> Rollout:
     """Return turns that no policy sampled: log-probs are 0."""
     zeros_bt = torch.zeros(len(ids), max(map(len, ids), default=0))
-    return Rollout((), tuple(map(tuple, ids)), zeros_bt, zeros_bt, torch.zeros(len(ids)))
+    return Rollout(Tokens(((0,),) * len(ids), tuple(map(tuple, ids))), zeros_bt, zeros_bt, torch.zeros(len(ids)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.episode import Context, Episode

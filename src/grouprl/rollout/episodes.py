@@ -16,11 +16,12 @@ import torch
 
 from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
-from grouprl.envs.stage import HereStage, Stage
+from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
 from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
+from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
@@ -285,8 +286,7 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
     ids = [tuple(c.ids) or tuple(end) for _, c in rows]
     width, turns = max(map(len, ids)), max(1, *(len(c.turns) for _, c in rows))
     rollout = Rollout(
-        prompt_ids=tuple(tuple(c.prompt_ids) for _, c in rows),
-        response_ids=tuple(ids),
+        Tokens(tuple(tuple(c.prompt_ids) for _, c in rows), tuple(ids)),
         logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),
         entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
         truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),

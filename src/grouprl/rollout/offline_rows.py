@@ -18,6 +18,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
 
@@ -125,7 +126,7 @@ def laid_out(policy: TokenPolicy, rows: Sequence[tuple[Prompt, StoredRow]], max_
         if row.behavior_logp is not None:
             logp_bt[place, : len(row.behavior_logp)] = torch.tensor(row.behavior_logp, dtype=logp_bt.dtype)
     late_b = torch.tensor([row.truncated for _, row in rows])
-    return Rollout(prompt_ids, ids, logp_bt, torch.zeros_like(logp_bt), late_b)
+    return Rollout(Tokens(prompt_ids, ids), logp_bt, torch.zeros_like(logp_bt), late_b)
 
 
 def scores_of(rows: Sequence[StoredRow]) -> Scores:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grouprl.config.run import Config
-from grouprl.envs.stage import Stage
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool import Stage
+from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.protocols import Policy, RunSampler
 from grouprl.records.offline import StoredRows
 from grouprl.rewards.error_policy import ErrorPolicy

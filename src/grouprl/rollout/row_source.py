@@ -21,8 +21,8 @@ from typing_extensions import Self
 from grouprl.core.errors import InputError
 from grouprl.core.spans import spanned
 from grouprl.core.stopwatch import Stopwatch
-from grouprl.envs.stage import Stage
-from grouprl.protocols import EntropyScaling, RunSampler
+from grouprl.envs.environment_pool import Stage
+from grouprl.protocols import EntropyScaling, RunSampler, Spaces
 from grouprl.records.examples import Prompt
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
@@ -88,6 +88,11 @@ class ScoringSource(ABC):
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
         """Say why a run on such rows cannot work; `looked_at` are a few of the task's prompts."""
         return []
+
+    @classmethod
+    def spaces_of(cls, task: Task) -> Spaces | None:
+        """Return what environments that are not made of text show and are acted on with; None: there are none."""
+        return None
 
     @abstractmethod
     def rows(

@@ -14,6 +14,7 @@ from grouprl.core.spans import note
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import NO_VERSION, Policy, Request, RunEngine, Samples
 from grouprl.records.rollout import Rollout
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.decode_loop import Pause, Written, alike, decode
 from grouprl.rollout.local.turn_cache import TurnCache
 
@@ -36,8 +37,7 @@ def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Ro
     logp_bt = torch.from_numpy(samples.logp_bt)
     entropy_bt = torch.zeros_like(logp_bt) if samples.entropy_bt is None else torch.from_numpy(samples.entropy_bt)
     return Rollout(
-        prompt_ids=tuple(request.prompt for request in requests),
-        response_ids=samples.actions,
+        Tokens(tuple(request.prompt for request in requests), samples.actions),
         logp_bt=logp_bt,
         entropy_bt=entropy_bt,
         truncated_b=torch.from_numpy(samples.truncated_b),

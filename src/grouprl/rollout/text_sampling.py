@@ -16,6 +16,7 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
 from grouprl.records.token_policy import TokenPolicy
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import extras_of_texts
 from grouprl.rollout.row_settings import Rows, RowSettings
 from grouprl.rollout.sampler import as_rollout
@@ -103,7 +104,7 @@ class TextSampling:
     def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         """Return the rows with other prompts [B] in place of their own; their log-probs become foreign."""
         prompt_ids = tuple(tuple(ids) for ids in self.policy.encode_prompts(list(prompts)))
-        rollout = replace(samples.rollout, prompt_ids=prompt_ids)
+        rollout = replace(samples.rollout, inputs=Tokens(prompt_ids, samples.rollout.response_ids))
         return replace(samples, prompts=tuple(prompts), rollout=rollout, foreign_b=np.ones(len(samples), dtype=bool))
 
     def prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import numbers
-from grouprl.protocols import EntropyScaling
+from grouprl.protocols import EntropyScaling, Spaces
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episodes import Episodes, Start
 from grouprl.rollout.played_rows import PlayedRows
@@ -17,6 +17,11 @@ class VectorEpisodes(PlayedRows):
     """Lets a policy over arrays act in environments that have `grouprl.protocols.Spaces`."""
 
     text = False
+
+    @classmethod
+    def spaces_of(cls, task: Task) -> Spaces | None:
+        """Return what the task's environments show and are acted on with."""
+        return task.spaces
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         if scaling is not None:

@@ -11,8 +11,8 @@ import weakref
 from typing import TYPE_CHECKING, ClassVar
 
 from grouprl.core.errors import RunError
-from grouprl.envs.stage_worker import prepare, serve
-from grouprl.envs.stage_workers import WorkerStage
+from grouprl.envs.environment_pool_worker import prepare, serve
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.processes.fork_server import ForkServer, supported
 from grouprl.processes.parcel import CannotSend, pack
 from grouprl.processes.worker_process import START_SECONDS, WorkerSpec

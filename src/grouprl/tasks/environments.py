@@ -242,6 +242,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         """Those that the class names as `spaces`, where it acts by arrays."""
         return self._spaces
 
+    @property
+    def max_new_tokens(self) -> int:
+        """As the option `tokens` says; where it acts by arrays, the most actions of a turn."""
+        return self.tokens if self._spaces is None else self._spaces.chain
+
     def first_text(self, example: Example) -> str:
         """Return the first observation, for people; of one that shows arrays its seed."""
         return super().first_text(example) if self._spaces is None else f"seed {example.columns['seed']}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE, has_output
-from grouprl.protocols import Policy, PolicyInputs, Trainable
+from grouprl.protocols import FinalInputs, Policy, PolicyInputs, Trainable
 from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
@@ -36,9 +36,16 @@ def check_inputs(inputs: PolicyInputs) -> None:
         hold(len(part) == len(index), "rows(index) has one row for each of index")
         hold(part.width == int(length_b[index].max()), "rows(index) is cut to its own longest row")
         hold(torch.equal(part.present_bt().sum(1), length_b[index]), "rows(index) keeps its order and lengths")
+    prints = inputs.fingerprints()
+    hold(len(prints) == rows and all(isinstance(x, bytes) for x in prints), "fingerprints() has bytes for each row")
+    hold(inputs.rows([rows - 1, 0]).fingerprints() == [prints[-1], prints[0]], "a fingerprint is its row's alone")
     both = inputs.rows([0]).joined([inputs])
+    hold(both.fingerprints() == [prints[0], *prints], "joined() keeps the rows' fingerprints")
     hold(len(both) == rows + 1 and both.width == inputs.width, "joined() concatenates rows")
     hold(torch.equal(both.present_bt().sum(1), length_b[[0, *range(rows)]]), "joined() keeps order and lengths")
+    if isinstance(inputs, FinalInputs) and (finals := inputs.finals()) is not None:
+        hold(bool(finals.present_bt().all()) and finals.width == 1, "finals() has one position for each row")
+        hold(len(finals) == rows, "finals() has the rows of the inputs")
 
 
 def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str] = ()) -> None:

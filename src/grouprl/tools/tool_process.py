@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
-import weakref
 from collections.abc import Iterator
 from typing import Any, cast, get_args
 
 from grouprl.chat.turn_content import Status
-from grouprl.core.errors import RunError
 from grouprl.core.json_types import JsonObject
-from grouprl.processes.frames import BadReply, Replies
+from grouprl.processes.frames import Replies
 from grouprl.processes.parcel import pack, unpack
-from grouprl.processes.worker_process import START_SECONDS, WorkerProcess, WorkerSpec
+from grouprl.processes.single_worker import SingleWorker
+from grouprl.processes.worker_process import WorkerSpec
 from grouprl.tools.attempt import attempt
 from grouprl.tools.definition import Tool
 
@@ -30,10 +30,8 @@ class ToolProcess:
         Raises:
             CannotSend: if a tool cannot be found by another process.
         """
-        self._spec = WorkerSpec(serve, pack(served, f"tool {names}"), MEMORY, LONGEST_REPLY)
-        self._number = 0
-        self._held: list[WorkerProcess] = []
-        self._end = weakref.finalize(self, _end, self._held)
+        self._worker = SingleWorker(WorkerSpec(serve, pack(served, f"tool {names}"), MEMORY, LONGEST_REPLY), "tools")
+        self._numbers = itertools.count(1)
 
     def call(self, found: Tool, arguments: JsonObject) -> tuple[Status, str]:
         """Return (status, text) of a call.
@@ -41,42 +39,20 @@ class ToolProcess:
         Raises:
             RunError: if the process cannot be started.
         """
-        if not self._held:
-            self._start()
-        self._number += 1
         assert found.seconds is not None
-        try:
-            self._held[0].send(pickle.dumps((self._number, found.name, arguments)))
-            reply = self._held[0].next_reply(found.seconds, ["result", self._number])
-        except BadReply as error:
-            self._lose()
-            return "error", f"error: the tool's process sent something that is not a result: {error}"
-        if reply is None and self._held[0].ended():
-            how = self._held[0].how_it_ended()
-            self._lose()
-            return "error", f"error: the tool's process {how}"
-        if reply is None:
-            self._lose()
+        number = next(self._numbers)
+        payload = pickle.dumps((number, found.name, arguments))
+        reply = self._worker.ask(payload, found.seconds, ["result", number])
+        if isinstance(reply, list):
+            return _checked(reply)
+        if reply.kind == "late":
             return "timeout", f"error: no result within {found.seconds:g} s"
-        return _checked(reply)
+        wrong = "sent something that is not a result: " if reply.kind == "wrong" else ""
+        return "error", f"error: the tool's process {wrong}{reply.what}"
 
     def close(self) -> None:
         """End the process."""
-        self._lose()
-
-    def _start(self) -> None:
-        try:
-            process = WorkerProcess(self._spec)
-        except OSError as error:
-            raise RunError(f"No process for tools can be started: {error}") from error
-        self._held.append(process)
-        if process.next_reply(START_SECONDS, ["ready"]) is None:
-            said = process.last_output()[-400:]
-            self._lose()
-            raise RunError(f"The process for tools did not start: {said or 'it said nothing'}")
-
-    def _lose(self) -> None:
-        _end(self._held)
+        self._worker.close()
 
 
 def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], reply: Replies) -> None:
@@ -93,8 +69,3 @@ def _checked(reply: list[object]) -> tuple[Status, str]:
     if len(reply) == 4 and reply[2] in get_args(Status) and isinstance(reply[3], str):
         return cast(Status, reply[2]), reply[3]
     return "error", "error: the tool's process sent something that is not a result"
-
-
-def _end(held: list[WorkerProcess]) -> None:
-    while held:
-        held.pop().kill()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import cast
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.update.papers.late_start import LateStart
 from grouprl.config.rates import fastest_of, reach_of_rollout
 from grouprl.config.run import Config
 from grouprl.monitor.history import HealthFacts
@@ -34,7 +33,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
         async_steps=config.run.async_steps,
         grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
-        waits=method.update.start if isinstance(method.update, LateStart) else 0,
+        waits=0 if method.update is None else method.update.first_step(),
         clips="old_bt" in method.objective.needs(),
         kl_weight=cast("float | None", weights[0]) if weights else None,
         refill=method.refill is not None,

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
+from grouprl.algorithms.references import FROZEN
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -50,6 +51,15 @@ def with_scores(
     return with_foreign(batch, rows, found[LOG_PROB].cpu()[rows])
 
 
+def with_references(session: Session, batch: Batch, inputs: PolicyInputs) -> Batch:
+    """Return the batch with the log-probs of the references that the method reads, and of one that is kept anyway."""
+    needs, references = session.method.needs(), session.references
+    if references.frozen is not None and ("ref_bt" in needs or session.config.model.reference == "initial"):
+        batch = batch.replace(ref_bt=references.logp(FROZEN, inputs))
+    names = [name.removeprefix("refs.") for name in needs if name.startswith("refs.")]
+    return batch.replace(refs={name: references.logp(name, inputs) for name in names}) if names else batch
+
+
 def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Batch:
     """Return the batch with the values of the final observations of rows that a limit cut, where inputs know them."""
     finals = inputs.finals() if isinstance(inputs, FinalInputs) else None
@@ -73,7 +83,7 @@ def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> b
     drops = config.model.lora is not None and config.model.lora.dropout > 0
     others = bool(foreign_b.any()) or bool((~batch.from_source("sampled")).any())
     known = batch.entropy_bt is None or bool(batch.entropy_bt.any())
-    own = method.critic is None and session.reference is None
+    own = method.critic is None and not session.references
     return one_step and own and known and not (drops or others or reads_old_early(method))
 
 

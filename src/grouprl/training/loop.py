@@ -43,7 +43,7 @@ from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.training.ending import conclude, write_before
 from grouprl.training.interrupt import Interrupt, Stopped
-from grouprl.training.logprobs import add_statistics, with_scores
+from grouprl.training.logprobs import add_statistics, with_references, with_scores
 from grouprl.training.opening import resume as resume_session
 from grouprl.training.opening import start
 from grouprl.training.optimise import moved, optimise
@@ -211,6 +211,7 @@ def reinforce_step(session: Session) -> None:
             rollout = collect_rollout(session.context)
         rest_engine(session.sampler)
         batch = batch_of(session, rollout.wanted) if rollout is not None else None
+        session.references.follow(session.policy, session.step)
         with torch.no_grad(), span("advantages"):
             prepared = method.compute_advantages(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
@@ -248,8 +249,7 @@ def batch_of(session: Session, wanted: ScoredSamples) -> Batch | None:
     method, inputs = session.method, wanted.inputs
     batch = add_texts(batch, wanted, method, session.task, session.policy)
     batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
-    if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
-        batch = batch.replace(ref_bt=session.reference.logp(inputs).cpu())
+    batch = with_references(session, batch, inputs)
     for part in data_parts(method.parts()):
         batch = one_of(part, Batch, part.fill, batch, wanted, session.context)
     return add_statistics(session.policy, batch, method.needs())

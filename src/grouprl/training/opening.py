@@ -234,7 +234,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.renewed = state["reference_renewed"]
         policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.reference = policy.reference() if first else frozen(policy)
+        session.references.freeze(policy.reference() if first else frozen(policy))
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)
@@ -247,6 +247,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.optimizer.load_state_dict({"param_groups": fresh["param_groups"], **checkpoint.optimizer})
     session.source.restore(state["source"])
     session.context.restore(checkpoint.data)
+    session.references.restore(checkpoint.data["references"], policy)
     session.errors.load_state_dict(state["errors"])
     torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
 

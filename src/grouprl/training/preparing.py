@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stage_checks import call, numbers_of
 from grouprl.methods.registry import method as catalogue_method
@@ -13,9 +11,6 @@ from grouprl.training.optimise import optimise
 from grouprl.training.session import Session
 from grouprl.training.telling import phase, tell_step
 from grouprl.training.warmup import demonstration_batch, warmup_rate
-
-if TYPE_CHECKING:
-    from grouprl.records.token_policy import TokenPolicy
 
 
 def warm_up(session: Session, stop: Interrupt) -> None:
@@ -27,7 +22,7 @@ def warm_up(session: Session, stop: Interrupt) -> None:
                 numbered_examples = session.source.take(config.warmup.batch)
                 size = session.source.size
                 batch = demonstration_batch(
-                    cast("TokenPolicy", session.policy),  # demonstrations are texts
+                    session.context.text.policy,
                     session.task,
                     numbered_examples,
                     config.seed,

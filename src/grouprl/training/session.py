@@ -40,6 +40,7 @@ from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
 from grouprl.training.health_facts import health_facts_of
+from grouprl.training.references import References
 
 
 @dataclass
@@ -64,9 +65,10 @@ class Session:
     step: int = 0
     elapsed: float = 0.0
     optimizer: torch.optim.Optimizer | None = None
-    reference: Scorer | None = None
+    references: References = field(default_factory=lambda: References({}))
+    """The policies that log-probs are compared with."""
     renewed: int | None = None
-    """Step in which the reference was last renewed from the policy; None: it is the policy after the warm-up."""
+    """Step in which the frozen reference was last renewed from the policy; None: it is the policy after the warm-up."""
     evaluated: int = 0
     """The step after which the policy was evaluated last."""
     graded: bool = False
@@ -106,26 +108,28 @@ class Session:
 
     def begin(self, phase: str) -> None:
         """Enter a phase: fresh optimiser, step 0; the reference policy is fixed as the warm-up ends."""
-        first = self.reference is None
+        first = self.references.frozen is None
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.policy, phase)
         if phase != "warmup" and first and self.resolved.needs_reference:
             with replacing(self.run.reference) as temporary:
                 save_file(self.policy.trainable_state(), temporary)
-            self.reference = self.policy.reference()
+            self.references.freeze(self.policy.reference())
+        if phase == "train":
+            self.references.begin(self.policy)
 
     def publish(self) -> None:
         """Publish the current weights to the sampler; in training their version is the number of finished steps."""
         self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
 
     def renew_reference(self) -> None:
-        """Make the policy as it is now the reference; nothing where none is kept."""
-        if self.reference is None:
+        """Make the policy as it is now the frozen reference; nothing where none is kept."""
+        if self.references.frozen is None:
             return
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
             save_file(self.policy.trainable_state(), temporary)
-        self.reference = frozen(self.policy)
+        self.references.freeze(frozen(self.policy))
 
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then delete the oldest."""
@@ -137,7 +141,7 @@ class Session:
             "step": self.step,
             "elapsed": self.elapsed,
             "source": self.source.state(),
-            "has_reference": self.reference is not None,
+            "has_reference": self.references.frozen is not None,
             "reference_renewed": self.renewed,
             "errors": self.errors.state_dict(),
             "metrics_size": run.metrics.stat().st_size,
@@ -146,9 +150,9 @@ class Session:
             "graded": self.graded,
             "torch_rng": torch.get_rng_state().tolist(),
         }
-        data = self.context.state()
+        data = {**self.context.state(), "references": self.references.state()}
         beside: dict[Path, int | None] = {run.metrics: state["metrics_size"]}
-        if self.reference is not None:
+        if self.references.frozen is not None:
             beside[run.reference_of(self.renewed)] = None
         written = save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
         prune(run, self.config.run.keep)
@@ -219,7 +223,6 @@ def assemble(
         config,
         method,
         task,
-        policy,
         source,
         row_source,
         clock=lambda: session.step,
@@ -238,6 +241,7 @@ def assemble(
         health=Health(health_facts_of(config, method, budget, sampler.exact, policy), run.read_metrics()),
         phase="train",
         placement=placement,
+        references=References(method.references(), rows_return=method.buffer is not None or not row_source.samples),
     )
     context.sample_source = AsyncSource(context, policy) if is_asynchronous(config) else Synchronous(context)
     return session

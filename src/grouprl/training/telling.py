@@ -92,6 +92,6 @@ def _table(step: int, sampled: ScoredSamples, wanted: ScoredSamples, prepared: B
     found: dict[tuple[int, int, int], list[float]] = {}
     if prepared is not None:
         values = prepared.need("advantage_bt", "the rollout record").tolist()
-        rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
+        rows = zip(wanted.row_keys, values, wanted.rollout.action_ids, strict=True)
         found = {key: row[: len(ids)] for key, row, ids in rows}
     return rollout_table(step, sampled, [found.get(key) for key in sampled.row_keys])

@@ -15,7 +15,7 @@ from grouprl.config.sections import Warmup
 from grouprl.core.batch import Batch
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.envs.environment import worth
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.records.examples import Example
 from grouprl.records.scores import Problem
 from grouprl.records.tokens import Tokens

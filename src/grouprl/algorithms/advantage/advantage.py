@@ -27,6 +27,14 @@ class Advantage(Part):
         raise NotImplementedError
 
 
+_CENTERED = {
+    "mean": "reward_b - mean_b",
+    "leave_one_out": "reward_b - (n_b * mean_b - reward_b) / (n_b - 1).clamp(min=1)",
+    "none": "reward_b",
+}
+"""What is left of a reward when the center of its group is taken away, in plain torch."""
+
+
 @part("advantage")
 class Relative(Advantage):
     """Judge each sequence's reward relative to its group: (R - center) / (spread + eps), the same for all its tokens.
@@ -67,6 +75,27 @@ class Relative(Advantage):
             std_b = levels.std(spread_of_b, batch.grouping(self.scale_key), weight_b, sample=sample)
             adv_b = torch.where(std_b > 0, adv_b / (std_b + self.eps), 0)
         return batch.broadcast(adv_b)
+
+    @override
+    def code(self) -> str:
+        if self.key != "group" or self.scale_key not in (None, "batch") or self.scale == "leave_one_out_std":
+            return ""
+        lines = ["n_b = same_bb.sum(1)", "mean_b = (same_bb * reward_b).sum(1) / n_b.clamp(min=1)"]
+        lines.append(f"adv_b = {_CENTERED[self.center]}")
+        if self.scale != "none" and self.scale_key is None:
+            less = "n_b - 1" if self.scale == "sample_std" else "n_b"
+            square = "(same_bb * (reward_b - mean_b[:, None]).square()).sum(1)"
+            lines.append(f"std_b = ({square} / ({less}).clamp(min=1)).sqrt()")
+            lines.append(f"adv_b = adv_b / (std_b + {self.eps!r})")
+        if self.center != "none":
+            lines.append("adv_b = torch.where(differs(reward_b, same_bb), adv_b, 0)  # equal rewards tell nothing")
+        if self.center != "none" or self.scale != "none":
+            lines.append(f"adv_b = torch.where(n_b > 1, adv_b, {'reward_b' if self.alone == 'raw' else '0'})")
+        if self.scale_key is not None:
+            spread, correction = "reward_b" if self.scale_of == "raw" else "adv_b", int(self.scale == "sample_std")
+            lines.append(f"std = {spread}[counts_b].std(correction={correction})")
+            lines.append(f"adv_b = torch.where(std > 0, adv_b / (std + {self.eps!r}), 0)")
+        return "\n".join([*lines, "adv_bt = torch.where(mask_bt & counts_b[:, None], adv_b[:, None], 0)"])
 
     @override
     def words(self) -> str:
@@ -110,6 +139,11 @@ class RawReward(Advantage):
         return batch.broadcast(reward_b.clamp(min=0) if self.positive_only else reward_b)
 
     @override
+    def code(self) -> str:
+        reward = "reward_b.clamp(min=0)" if self.positive_only else "reward_b"
+        return f"adv_bt = {reward}[:, None] * mask_bt"
+
+    @override
     def words(self) -> str:
         return "the reward where it is positive, else zero" if self.positive_only else "the reward itself, no baseline"
 
@@ -124,6 +158,10 @@ class Ones(Advantage):
 
     says = "every token counts 1, whatever its reward"
     equation = "A = 1"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "adv_bt = mask_bt.to(logp_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """A = 1."""

@@ -108,6 +108,19 @@ class GAE(Advantage):
         return 1 - 1 / (self.length_alpha * batch.length_b.to(batch.dtype)).clamp(min=1)
 
     @override
+    def code(self) -> str:
+        if self.length_alpha is not None:
+            return ""
+        return f"""adv_bt = torch.zeros_like(mask_bt, dtype=reward_b.dtype)
+gae_b = next_b = torch.zeros_like(reward_b)
+last_b = mask_bt.shape[1] - 1 - mask_bt.flip(1).int().argmax(1)
+for t in reversed(range(mask_bt.shape[1])):
+    delta_b = torch.where(last_b == t, reward_b, 0) + {self.gamma!r} * next_b - value_bt[:, t]
+    gae_b = torch.where(mask_bt[:, t], delta_b + {self.gamma * self.lam!r} * gae_b, gae_b)
+    next_b = torch.where(mask_bt[:, t], value_bt[:, t], next_b)
+    adv_bt[:, t] = gae_b * mask_bt[:, t]"""
+
+    @override
     def words(self) -> str:
         lam = f"lambda {self.lam:g}" if self.length_alpha is None else f"lambda 1 - 1/({self.length_alpha:g}·length)"
         return f"generalised advantage estimation with the critic's values, {lam}, discount {self.gamma:g}"

@@ -57,6 +57,18 @@ class Whiten(AdvantageTransform):
         return out_bt
 
     @override
+    def code(self) -> str:
+        if self.key != "batch" or self.count != "token" or not self.shift:
+            return ""
+        less = "max(len(adv_n) - 1, 1)" if self.variance == "sample" else "len(adv_n)"
+        bottom = f"(var + {self.eps!r}).sqrt()" if self.eps_in == "variance" else f"(var.sqrt() + {self.eps!r})"
+        return f"""on_bt = active_bt & counts_b[:, None]
+adv_n = adv_bt[on_bt]
+var = (adv_n - adv_n.mean()).square().sum() / {less}
+spread = bool(adv_n.max() > adv_n.min())
+adv_bt = torch.where(on_bt & spread, (adv_bt - adv_n.mean()) / {bottom}, 0)"""
+
+    @override
     def words(self) -> str:
         mean = "minus their mean, " if self.shift else ""
         observed = "every token" if self.count == "token" else "every completion"

@@ -39,12 +39,20 @@ def _rows(batch: Batch) -> Tensor:
     return batch.active_bt.any(1).sum().clamp(min=1)
 
 
+ROWS = "rows = active_bt.any(1).sum().clamp(min=1)"
+"""The number of rows that count, as a line of plain torch."""
+
+
 @part("aggregate")
 class TokenMean(Aggregate):
     """Every token of the step weighs the same: 1 / number of active tokens (DAPO)."""
 
     says = "mean over all tokens of the optimiser step (long completions weigh more)"
     equation = "1/Σ|y_i| · Σ_i Σ_t"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "weight_bt = active_bt.to(logp_bt.dtype) / active_bt.sum().clamp(min=1)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / Σ|y|."""
@@ -59,6 +67,11 @@ class SequenceMean(Aggregate):
     says = "mean over each completion's tokens, then mean over completions (every completion weighs the same)"
     equation = "1/B · Σ_i 1/|y_i| · Σ_t"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        length = "active_bt.sum(1, keepdim=True).clamp(min=1)"
+        return f"{ROWS}\nweight_bt = active_bt.to(logp_bt.dtype) / {length} / rows"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / (B |y|)."""
         active_bt = counted(batch)
@@ -72,6 +85,10 @@ class SequenceSum(Aggregate):
     says = "sum over each completion's tokens, then mean over completions (the gradient grows with length)"
     equation = "1/B · Σ_i Σ_t"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"{ROWS}\nweight_bt = active_bt.to(logp_bt.dtype) / rows"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / B."""
         return counted(batch) / _rows(batch)
@@ -83,6 +100,10 @@ class TokenSum(Aggregate):
 
     says = "sum over all tokens of the optimiser step (the gradient grows with the batch)"
     equation = "Σ_i Σ_t"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "weight_bt = active_bt.to(logp_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1."""
@@ -110,6 +131,11 @@ class ConstantLength(Aggregate):
             )
         rows = _rows(batch) if self.sequences == "mean" else 1
         return counted(batch) / (rows * length)
+
+    @override
+    def code(self) -> str:
+        rows = "active_bt.any(1).sum().clamp(min=1)" if self.sequences == "mean" else "1"
+        return f"weight_bt = active_bt.to(logp_bt.dtype) / ({rows} * {self.length or 'max_length'})"
 
     @override
     def needs(self) -> tuple[str, ...]:

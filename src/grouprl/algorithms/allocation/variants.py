@@ -30,6 +30,8 @@ class Variants(Allocation):
     group. `keys.variant` numbers the wording of a row's prompt, `keys.own` is 1.
     """
 
+    needs_text = True
+
     limit: Annotated[int, Field(ge=1)] = 2
     says = "spread the completions of a prompt over up to {limit} equivalent forms of it"
     fills = ("keys.variant", "keys.own")

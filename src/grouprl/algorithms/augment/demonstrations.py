@@ -21,7 +21,7 @@ def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> Sco
     pairs = [(request, text) for request, text in known if text]
     if not pairs:
         return None
-    return context.rows_of_texts([request for request, _ in pairs], [text for _, text in pairs])
+    return context.text.rows_of_texts([request for request, _ in pairs], [text for _, text in pairs])
 
 
 @part("augment")
@@ -31,6 +31,8 @@ class DemonstrationRow(Augmentation):
     It takes the place of the group's last completion, so that the group keeps its size; `replace=False` adds it.
     Prompts without a solution are left as they are.
     """
+
+    needs_text = True
 
     replace: bool = True
 

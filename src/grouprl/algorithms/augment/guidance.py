@@ -21,6 +21,8 @@ GUIDED = SOURCES["guided"]
 class OnDeadGroup(Augmentation):
     """Base: what is done for prompts whose sampled completions are all wrong, from a share `start` of the run on."""
 
+    needs_text = True
+
     start: float
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:

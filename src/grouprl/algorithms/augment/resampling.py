@@ -80,17 +80,17 @@ def prefixes(samples: ScoredSamples, rows: Iterable[int], context: RunContext) -
     """Return the token ids that the completion of each of `rows` was made to begin with, () where it was free."""
     rows = list(rows)
     shown = {id(prompt): prompt for prompt in (samples.prompts[i] for i in rows)}
-    encoded = zip(shown, context.policy.encode_prompts(list(shown.values())), strict=True)
+    encoded = zip(shown, context.text.policy.encode_prompts(list(shown.values())), strict=True)
     sizes = {key: len(ids) for key, ids in encoded}
     return [tuple(samples.rollout.prompt_ids[i][sizes[id(samples.prompts[i])] :]) for i in rows]
 
 
 def through(context: RunContext, ids: Sequence[int], sign: str) -> int | None:
     """Return how many tokens of `ids` it takes until the text holds `sign`; None where it never does."""
-    if sign not in context.decode([ids])[0]:
+    if sign not in context.text.decode([ids])[0]:
         return None
     low, high = 0, len(ids)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if sign in context.decode([ids[:middle]])[0] else (middle, high)
+        low, high = (low, middle) if sign in context.text.decode([ids[:middle]])[0] else (middle, high)
     return high

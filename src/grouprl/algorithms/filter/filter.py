@@ -78,6 +78,14 @@ class MixedGroups(Filter):
         return drop(batch, ~telling_rows(batch, self.by), from_statistics=not self.in_statistics)
 
     @override
+    def code(self) -> str:
+        what = "correct_b.to(logp_bt.dtype)" if self.by == "outcome" else "reward_b"
+        lines = [f"mixed_b = differs({what}, same_bb)", "active_bt = active_bt & mixed_b[:, None]"]
+        if not self.in_statistics:
+            lines += ["counts_b = counts_b & mixed_b", "same_bb = same_bb & counts_b"]
+        return "\n".join(lines)
+
+    @override
     def words(self) -> str:
         if self.by == "reward":
             return "leave out zero-variance groups (all rewards equal), also from the denominators"

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import Losses, TokenLoss
-from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, symbol
+from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -49,6 +49,10 @@ class PolicyGradient(Objective):
     says = "push each token's log-prob by its advantage, without ratio or clip"
     equation = "-A_t · log π(y_t)"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "loss_bt = -adv_bt * logp_bt"
+
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = -A_t log π(y_t)."""
         return TokenLoss(-batch.need("advantage_bt", self.name) * logp_bt, {})
@@ -80,6 +84,16 @@ class Clipped(Objective):
         if self.dual_clip is not None:
             loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual_clip), loss_bt)
         return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip))
+
+    @override
+    def code(self) -> str:
+        lines = ratio_code(self.ratio, self.against)
+        clipped = f"ratio_bt.clamp({1 - self.clip_low!r}, {1 + self.clip_high!r})"
+        lines.append(f"loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * {clipped})")
+        if self.dual_clip is not None:
+            least = f"torch.minimum(loss_bt, -adv_bt * {self.dual_clip!r})"
+            lines.append(f"loss_bt = torch.where(adv_bt < 0, {least}, loss_bt)")
+        return "\n".join(lines)
 
     @override
     def words(self) -> str:

@@ -29,6 +29,18 @@ def symbol(level: RatioLevel, against: Against) -> str:
     return SYMBOL[level] if against == "old" else SYMBOL[level].replace("π_old", "π_behavior")
 
 
+def ratio_code(level: RatioLevel, against: Against, logp: str = "logp_bt") -> list[str]:
+    """Return the lines of plain torch that assign `ratio_bt`; `logp` are the log-probs of the trained policy."""
+    log = f"torch.where(active_bt, {logp} - {against}_bt, 0)"
+    if level == "token":
+        return [f"ratio_bt = {log}.clamp(-20, 20).exp()"]
+    mean = "" if level == "sequence_sum" else " / active_bt.sum(1).clamp(min=1)"
+    lines = [f"log_b = {log}.sum(1){mean}", "log_bt = log_b.clamp(-20, 20)[:, None] * active_bt"]
+    if level == "sequence_token":
+        lines.append(f"log_bt = torch.where(active_bt, {logp} - {logp}.detach() + log_bt.detach(), 0)")
+    return [*lines, "ratio_bt = log_bt.exp()"]
+
+
 def log_ratio(logp_bt: Tensor, batch: Batch, level: RatioLevel = "token", against: Against = "old") -> Tensor:
     """[B,T] log of the importance ratio, zero outside the loss mask, clamped to +-20.
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
-from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, symbol
+from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -57,6 +57,17 @@ class Capped(Objective):
     def _caps(self) -> bool:
         limits = (self.floor, self.cap, self.floor_negative, self.cap_negative)
         return any(limit is not None for limit in limits)
+
+    @override
+    def code(self) -> str:
+        good, bad = (self.floor, self.cap), (self.floor_negative, self.cap_negative)
+        held, other = (
+            "ratio_bt" if limits == (None, None) else f"ratio_bt.clamp({limits[0]!r}, {limits[1]!r})"
+            for limits in (good, bad)
+        )
+        weight = held if good == bad else f"torch.where(adv_bt < 0, {other}, {held})"
+        ratio = ratio_code(self.ratio, self.against, "logp_bt.detach()")
+        return "\n".join([*ratio, f"loss_bt = -{weight} * adv_bt * logp_bt"])
 
     @override
     def words(self) -> str:

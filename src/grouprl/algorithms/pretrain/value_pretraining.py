@@ -47,7 +47,10 @@ class ValuePretraining(Pretraining):
         batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
-        state_md, head = torch.cat(context.policy.hidden(cast("Tokens", batch.inputs))).double(), _head(context.policy)
+        state_md, head = (
+            torch.cat(context.text.policy.hidden(cast("Tokens", batch.inputs))).double(),
+            _head(context.text.policy),
+        )
         with torch.no_grad():
             metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
         self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
@@ -58,7 +61,7 @@ class ValuePretraining(Pretraining):
     @torch.no_grad()
     def fit(self, context: RunContext, state_md: Tensor, return_m: Tensor) -> None:
         """Add observations (states end with a 1 for the bias) and set the head to the best for all so far."""
-        store, head = context.state_of(self), _head(context.policy)
+        store, head = context.state_of(self), _head(context.text.policy)
         store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
         store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
         penalty_d = torch.full_like(return_m[:1].expand(state_md.shape[1]), self.ridge)

@@ -37,6 +37,14 @@ FORMULA: dict[str, str] = {
 }
 
 
+CODE: dict[str, str] = {
+    "k1": "d_bt",
+    "k2": "d_bt.square() / 2",
+    "k3": "torch.expm1(-d_bt) + d_bt",
+    "abs": "d_bt.abs()",
+}
+"""Estimates in plain torch; those with the gradient of another have none."""
+
 DISTANCE_LIMIT = 20.0
 
 

@@ -17,7 +17,7 @@ from grouprl.algorithms.building import build_part
 from grouprl.algorithms.losses import Losses, TokenLoss
 from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio
 from grouprl.algorithms.part import Part, RunFacts, part
-from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, Estimator, estimate
+from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, Estimator, estimate
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
@@ -90,6 +90,19 @@ class KLLoss(Regularizer):
         return TokenLoss(self.coef * value_bt, {"kl_ref": log_bt} if self.anchor == "ref" else {})
 
     @override
+    def code(self) -> str:
+        if self.estimator not in CODE or self.aggregate is not None:
+            return ""
+        limit = "" if self.limit is None else f".clamp({-self.limit!r}, {self.limit!r})"
+        lines = [
+            f"d_bt = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0){limit}",
+            f"kl_bt = {CODE[self.estimator]}",
+        ]
+        if self.value_limit is not None:
+            lines.append(f"kl_bt = kl_bt.clamp({-self.value_limit!r}, {self.value_limit!r})")
+        return "\n".join([*lines, f"loss = loss + {self.coef!r} * (weight_bt * kl_bt).sum()"])
+
+    @override
     def needs(self) -> tuple[str, ...]:
         weighted = ("old_bt",) if self.estimator == "weighted_k3" else ()
         return tuple(dict.fromkeys((f"{self.anchor}_bt", *weighted)))
@@ -147,6 +160,10 @@ class EntropyBonus(Regularizer):
                 "Pass entropy_bt to method.loss",
             )
         return TokenLoss(-self.coef * entropy_bt, {})
+
+    @override
+    def code(self) -> str:
+        return "" if self.aggregate else f"loss = loss - {self.coef!r} * (weight_bt * entropy_bt).sum()"
 
     @override
     def words(self) -> str:

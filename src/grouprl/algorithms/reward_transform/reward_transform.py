@@ -103,6 +103,15 @@ class SoftOverlong(RewardTransform):
         over_b = (longest - buffer - batch.length_b).to(batch.dtype) / buffer
         return batch.replace(reward_b=batch.reward_b + self.penalty * over_b.clamp(-1, 0))
 
+    @override
+    def code(self) -> str:
+        if self.length is not None:
+            return ""
+        size = f"max(round({self.buffer!r} * max_length), 1)" if self.buffer < 1 else str(self.tokens(0))
+        return f"""buffer = {size}
+over_b = (max_length - buffer - mask_bt.sum(1)) / buffer
+reward_b = reward_b + {self.penalty!r} * over_b.clamp(-1, 0)"""
+
     def tokens(self, longest: int) -> int:
         """Return the buffer in tokens for completions of at most `longest` tokens."""
         return max(round(self.buffer * longest if self.buffer < 1 else self.buffer), 1)

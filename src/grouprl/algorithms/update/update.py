@@ -87,6 +87,10 @@ class Update(Part):
         """Take the steps; yield the metrics of each."""
         raise NotImplementedError
 
+    def first_step(self) -> int:
+        """Return the step of the run, from 0, in which the policy takes its first optimiser step."""
+        return 0
+
 
 @part("update")
 class TwoPhase(Update):

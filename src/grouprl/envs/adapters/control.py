@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.array_spaces import MASK, arrays_of
+from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of
 from grouprl.envs.environment import ArrayObservation, Step
 
 if TYPE_CHECKING:

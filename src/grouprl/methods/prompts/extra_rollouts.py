@@ -159,7 +159,7 @@ def aepo(
         ],
         recommended={"verify_coef": 1.0},
         notes=[
-            "grouprl.rollout.verification has the inference side: scores of completions, and votes weighted with them.",
+            "grouprl.evaluation.verification has the inference side: scores of completions and votes weighted by them.",
             "A small policy that never saw such prompts may at λ = 1 learn the verdicts at the cost of its "
             "completions; "
             "on a task of four letters 0.3 taught both.",

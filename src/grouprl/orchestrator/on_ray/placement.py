@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from grouprl.config.sections import Placing
-from grouprl.envs.stage import Stage
+from grouprl.envs.environment_pool import Stage
 from grouprl.orchestrator.on_ray.pool import PoolLimits, WorkerPool
 from grouprl.orchestrator.on_ray.ray_host import RayHost
 from grouprl.orchestrator.on_ray.remote_environments import PlacedStage, stage_hello

@@ -10,9 +10,9 @@ from typing import cast
 
 from grouprl.config.sections import Acting
 from grouprl.envs.call_times import CallTimes
-from grouprl.envs.stage import AnsweringStage, Call
-from grouprl.envs.stage_slots import StageCall, unlike
-from grouprl.envs.stage_workers import open_stage
+from grouprl.envs.environment_pool import AnsweringStage, Call
+from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.envs.environment_pool_slots import StageCall, unlike
 from grouprl.orchestrator.on_ray.pool import PlacedCall, WorkerPool
 from grouprl.orchestrator.on_ray.reward import PlacedParcel
 from grouprl.processes.parcel import pack, unpack

@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.plan.memory import FOLLOWERS
 from grouprl.plan.plan import Plan
 
 SPREAD = 0.6
@@ -109,6 +110,9 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
             f"--completion-tokens is {mean:g}", f"a completion has 1 to {batch.max_new_tokens} tokens in this run"
         )
     reference = any(cost.what == "reference copy" for cost in plan.costs)
+    followers = round(
+        sum(cost.bytes for cost in plan.costs if cost.what == FOLLOWERS) / (model.parameters * model.bytes_each)
+    )
     return Workload(
         parameters=model.parameters,
         trainable=model.trainable,
@@ -124,7 +128,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         tied=model.tied,
         updates=batch.updates_per_rollout,
         passes=batch.epochs * batch.phases,
-        scorings=1 + reference,
+        scorings=1 + reference + followers,
         steps=batch.steps,
         reference=reference,
     )

@@ -1,1 +1,1 @@
-"""Policies that read vectors and act with numbers or vectors."""
+"""Policies that read arrays and act with numbers or arrays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.records.serialize import keepable
 
 Arrays: TypeAlias = Tensor | Mapping[str, Tensor]
 """An array, or arrays by name (of a `DictSpace`)."""
@@ -20,6 +22,7 @@ SEEDS = 2**64
 """Seeds are below; tensors hold them as int64, modulo this."""
 
 
+@keepable
 @dataclass(frozen=True)
 class ArrayInputs:
     """B rows of actions, each with the observation it responds to; T is the length of the longest row, tensors on the
@@ -110,9 +113,28 @@ class ArrayInputs:
             None if self.seed_b is None else self.seed_b[where],
         )
 
+    @property
+    def action_ids(self) -> tuple[tuple[int, ...], ...]:
+        """[B] the number of each action; its place in the row where actions are vectors."""
+        places_bt = torch.arange(self.width).expand(len(self), -1)
+        number_bt = self.action_bt if self.action_bt.dim() == 2 else places_bt
+        return tuple(tuple(row[:n].tolist()) for row, n in zip(number_bt, self.length_b.tolist(), strict=True))
+
     def present_bt(self) -> Tensor:
         """True where a row has an action, [B,T]."""
         return torch.arange(self.width) < self.length_b[:, None]
+
+    def fingerprints(self) -> list[bytes]:
+        """Return a digest of each row: all but its final observation, and masks that allow everything."""
+        by_step = [*_listed(self.observation_bt), self.action_bt]
+        by_row = [*self.context_b.values(), *_listed(self.seed_b)]
+        found = []
+        for row, length in enumerate(self.length_b.tolist()):
+            masks = [mask[row, :length] for mask in _listed(self.legal_bta) if not bool(mask[row, :length].all())]
+            own = [*(x[row, :length] for x in by_step), *(x[row] for x in by_row), *masks]
+            parts = [f"{tuple(x.shape)}".encode() + x.contiguous().numpy().tobytes() for x in own]
+            found.append(hashlib.sha256(b"|".join(parts)).digest())
+        return found
 
     def joined(self, others: Sequence[ArrayInputs]) -> ArrayInputs:
         """Return these rows and those of `others`, concatenated.

@@ -13,8 +13,8 @@ from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
-from grouprl.policy.array_distributions import drawn, masked
 from grouprl.policy.kinds import Build
+from grouprl.policy.vectors.array_distributions import drawn, masked
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.module_policy import ModulePolicy
 from grouprl.protocols import Spaces

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from grouprl.core.errors import InputError
-from grouprl.policy.array_distributions import MultiCategorical
-from grouprl.policy.features import feature_count, features
 from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.policy.vectors.features import feature_count, features
 from grouprl.protocols import ActionSpace, Box, Discrete, MultiDiscrete
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from grouprl.algorithms.sampling.entropy_score import score
 from grouprl.core.errors import InputError
 from grouprl.core.spans import spanned
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.logprobs import log_softmax_of
-from grouprl.protocols import EntropyScaling, Request
+from grouprl.protocols import Request
 from grouprl.rollout.local.decoder_protocol import Giving
 from grouprl.rollout.local.grammars import Constraints
 from grouprl.rollout.local.lean_decoder import LeanDecoder
@@ -200,7 +199,7 @@ class _Writer:
         surprise_rv = logp_rv if self.constraints is None else logp_rv.clamp_min(torch.finfo(logp_rv.dtype).min)
         entropy_r = (p_rv * surprise_rv).sum(-1).neg_()
         if s.entropy_scaling is not None:
-            logp_rv = self._log_softmax(logits_rv, row_r, factors(entropy_r, s.entropy_scaling))
+            logp_rv = self._log_softmax(logits_rv, row_r, s.entropy_scaling.factors(entropy_r))
             p_rv = logp_rv.exp()
         if s.top_k or s.top_p < 1:
             p_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p).exp()
@@ -247,12 +246,6 @@ class _Writer:
             x[:longest].masked_fill(beyond_tb, 0.0).T.contiguous().cpu() for x in (self.logp_tb, self.entropy_tb)
         )
         return Written(ids, logp_bt, entropy_bt, ~ended_b.cpu())
-
-
-def factors(entropy_r: torch.Tensor, scaling: EntropyScaling) -> torch.Tensor:
-    """[R] factors of the temperature for distributions of these entropies [R]."""
-    extent = (scaling.pivot, scaling.above, scaling.below)
-    return 1 + scaling.tau * score(entropy_r, extent, released=scaling.released)
 
 
 def _check_rows(rows: Sequence[Tokens], positions: int | None, budget: int) -> None:

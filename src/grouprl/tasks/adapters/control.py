@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.control import ControlEnvironment
-from grouprl.envs.array_spaces import spaces_of
+from grouprl.envs.adapters.gymnasium_spaces import spaces_of
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
 from grouprl.tasks.adapters.gym import made

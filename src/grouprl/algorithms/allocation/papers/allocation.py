@@ -155,7 +155,7 @@ class GradientVariance(Allocation):
         norm_b = np.zeros(len(rows))
         if right_b.any():
             right = np.flatnonzero(right_b)
-            norm_b[right] = context.policy.gradient_norms(rows.tokens.rows(right), self.block).double().numpy()
+            norm_b[right] = context.text.policy.gradient_norms(rows.tokens.rows(right), self.block).double().numpy()
         of_request = [found.get(request.ordinal, np.zeros(0, dtype=int)) for request in requests]
         rate_q = np.array([right_b[r].mean() if len(r) else 0.0 for r in of_request])
         norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_request])

@@ -62,6 +62,8 @@ class BudgetPrompts(Allocation):
     over budgets of 512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
     """
 
+    needs_text = True
+
     budgets: Budgets = (0.125, 0.25, 0.5, 0.625)
     fills = ("keys.budget",)
 

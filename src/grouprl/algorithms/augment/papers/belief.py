@@ -28,6 +28,8 @@ class AnswerBelief(Augmentation):
     rows stay as they are.
     """
 
+    needs_text = True
+
     before: str = ""
     says = "read, at the beginning of each turn, how likely the policy finds the task's correct completion"
     equation = "stats.completion = mean_j log π(a_j | before the turn, a_{{<j}})"
@@ -63,7 +65,7 @@ class AnswerBelief(Augmentation):
         return batch.replace(stats={**batch.stats, "answer": belief_bt})
 
     def _prefix(self, context: RunContext) -> Ids:
-        return tuple(context.encode(self.before)) if self.before else ()
+        return tuple(context.text.encode(self.before)) if self.before else ()
 
     def _answer(self, example: Example, context: RunContext) -> Ids:
         answer = context.task.solution(example)
@@ -73,13 +75,13 @@ class AnswerBelief(Augmentation):
                 "answer_belief reads how likely the policy finds the task's solution",
                 "Take a task with solutions, or leave answer_belief out",
             )
-        return tuple(context.encode(answer))
+        return tuple(context.text.encode(answer))
 
     def _believed(self, requested: list[Requested], apart: bool, context: RunContext) -> Tensor:
         """[N] mean log-prob of each completion behind what was seen; `apart`: each by the weights of its agent."""
         seen, answers, agents = zip(*requested, strict=True)
         tokens = Tokens(seen, answers, agents if apart else None)
-        logp_nt = context.policy.logp(tokens).cpu()
+        logp_nt = context.text.policy.logp(tokens).cpu()
         present_nt = tokens.present_bt()
         return torch.where(present_nt, logp_nt, 0).sum(1) / present_nt.sum(1)
 

@@ -57,6 +57,8 @@ class EntropyBranching(Augmentation):
     episodes from the beginning. All tokens of all episodes are trained.
     """
 
+    needs_text = True
+
     grow: Annotated[float, Field(gt=1)] = 2.0
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5
     slope: float = 0.2

@@ -17,6 +17,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
@@ -45,6 +46,8 @@ class BudgetCuts(Augmentation):
     `turn_reward_bs`, the mean reward of the completions at each cut. The completions are rows of source 'extra' with
     their cut in `keys.cut`; with one completion per cut the same budget of all thoughts is one cut.
     """
+
+    needs_text = True
 
     budgets: Budgets = (0.25, 0.5, 0.75, 1.0)
     summaries: Annotated[int, Field(ge=1)] = 4
@@ -87,10 +90,10 @@ class BudgetCuts(Augmentation):
     ) -> list[Cut]:
         """Return every cut of every thought: thoughts in order, budgets ascending."""
         ellipsis = context.task.ellipsis if self.ellipsis is None else self.ellipsis
-        forced = context.encode(ellipsis + (self.end or context.task.thought_end) + self.header)
-        header = context.encode(self.header)
+        forced = context.text.encode(ellipsis + (self.end or context.task.thought_end) + self.header)
+        header = context.text.encode(self.header)
         begun = prefixes(thoughts, range(len(thoughts)), context)
-        stop = set(context.policy.eos_ids)
+        stop = set(context.text.policy.eos_ids)
         cuts = []
         for row, (end, ids) in enumerate(zip(ends, thoughts.rollout.response_ids, strict=True)):
             for number, limit in enumerate(limits):
@@ -155,10 +158,10 @@ class BudgetCuts(Augmentation):
 def _shortened(samples: ScoredSamples, size_b: list[int]) -> ScoredSamples:
     """Return the rows with the first `size_b` tokens of each completion."""
     old = samples.rollout
-    response_ids = tuple(ids[:size] for ids, size in zip(old.response_ids, size_b, strict=True))
+    ids = tuple(ids[:size] for ids, size in zip(old.response_ids, size_b, strict=True))
     keep_bt = torch.arange(old.logp_bt.shape[1]) < torch.tensor(size_b)[:, None]
     logp_bt, entropy_bt = (torch.where(keep_bt, x, 0) for x in (old.logp_bt, old.entropy_bt))
-    rollout = replace(old, response_ids=response_ids, logp_bt=logp_bt, entropy_bt=entropy_bt)
+    rollout = replace(old, inputs=Tokens(old.prompt_ids, ids), logp_bt=logp_bt, entropy_bt=entropy_bt)
     return replace(samples, rollout=rollout)
 
 

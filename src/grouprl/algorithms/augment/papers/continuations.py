@@ -18,6 +18,7 @@ from grouprl.core.numbers import PositiveShare
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.tokens import Tokens
 
 
 @part("augment")
@@ -27,6 +28,8 @@ class Continuations(Augmentation):
     The beginning is the first ⌊η|y|⌋ tokens, with the same growing η as `prefix_mask`. The number becomes the reward
     component `continuations`; the continuations themselves are not trained on. A finished completion is its own.
     """
+
+    needs_text = True
 
     count: Annotated[int, Field(ge=1)] = 8
     start: PositiveShare = 0.15
@@ -74,6 +77,8 @@ class PlanTree(Augmentation):
     `keys.plan` numbers the plans of a prompt and `marks.plan` marks their tokens. A completion without the sign stays
     alone, without a plan.
     """
+
+    needs_text = True
 
     sign: Annotated[str, Field(min_length=1)] | None = None
     leaves: Annotated[int, Field(ge=1)] = 4
@@ -152,5 +157,5 @@ def regrown(leaves: ScoredSamples, samples: ScoredSamples, roots: np.ndarray, si
             whole_bt[i, :n] = begun_bt[root, :n]
             whole_bt[i, n : n + rest] = rest_bt[i, :rest]
     prompt_ids = tuple(old.prompt_ids[r] for r in roots)
-    rollout = Rollout(prompt_ids, response_ids, logp_bt, entropy_bt, new.truncated_b, old.exact and new.exact)
+    rollout = Rollout(Tokens(prompt_ids, response_ids), logp_bt, entropy_bt, new.truncated_b, old.exact and new.exact)
     return replace(leaves, rollout=rollout, foreign_b=leaves.foreign_b | samples.foreign_b[roots])

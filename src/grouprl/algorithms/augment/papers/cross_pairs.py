@@ -11,6 +11,7 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.records.examples import Prompt
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.tokens import Tokens
 
 
 @part("augment")
@@ -20,6 +21,8 @@ class CrossPairs(Augmentation):
     M forms with n completions each become M·M·n rows. The new rows have the prompt's `keys.variant`, `keys.own` 0 and
     source 'extra'; their log-probs are those of the policy given the prompt under which they are shown.
     """
+
+    needs_text = True
 
     says = "every completion is also a row under the prompt of each other form of its prompt"
     reads = ("keys.variant", "keys.own")
@@ -38,9 +41,10 @@ class CrossPairs(Augmentation):
             prompts += [first[v] for _, v in pairs]
         if not rows:
             return samples
-        paired = context.with_prompts(subset(samples, np.array(rows)), prompts).with_source("extra")
+        paired = context.text.with_prompts(subset(samples, np.array(rows)), prompts).with_source("extra")
         begun = zip(paired.rollout.prompt_ids, prefixes(samples, rows, context), strict=True)
-        rollout = replace(paired.rollout, prompt_ids=tuple((*ids, *prefix) for ids, prefix in begun))
+        tokens = Tokens(tuple((*ids, *prefix) for ids, prefix in begun), paired.rollout.response_ids)
+        rollout = replace(paired.rollout, inputs=tokens)
         keys = {"keys__variant": np.array(forms, dtype=np.int64), "keys__own": np.zeros(len(rows), dtype=np.int64)}
         numbers_b = further_numbers(samples, np.array(rows))
         paired = replace(paired.with_extras(**keys), sample_b=numbers_b, rollout=rollout)

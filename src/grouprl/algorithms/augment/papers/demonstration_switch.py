@@ -23,6 +23,8 @@ class DemonstrationSwitch(Augmentation):
     A `gamma` below 0 switches never, 1 always. Prompts without a solution are left as they are.
     """
 
+    needs_text = True
+
     gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0
     says = "the right solution replaces a group of which at most {gamma:.0%} are right"
 

@@ -131,6 +131,8 @@ class SendCalled(Augmentation):
     weights that lack `lag` steps; who is further ahead waits, at most `wait` seconds.
     """
 
+    needs_text = True
+
     own_policies: ClassVar[bool] = True
     takes: ClassVar[str] = "sent"
 
@@ -144,7 +146,7 @@ class SendCalled(Augmentation):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Send the rows of called agents; return the first agent's."""
-        policy, held = team(context.policy, self.name), context.cache_of(self)
+        policy, held = team(context.text.policy, self.name), context.cache_of(self)
         if held.get("sent") == context.step:
             raise InputError(
                 f"{self.name} was given a second round of rows in one step",
@@ -217,7 +219,7 @@ def name_of(context: RunContext) -> str:
     digest = hashlib.sha256(
         f"{context.task.fingerprint()}/{context.steps}/{context.prompts}/{context.group_size}".encode()
     )
-    for name, tensor in sorted(context.policy.trainable_state().items()):
+    for name, tensor in sorted(context.text.policy.trainable_state().items()):
         digest.update(name.encode())
         digest.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -78,7 +78,7 @@ class SolvedExemplars(OnDeadGroup):
         store = context.state_of(self).setdefault("solved", {})
         for rows in groups(samples, sampled_rows(samples) & samples.scores.correct_b):
             row, key = rows[0], str(int(samples.index_b[rows[0]]))
-            (text,) = context.decode([samples.rollout.response_ids[row][: self.longest]])
+            (text,) = context.text.decode([samples.rollout.response_ids[row][: self.longest]])
             store.pop(key, None)
             store[key] = [plain(samples.examples[row].prompt), text]
         for key in list(store)[: max(0, len(store) - self.keep)]:
@@ -101,7 +101,7 @@ def plain(prompt: Prompt) -> str:
 
 def grams(context: RunContext, prompt: Prompt) -> Grams:
     """Return the tokens of a prompt and the pairs of neighbours among them."""
-    ids = context.encode(plain(prompt))
+    ids = context.text.encode(plain(prompt))
     return frozenset([(i,) for i in ids] + list(pairwise(ids)))
 
 

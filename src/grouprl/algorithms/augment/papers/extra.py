@@ -21,6 +21,7 @@ from grouprl.core.numbers import Positive
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
@@ -106,10 +107,8 @@ class TemperedExtras(Augmentation):
 
 def _in_loss(samples: ScoredSamples, rows_b: np.ndarray | None, *, counted: bool) -> ScoredSamples:
     """Return the rows with columns that say which are in the loss (None: all) and in group statistics (all or none)."""
-    width = max(map(len, samples.rollout.response_ids))
     rows_b = np.ones(len(samples), dtype=bool) if rows_b is None else rows_b
-    size_b = np.array([len(ids) for ids in samples.rollout.response_ids])
-    mask_bt = (np.arange(width) < size_b[:, None]) & rows_b[:, None]
+    mask_bt = samples.rollout.inputs.present_bt().numpy() & rows_b[:, None]
     return samples.with_extras(stat_b=np.full(len(samples), counted), loss_mask_bt=mask_bt)
 
 
@@ -122,6 +121,8 @@ class VerificationRows(Augmentation):
     source 'verification' and the reward of the completion they are about.
     """
 
+    needs_text = True
+
     balance: bool = True
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -133,13 +134,12 @@ class VerificationRows(Augmentation):
         about = subset(samples, chosen)
         pairs = zip(about.examples, about.texts, strict=True)
         prompts = [context.task.with_verdict(example, text) for example, text in pairs]
-        requested = context.with_prompts(about, prompts).with_source("verification")
+        requested = context.text.with_prompts(about, prompts).with_source("verification")
         verdicts = _verdicts(context)
         kinds = [0 if right else 1 for right in about.scores.correct_b]
         nothing_bt = torch.zeros(len(chosen), 1, dtype=samples.rollout.logp_bt.dtype)
         rollout = Rollout(
-            prompt_ids=requested.rollout.prompt_ids,
-            response_ids=tuple((verdicts[kind],) for kind in kinds),
+            Tokens(requested.rollout.prompt_ids, tuple((verdicts[kind],) for kind in kinds)),
             logp_bt=nothing_bt,
             entropy_bt=nothing_bt.clone(),
             truncated_b=torch.zeros(len(chosen), dtype=torch.bool),
@@ -185,7 +185,7 @@ class VerificationRows(Augmentation):
 
 def _verdicts(context: RunContext) -> tuple[int, int]:
     """Return the tokens that begin the verdicts right and wrong. Raises InputError if they are the same."""
-    yes, no = (context.encode(text)[0] for text in context.task.verdicts)
+    yes, no = (context.text.encode(text)[0] for text in context.task.verdicts)
     if yes == no:
         raise InputError(
             f"the verdicts {context.task.verdicts} begin with the same token", "one token tells them apart"

@@ -30,6 +30,8 @@ class FailedSteps(Augmentation):
     'extra' and form groups of their own, apart from the episodes.
     """
 
+    needs_text = True
+
     most: Count = 1
     completions: Annotated[int, Field(ge=2)] | None = None
     also: ClassVar[Mapping[str, str]] = {"answers": "completions"}

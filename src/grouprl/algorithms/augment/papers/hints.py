@@ -28,7 +28,7 @@ from grouprl.algorithms.augment.guidance import GUIDED, OnDeadGroup, needs_solut
 
 def under_own_prompt(guided: ScoredSamples, context: RunContext) -> ScoredSamples:
     """Return guided rows shown under their prompts' own prompts; their log-probs become foreign."""
-    return context.with_prompts(guided, [example.prompt for example in guided.examples])
+    return context.text.with_prompts(guided, [example.prompt for example in guided.examples])
 
 
 @part("augment")
@@ -94,7 +94,7 @@ class GroupHints(OnDeadGroup):
         if self.place == "prompt":
             shown["prompt"] = context.task.with_hint(samples.examples[rows[0]], hint)
         else:
-            prefix = context.encode(hint)
+            prefix = context.text.encode(hint)
             shown |= {"prefix": prefix, "max_new_tokens": max(1, context.max_new_tokens - len(prefix))}
         return again(samples, rows[0], level * len(rows), completions=len(rows), source=GUIDED, **shown)
 

@@ -27,6 +27,8 @@ class MajorityVote(Augmentation):
     What the environment says of right and wrong is not used. The rows of other agents earn 0 here.
     """
 
+    needs_text = True
+
     agent: Whole = 0
     says = "agent {agent} earns 1 for the completion that most of its rows of the episode give, else 0"
     equation = "R_i = 1[answer_i = majority of the episode]"

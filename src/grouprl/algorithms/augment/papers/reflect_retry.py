@@ -68,7 +68,7 @@ class ReflectRetry(Reviewing):
 
     def _second(self, samples: ScoredSamples, found: Reviews, numbers: Numbers, context: RunContext) -> Attempts | None:
         """Sample the second attempts; None where there is none."""
-        form, wanted = review_form(self.form, context.policy), found.retries
+        form, wanted = review_form(self.form, context.text.policy), found.retries
         rows, turns = [row for _, row, _ in wanted], [turn for *_, turn in wanted]
         advice = [review.advice for i, *_ in wanted if (review := found.read[i]) is not None]
         openings = [form.guided(samples.prompts[row], [said]) for row, said in zip(rows, advice, strict=True)]
@@ -99,7 +99,7 @@ def in_loss(samples: ScoredSamples, pivot_b: np.ndarray) -> ScoredSamples:
 
 def _unguided(samples: ScoredSamples, second: Attempts, context: RunContext) -> ScoredSamples:
     """Return second attempts as if nobody had advised them."""
-    return context.with_prompts(second.rows, [samples.prompts[row] for row in second.base_n]).with_source("extra")
+    return context.text.with_prompts(second.rows, [samples.prompts[row] for row in second.base_n]).with_source("extra")
 
 
 def _guided(known: ScoredSamples, second: Attempts) -> list[ScoredSamples]:

@@ -97,7 +97,7 @@ class Retrospect(Reviewing):
         context: RunContext,
     ) -> Attempts | None:
         """Sample the next trial of each reviewed one."""
-        form, openings = review_form(self.form, context.policy), []
+        form, openings = review_form(self.form, context.text.policy), []
         prompt_of = dict(zip(first.extras["keys.review"].tolist(), first.prompts, strict=True))
         for row, text in zip(found.about, found.rows.texts, strict=True):
             key = int(known.extras["keys.review"][row])
@@ -119,14 +119,18 @@ class Retrospect(Reviewing):
         known = join([samples, first.rows])
         return known, np.arange(len(samples), len(known))
 
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return int(self.actor != "policy")
+
     def _actor(self, context: RunContext) -> AbstractContextManager[None]:
         """Let the actor act."""
         if self.actor == "policy":
             return nullcontext()
         held, store = context.cache_of(self), context.state_of(self)
         if "actor" not in held:
-            store.setdefault("weights", context.policy.trainable_state())
-            held["actor"] = second_policy(context.policy)
+            store.setdefault("weights", context.text.policy.trainable_state())
+            held["actor"] = second_policy(context.text.policy)
             held["actor"].load_trainable_state(store["weights"])
         return context.acting(held["actor"])
 

@@ -32,8 +32,8 @@ class ReviewModel:
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            reader = build_encoder(encoder, context.policy, width)
-            self.network = nn.Sequential(reader, nn.Linear(reader.width, 1)).to(context.policy.device)
+            reader = build_encoder(encoder, context.text.policy, width)
+            self.network = nn.Sequential(reader, nn.Linear(reader.width, 1)).to(context.text.policy.device)
         self.store, self.optimizer = store, torch.optim.Adam(self.network.parameters(), lr=lr)
         if "network" in store:
             self.network.load_state_dict(store["network"])

@@ -70,6 +70,8 @@ class Reviewing(Augmentation):
     be (None: as the form says). Only episodes of one row are reviewed.
     """
 
+    needs_text = True
+
     teaches: ClassVar[bool] = True
     advises: ClassVar[bool] = True
     """Whether what a review advises is shown to another attempt."""
@@ -83,7 +85,7 @@ class Reviewing(Augmentation):
     ) -> Reviews | None:
         """Request a review of the episode of each of `rows` where the model has room; None where it has
         none."""
-        form = review_form(self.form, context.policy)
+        form = review_form(self.form, context.text.policy)
         budget = self.tokens or form.tokens
         prompts = {i: form.prompt(samples.prompts[i], _turns(samples, i), _reward(samples, i)) for i in rows}
         fitting = _fitting(prompts, budget, context)
@@ -92,7 +94,7 @@ class Reviewing(Augmentation):
         if not fitting:
             return None
         changes = {"source": SOURCES["review"], "max_new_tokens": budget}
-        sampled = context.sample_texts(
+        sampled = context.text.sample_texts(
             [again(samples, i, numbers.skip(i), prompt=prompts[i], **changes) for i in fitting]
         )
         pairs = zip(sampled.texts, fitting, strict=True)
@@ -214,7 +216,7 @@ def _fitting(prompts: Mapping[int, Prompt], budget: int, context: RunContext) ->
     """Return the rows whose prompts leave the model room for `budget` tokens."""
     if not prompts:
         return []
-    room, encoded = context.policy.max_positions, context.policy.encode_prompts(list(prompts.values()))
+    room, encoded = context.text.policy.max_positions, context.text.policy.encode_prompts(list(prompts.values()))
     return [int(i) for i, ids in zip(prompts, encoded, strict=True) if room is None or len(ids) + budget <= room]
 
 

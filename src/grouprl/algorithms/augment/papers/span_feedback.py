@@ -33,6 +33,8 @@ class SpanFeedback(Augmentation):
     letter or digit are not marked.
     """
 
+    needs_text = True
+
     function: str = ""
     equation = "marks.good, marks.poor = tokens of the parts that are named"
     fills = ("marks.good", "marks.poor")
@@ -81,10 +83,10 @@ class SpanFeedback(Augmentation):
 
 def pieces(ids: Sequence[int], context: RunContext) -> list[str]:
     """Return what each token adds to the text of `ids`."""
-    alone = context.decode([[i] for i in ids])
-    if "".join(alone) == context.decode([list(ids)])[0]:
+    alone = context.text.decode([[i] for i in ids])
+    if "".join(alone) == context.text.decode([list(ids)])[0]:
         return alone
-    grown = context.decode([ids[: i + 1] for i in range(len(ids))])
+    grown = context.text.decode([ids[: i + 1] for i in range(len(ids))])
     sizes = [0, *map(len, grown)]
     return [text[before:] for text, before in zip(grown, sizes, strict=False)]
 

@@ -15,6 +15,8 @@ class Demonstrations(Buffer):
     """Train on the task's right solutions alone: nothing is sampled (supervised variants: SFT, OTR,
     arXiv:2509.26313)."""
 
+    needs_text = True
+
     says = "train on the right solution of each prompt; nothing is sampled"
 
     def fresh(self, context: RunContext) -> int:

@@ -32,6 +32,8 @@ class TakeCalled(Buffer):
     nothing.
     """
 
+    needs_text = True
+
     own_policies: ClassVar[bool] = True
 
     folder: str
@@ -64,7 +66,7 @@ class TakeCalled(Buffer):
         """Leave the weights after `taken` steps, if that has not been done."""
         held = context.cache_of(self)
         if held.get("published") != taken:
-            exchange.keep(taken, team(context.policy, self.name).member(self.agent).trainable_state())
+            exchange.keep(taken, team(context.text.policy, self.name).member(self.agent).trainable_state())
             held["published"] = taken
 
     def _open(self, context: RunContext) -> Exchange:

@@ -65,7 +65,7 @@ class UtteranceReplay(Buffer):
             return None
         store, held, rng = context.state_of(self), context.cache_of(self), context.rng(self)
         seed = int(rng.integers(2**31))  # sampled whether it is used or not, so that a resumed run samples alike
-        positions = context.policy.max_positions
+        positions = context.text.policy.max_positions
         room = None if positions is None else positions - context.max_new_tokens
         add_turns(store, samples, context.batch(samples), self.capacity, room)
         context.note("turns_stored", turns_stored(store))
@@ -87,10 +87,11 @@ class UtteranceReplay(Buffer):
 
     def _build(self, store: State, held: State, context: RunContext, seed: int) -> None:
         """Build critic, target and optimiser, as they were stored where they were."""
+        policy = context.text.policy
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            critic = UtteranceCritic(build_encoder(self.encoder, context.policy, self.width)).to(context.policy.device)
-        target = copy.deepcopy(critic, {id(context.policy): context.policy}).requires_grad_(False)
+            critic = UtteranceCritic(build_encoder(self.encoder, policy, self.width)).to(policy.device)
+        target = copy.deepcopy(critic, {id(policy): policy}).requires_grad_(False)
         optimizer = torch.optim.Adam(critic.parameters(), lr=self.critic_lr)
         if "critic" in store:
             critic.load_state_dict(store["critic"])
@@ -112,7 +113,7 @@ class UtteranceReplay(Buffer):
         return -(-self.critic_steps * self.critic_batch // pool)
 
     def _update(self, held: State, turns: Turns, fresh: list[tuple[int, ...]], context: RunContext) -> None:
-        critic, target, device = held["critic"], held["target"], context.policy.device
+        critic, target, device = held["critic"], held["target"], context.text.policy.device
         reward_n, over_n = turns.reward_n.to(device), turns.over_n.to(device)
         q_loss, v_loss = td_losses(
             critic, target, turns.seen, turns.done, reward_n, turns.later, over_n, fresh, self.gamma
@@ -132,7 +133,7 @@ class UtteranceReplay(Buffer):
 
     def _fresh(self, turns: Turns, context: RunContext, rng: np.random.Generator) -> Rollout:
         """An action of the present policy at each observation."""
-        return context.act(turns.seen, rng.integers(2**63, size=len(turns)).tolist())
+        return context.text.act(turns.seen, rng.integers(2**63, size=len(turns)).tolist())
 
     def _act(self, critic: UtteranceCritic, context: RunContext, rng: np.random.Generator) -> ScoredSamples:
         """Sample actions at stored observations and let the critic judge them; each is a group of its own."""
@@ -144,12 +145,12 @@ class UtteranceReplay(Buffer):
         numbers, no_b = turns.prompt_n, np.zeros(count, dtype=bool)
         return ScoredSamples(
             examples=tuple(context.task.example("train", i) for i in numbers.tolist()),
-            prompts=tuple(context.decode(turns.seen)),
+            prompts=tuple(context.text.decode(turns.seen)),
             group_b=APART + np.arange(count),
             index_b=numbers,
             sample_b=np.zeros(count, dtype=np.int64),
             rollout=rollout,
-            texts=tuple(context.decode(rollout.response_ids)),
+            texts=tuple(context.text.decode(rollout.response_ids)),
             scores=Scores(q_n, {}, no_b, np.full(count, "ok"), []),
             valid_b=~no_b,
             source_b=np.full(count, SOURCES["extra"], dtype=np.int64),

@@ -80,7 +80,7 @@ class VarianceSampling(Chooser):
         memory = self._memory(context)
         memory["rate"][list(rates)] = torch.tensor(list(rates.values()), dtype=torch.float64)
         for index, rows in rows_of(completions.index_b).items():
-            memory["distinct"][index] = distinct_3([completions.rollout.response_ids[row] for row in rows])
+            memory["distinct"][index] = distinct_3([completions.rollout.action_ids[row] for row in rows])
         rate_n, distinct_n = memory["rate"], memory["distinct"]
         score_n = self.outcome * rate_n * (1 - rate_n) + self.diversity * distinct_n
         fresh_n = (score_n - score_n.min()) / (score_n.max() - score_n.min() + 1e-8)
@@ -114,7 +114,7 @@ class VarianceSampling(Chooser):
 
 
 def distinct_3(completions: Sequence[Sequence[int]]) -> float:
-    """Share of different ones among all runs of three tokens (completions shorter than three count as one run)."""
+    """Share of different ones among all runs of three actions (rows shorter than three count as one run)."""
     runs = [tuple(ids[k : k + 3]) for ids in completions for k in range(max(1, len(ids) - 2))]
     return len(set(runs)) / len(runs)
 
@@ -198,11 +198,11 @@ def standardised(value_nh: Tensor) -> Tensor:
 def embed_prompts(context: RunContext, at_once: int = 256) -> Tensor:
     """Mean last hidden state of every training prompt, [N,H]."""
     prompts = [context.task.example("train", index).prompt for index in range(pool_size(context))]
-    ids = [tuple(x) for x in context.policy.encode_prompts(prompts)]
-    end = tuple(context.policy.eos_ids[:1])  # the state of a position is that which predicts the token after it
+    ids = [tuple(x) for x in context.text.policy.encode_prompts(prompts)]
+    end = tuple(context.text.policy.eos_ids[:1])  # the state of a position is that which predicts the token after it
     means: list[Tensor] = []
     for start in range(0, len(ids), at_once):
         piece = ids[start : start + at_once]
-        states = context.policy.hidden(Tokens(tuple(x[:1] for x in piece), tuple((*x[1:], *end) for x in piece)))
+        states = context.text.policy.hidden(Tokens(tuple(x[:1] for x in piece), tuple((*x[1:], *end) for x in piece)))
         means.extend(state_th.mean(0) for state_th in states)
     return torch.stack(means)

@@ -15,7 +15,7 @@ from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.sampling.entropy_score import extent, score
+from grouprl.algorithms.sampling.papers.entropy_score import extent, score
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 

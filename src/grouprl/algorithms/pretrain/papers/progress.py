@@ -35,6 +35,8 @@ class ProgressModel(Pretraining):
     and gives `stats.progress` of every turn. It reads one position more than an episode has.
     """
 
+    needs_text = True
+
     steps: Count = 20
     ridge: Positive = 1e-3
     at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn"
@@ -49,7 +51,7 @@ class ProgressModel(Pretraining):
         """Sample a rollout of the run's size, foresee its outcomes, fit to it and all before."""
         store = context.state_of(self)
         if number == 0:
-            own = context.policy.trainable_state().items()
+            own = context.text.policy.trainable_state().items()
             store["weights"] = {name: x.clone() for name, x in own if not name.startswith("value_head.")}
         rows = context.sample(context.take(context.prompts))
         batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
@@ -74,7 +76,7 @@ class ProgressModel(Pretraining):
         """[B,S,H+1] state where each turn is judged, and a 1; zeros where a row has no such turn."""
         there_bs, tokens = turns_of(batch, self.name), batch.need("inputs", self.name)
         end_bt = last_tokens(batch, there_bs, self.name)
-        states = self._model(context).hidden(whole(tokens, context.policy))
+        states = self._model(context).hidden(whole(tokens, context.text.policy))
         out_bsd = torch.zeros(*there_bs.shape, states[0].shape[1] + 1, dtype=torch.float64)
         row_n, place_n = end_bt.nonzero(as_tuple=True)
         turn_n = batch.need("turn_bt", self.name)[row_n, place_n]
@@ -91,7 +93,7 @@ class ProgressModel(Pretraining):
         """Return the policy as it was before training."""
         held = context.cache_of(self)
         if "model" not in held:
-            held["model"] = second_policy(context.policy)
+            held["model"] = second_policy(context.text.policy)
             held["model"].load_trainable_state(context.state_of(self)["weights"])
         return held["model"]
 
@@ -99,6 +101,10 @@ class ProgressModel(Pretraining):
         """Set `stats.progress`, the same on all tokens of a turn."""
         progress_bs = (self._states(batch, context) @ context.state_of(self)["head"]).to(batch.dtype)
         return batch.replace(stats={**batch.stats, "progress": on_tokens(progress_bs, batch, self.name)})
+
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return 1
 
     def extra_samples(self, run: RunFacts) -> str:
         """Episodes besides those of the run."""

@@ -41,12 +41,18 @@ class SecondModel(Pretraining):
     Weights and optimiser lie in the store, the model itself in memory.
     """
 
+    needs_text = True
+
     valued: ClassVar[bool] = False
     """Whether the model has a value head."""
     steps: int
     lr: float
     epochs: int
     chosen: PairSource
+
+    def second_models(self) -> int:
+        """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
+        return 1
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
@@ -110,14 +116,14 @@ class SecondModel(Pretraining):
         first = subset(rows, np.array(right))
         if self.chosen == "solutions":
             solutions = [context.task.solution(example) or "" for example in first.examples]
-            first = context.rows_of_texts([again(rows, row) for row in right], solutions)
+            first = context.text.rows_of_texts([again(rows, row) for row in right], solutions)
         return join([first, subset(rows, np.array(wrong))])
 
     def model(self, context: RunContext) -> CausalPolicy:
         """Return the model as far as it is trained."""
         held = context.cache_of(self)
         if "model" not in held:
-            held["model"] = second_policy(context.policy, value_head=self.valued)
+            held["model"] = second_policy(context.text.policy, value_head=self.valued)
             if "weights" in context.state_of(self):
                 held["model"].load_trainable_state(context.state_of(self)["weights"])
         return held["model"]
@@ -170,7 +176,7 @@ class GlobalValue(SecondModel):
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B,T+1] TD(λ) returns of ±1 at the end."""
-        tokens, outcome_b = whole(pairs.tokens, context.policy), labels(pairs)
+        tokens, outcome_b = whole(pairs.tokens, context.text.policy), labels(pairs)
         value_bt = _values(model, tokens)
         group_b = torch.from_numpy(pairs.group_b)
         batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
@@ -180,7 +186,7 @@ class GlobalValue(SecondModel):
         self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
     ) -> dict[str, float]:
         """Gradient of the mean of ½(V - G)² over states."""
-        tokens = whole(pairs.tokens, context.policy)
+        tokens = whole(pairs.tokens, context.text.policy)
         mask_bt, value_bt = tokens.present_bt(), _values(model, tokens)
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
         model.backward(tokens, {VALUE: error_bt / mask_bt.sum()})
@@ -190,7 +196,7 @@ class GlobalValue(SecondModel):
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `value_bt` and `stats.value_after`."""
-        tokens = whole(samples.tokens, context.policy)
+        tokens = whole(samples.tokens, context.text.policy)
         value_bt = _values(self.model(context), tokens).to(batch.dtype)
         before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
         if self.whiten:
@@ -240,7 +246,7 @@ class PreferenceModel(SecondModel):
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
-        return context.policy.logp(pairs.tokens).sum(1)
+        return context.text.policy.logp(pairs.tokens).sum(1)
 
     def learn(
         self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor

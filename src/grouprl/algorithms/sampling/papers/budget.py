@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.sampling.entropy_score import extent
+from grouprl.algorithms.sampling.papers.entropy_score import ScoredTemperature, extent
 from grouprl.core.batch import SOURCES
 from grouprl.core.numbers import Share
 from grouprl.protocols import EntropyScaling
@@ -34,6 +34,8 @@ class LengthBudget(SamplingRule):
     of the correct completions (their longest less a quantile), never below `floor` times the run's budget; else it is
     the run's budget again. A completion that runs out of its budget is cut off and does not count as right here.
     """
+
+    needs_text = True
 
     target: Share = 0.8
     shrink: Share = 0.5
@@ -102,6 +104,8 @@ class EntropyTemperature(SamplingRule):
     never negative.
     """
 
+    needs_text = True
+
     tau: Annotated[float, Field(gt=0, lt=1)] = 0.05
     pivot: Share = 0.8
     released: bool = False
@@ -114,7 +118,7 @@ class EntropyTemperature(SamplingRule):
         if scale is None:
             return None
         pivot, above, below = scale
-        return EntropyScaling(self.tau, pivot, above, below, self.released)
+        return ScoredTemperature(self.tau, (pivot, above, below), self.released)
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Keep pivot and extremes of log H of the completions sampled in this step."""

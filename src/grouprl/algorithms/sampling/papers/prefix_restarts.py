@@ -27,6 +27,8 @@ class PrefixRestarts(SamplingRule):
     trained on.
     """
 
+    needs_text = True
+
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5
     most: PositiveShare = 0.9
     until: PositiveShare = 1.0
@@ -47,7 +49,7 @@ class PrefixRestarts(SamplingRule):
         self, request: RolloutRequest, share: float, uniforms: np.ndarray, context: RunContext
     ) -> RolloutRequest:
         right = context.task.solution(request.example) if uniforms[0] < self.chance else None
-        ids = context.encode(right) if right else ()
+        ids = context.text.encode(right) if right else ()
         given = min(int(uniforms[1] * share * (len(ids) + 1)), len(ids), context.max_new_tokens - 1)
         if given < 1:
             return request

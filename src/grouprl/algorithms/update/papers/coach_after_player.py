@@ -37,6 +37,8 @@ class CoachAfterPlayer(DataPart, Update):
     accuracy are counted, and after `falls` of them (0: never) the player gets the weights back with which it was best.
     """
 
+    needs_text = True
+
     phases: ClassVar[int] = 2
 
     player: Whole = 0

@@ -25,6 +25,10 @@ class LateStart(Update):
             for step in learner.steps(prepared):
                 yield learner.take(step)
 
+    def first_step(self) -> int:
+        """Return the step of the run, from 0, in which the policy takes its first optimiser step."""
+        return self.start
+
     def idle(self, run: RunFacts) -> list[str]:
         """There is nothing to wait for, or no end of it."""
         if self.start == 0:

@@ -1,0 +1,64 @@
+"""Which processes the environments of a task act in: this one, where they always return, else workers with a clock."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from grouprl.core.errors import InputError
+from grouprl.envs.async_methods import close
+from grouprl.envs.environment_pool import HereStage, PlayedTask, Stage
+from grouprl.envs.environment_pool_workers import WorkerStage
+from grouprl.processes.parcel import CannotSend, refuse_system
+from grouprl.processes.usage import core_count
+
+MOST_WORKERS = 8
+"""So many at most where the number is left to `auto`,"""
+MOST_WAITING = 64
+"""and so many where they wait instead of computing, while there is memory for them."""
+
+
+def open_stage(
+    task: PlayedTask,
+    workers: int | Literal["auto"] = 0,
+    *,
+    timeout: float = 60.0,
+    memory_gb: float = 4.0,
+    most: int = MOST_WORKERS,
+) -> tuple[Stage, str]:
+    """Return the stage of a task's environments, and the reason why it is not in workers although it should be.
+
+    `workers`: how many processes; 0 for this one; "auto" for this one if the environment is of this package, else one
+    per core, `most` at most, and more while they wait.
+
+    Raises:
+        CannotSend: a number of workers is given and the task cannot be sent to them.
+    """
+    if workers not in (0, "auto") and getattr(task, "scores_groups", False):
+        raise InputError(
+            f"Environments act in workers, and rewards of the task '{task.name}' compare the episodes of a group",
+            "its environments act in one process, where a group is together",
+            "Leave environment.workers out, or set it to 0",
+        )
+    if workers == 0 or (workers == "auto" and harmless(task)):
+        return HereStage(task.environment), ""
+    try:
+        refuse_system()
+        count, more = (min(most, core_count()), MOST_WAITING) if workers == "auto" else (workers, None)
+        more = None if most < MOST_WORKERS else more
+        return WorkerStage(task, count, timeout=timeout, memory_gb=memory_gb, most=more), ""
+    except CannotSend as error:
+        if workers != "auto":
+            raise
+        said = f"{error} It acts in this process: environment.timeout does not hold and a hang stops the run."
+        return HereStage(task.environment), said
+
+
+def harmless(task: PlayedTask) -> bool:
+    """Whether a task and its environment are this package's own and run no code of others: they always return."""
+    if task.needs_clock:
+        return False
+    example = task.environment()
+    inner = getattr(example, "_inner", example)
+    if example is not None:
+        close(example)
+    return all(type(each).__module__.startswith("grouprl.") for each in (task, example, inner))

@@ -1,0 +1,169 @@
+"""What a worker process of environments does with the calls that it is sent.
+
+Each is (its number, method, episode, arguments). Each reply is ["ready", whether calls wait at the same time], ["on",
+number] where several calls are under way and this one has the process now (0: none has), or ["answer", number, value,
+seconds that it took, seconds of processor time].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from grouprl.core.json_types import JsonObject
+from grouprl.envs.async_methods import awaited, is_async
+from grouprl.envs.environment import Patient
+from grouprl.envs.environment_pool import WAITING, Environments, PlayedTask
+from grouprl.envs.json_values import to_plain
+from grouprl.processes.frames import Replies
+from grouprl.processes.parcel import unpack
+from grouprl.rewards.contract import Failure
+
+_Call = tuple[int, str, int, tuple[object, ...]]
+"""Its number, the method, the episode, and what the method is called with."""
+RUNNING: contextvars.ContextVar[int] = contextvars.ContextVar("RUNNING", default=0)
+"""Number of the call for which code runs; tasks that an environment starts inherit it."""
+
+
+def prepare(given: tuple[JsonObject, float]) -> None:
+    """Import what a worker imports, for its copies."""
+    unpack(given[0]).environment()
+
+
+def serve(given: tuple[JsonObject, float], calls: Iterator[_Call], reply: Replies) -> None:
+    """Answer calls one after the other; environments that wait for something outside wait at the same time.
+
+    Of the latter each call has the seconds that are given. The others are watched by the parent, which can end this
+    process.
+    """
+    parcel, seconds = given
+    task: PlayedTask = unpack(parcel)
+    example = task.environment()
+    together = is_async(example) or isinstance(example, Patient)
+
+    def answer(number: int, found: object, wall: float, processor: float) -> None:
+        reply("answer", number, to_plain(found), wall, processor)
+
+    held = Environments(task.environment)
+    reply("ready", together)
+    if together:
+        asyncio.run(_Together(held, lambda number: reply("on", number), answer, seconds).serve(calls))
+    else:
+        one_by_one(held, calls, answer)
+
+
+def one_by_one(held: Environments, calls: Iterator[_Call], answer: Callable[..., None]) -> None:
+    """Answer each call before the next is looked at."""
+    for number, method, episode, arguments in calls:
+        begun, busy = time.perf_counter(), time.process_time()
+        found = awaited(held.call(method, episode, arguments))
+        answer(number, found, time.perf_counter() - begun, time.process_time() - busy)
+
+
+class _Together:
+    """Calls that wait at the same time: coroutines in one event loop, `Patient` environments in threads."""
+
+    def __init__(
+        self, held: Environments, mark: Callable[[int], None], answer: Callable[..., None], seconds: float
+    ) -> None:
+        self.held, self.mark, self.answer, self.seconds = held, mark, answer, seconds
+
+    async def serve(self, calls: Iterator[_Call]) -> None:
+        """Begin each call when it comes; end when no more come."""
+        loop, inbox = asyncio.get_running_loop(), asyncio.Queue[_Call | None]()
+        loop.set_task_factory(self._marking)
+
+        def listen() -> None:
+            for call in calls:
+                loop.call_soon_threadsafe(inbox.put_nowait, call)
+            loop.call_soon_threadsafe(inbox.put_nowait, None)
+
+        threading.Thread(target=listen, daemon=True).start()
+        latest: dict[int, asyncio.Task[None]] = {}
+        while (call := await inbox.get()) is not None:
+            episode = call[2]
+            task = latest[episode] = loop.create_task(self._in_turn(latest.get(episode), *call))
+            task.add_done_callback(partial(_forget, latest, episode))
+
+    async def _in_turn(self, before: asyncio.Task[None] | None, *call: Any) -> None:
+        """Answer a call when the one before it of the same episode is answered: replayed calls come all at once."""
+        if before is not None:
+            await asyncio.wait([before])
+        await self._answer(*call)
+
+    async def _answer(self, number: int, method: str, episode: int, arguments: tuple[object, ...]) -> None:
+        RUNNING.set(number)
+        begun = time.perf_counter()
+        task = asyncio.get_running_loop().create_task(self._found(method, episode, arguments))
+        done, _ = await asyncio.wait([task], timeout=self.seconds)
+        if done:
+            found = task.result()
+        else:
+            task.cancel()
+            found = _overdue(method, self.seconds)
+        self.answer(number, found, time.perf_counter() - begun, 0.0)
+
+    async def _found(self, method: str, episode: int, arguments: tuple[object, ...]) -> object:
+        found = self.held.call(method, episode, arguments, early=True)
+        if found is WAITING:
+            return await _in_a_thread(lambda: self.held.call(method, episode, arguments))
+        return await found if inspect.isawaitable(found) else found
+
+    def _marking(self, loop: asyncio.AbstractEventLoop, coroutine: object, **settings: Any) -> asyncio.Task[Any]:
+        """Make a task of a coroutine that says for which call it runs, each time that it goes on."""
+
+        async def driven() -> object:
+            return await _driven(coroutine, self.mark)
+
+        return asyncio.Task(driven(), loop=loop, **settings)
+
+
+@types.coroutine
+def _driven(coroutine: Any, mark: Callable[[int], None]) -> Any:
+    """Run a coroutine, saying before each piece of it which call it belongs to, and after it that none has the
+    process."""
+    value, error = None, None
+    while True:
+        number = RUNNING.get()
+        if number:
+            mark(number)
+        try:
+            waits_for = coroutine.throw(error) if error is not None else coroutine.send(value)
+        except StopIteration as end:
+            return end.value
+        finally:
+            if number:
+                mark(0)
+        try:
+            value, error = (yield waits_for), None
+        except BaseException as thrown:
+            value, error = None, thrown
+
+
+async def _in_a_thread(work: Callable[[], object]) -> object:
+    """Return what `work` returns, from a thread of its own: as many as wait at a time."""
+    loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def run() -> None:
+        answer = work()
+        loop.call_soon_threadsafe(lambda: None if found.done() else found.set_result(answer))
+
+    threading.Thread(target=run, daemon=True).start()
+    return await found
+
+
+def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.Task[None]) -> None:
+    """Take a call that has ended off the list, unless a later one of its episode stands there."""
+    if latest.get(episode) is ended:
+        del latest[episode]
+
+
+def _overdue(method: str, seconds: float) -> object:
+    return Failure(f"{method}() did not return within {seconds:g} s (environment.timeout)", "", "timeout", lost=True)

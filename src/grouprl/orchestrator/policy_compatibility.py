@@ -1,0 +1,103 @@
+"""What a run of a policy that is not a language model can and cannot do, checked before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.config.sections import Model, Sampling
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import has_output
+from grouprl.orchestrator.make_policy import build_kind
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.protocols import GroupInfluence, Policy
+
+OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
+"""Keys of `model` that apply to language models alone."""
+OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
+"""Keys of `sampling` that apply to text alone."""
+TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
+"""Prefixes of the Batch fields that are read off texts."""
+
+
+def kind_refusals(run: ResolvedRun) -> list[str]:
+    """Say, one sentence each, why the policy does not fit the task, the method or the settings."""
+    config, name = run.config, run.config.model.name
+    if policy_kind(name) is None:
+        return list(_language_model(run))
+    if run.row_kind.text:
+        return [f"the policy {name} acts on arrays, and the task '{run.task.name}' is made of text. Set model: tiny"]
+    try:
+        policy = build_kind(run)
+    except InputError as error:
+        return [str(error)]
+    return [*_settings(config), *_parts(name, run.method, policy)]
+
+
+def kind_notes(run: ResolvedRun) -> Iterator[str]:
+    """Yield a sentence on the size of the policy, and one on a critic whose values have no bound."""
+    name = run.config.model.name
+    if policy_kind(name) is None or run.row_kind.text:
+        return
+    size = sum(parameter.numel() for parameter in build_kind(run).parameters())
+    yield f"the policy {name} has {size:,} trainable parameters"
+    if getattr(run.method.critic, "gamma", 0.0) == 1:
+        yield (
+            f"{run.method.name} has a critic with gamma 1: where a limit cuts an episode, its return continues with "
+            "the value of the final observation, and values can grow without bound. Set gamma below 1, unless every "
+            "episode ends by itself"
+        )
+
+
+def _language_model(run: ResolvedRun) -> Iterator[str]:
+    config = run.config
+    if not run.row_kind.text:
+        yield (
+            f"the task '{run.task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, "
+            "or a policy of your own (file.py:Class)"
+        )
+    if config.model.settings:
+        yield (
+            f"model.settings are those of other policies, and {config.model.name} is a language model. Leave them out, "
+            "or set model.name to mlp or a policy of your own"
+        )
+
+
+def _settings(config: Config) -> Iterator[str]:
+    plain, plain_sampling = Model(), Sampling()
+    for key in OF_LANGUAGE_MODELS:
+        if getattr(config.model, key) != getattr(plain, key):
+            yield f"model.{key} is a setting of language models, and {config.model.name} is not one. Leave it out"
+    for key in OF_TEXT:
+        if getattr(config.sampling, key) != getattr(plain_sampling, key):
+            yield f"sampling.{key} is a setting of text, and {config.model.name} writes none. Leave it out"
+    if config.warmup.steps:
+        yield "warmup.steps imitates texts, and this policy writes none. Set it to 0"
+    if config.run.async_steps:
+        yield "run.async_steps samples with a copy of a language model, and this policy is not one. Set it to 0"
+    if key := config.reward.replaced:
+        yield f"reward.{key} scores texts, and this policy writes none: its environment says what actions are worth"
+
+
+def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
+    if not (isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))):
+        yield (
+            f"{name} is {type(policy).__name__}, for which there is no sampler. Derive it from "
+            "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
+        )
+    for part in method.parts():
+        if part.needs_text:
+            yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"
+    read = [n for n in method.needs() if n.startswith(TEXT_FIELDS)]
+    yield from (f"{method.name} reads batch.{need}, which is read off texts" for need in read)
+    stats = [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.")]
+    for output in [*stats, *method.outputs]:
+        known = output == "influence" and isinstance(policy, GroupInfluence)
+        if not (known or has_output(policy.outputs, output)):
+            yield f"{method.name} reads the output '{output}' of the policy, and {name} has none"
+    for each in method.parts():
+        if each.one_policy:
+            yield f"{each.name} looks inside a language model, and {name} is not one. Leave it out"

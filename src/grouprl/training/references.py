@@ -1,0 +1,135 @@
+"""The policies that log-probs are compared with, by name, and what they said of rows that come again."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.references import FROZEN, Iterates, ReferenceRule
+from grouprl.core.json_types import State
+from grouprl.protocols import Policy, PolicyInputs, Scorer
+
+KEPT_POSITIONS = 2**22
+"""Positions whose log-probs are kept for each reference: 16 MiB in float32. The row that was read longest ago goes
+first."""
+
+
+class KnownRows:
+    """Log-probs of rows by their fingerprint, under one policy that does not change."""
+
+    def __init__(self, positions: int = KEPT_POSITIONS) -> None:
+        self.most, self.positions = positions, 0
+        self.rows: OrderedDict[bytes, Tensor] = OrderedDict()
+
+    def logp(self, scorer: Scorer[PolicyInputs], inputs: PolicyInputs) -> Tensor:
+        """Return log-probs [B,T] on the CPU; only rows that are not known are scored."""
+        keys = inputs.fingerprints()
+        length_b = inputs.present_bt().sum(1).tolist()
+        new = [row for row, key in enumerate(keys) if key not in self.rows]
+        found = {key: self.rows[key] for key in keys if key in self.rows}
+        if new:
+            logp_nt = scorer.logp(inputs if len(new) == len(keys) else inputs.rows(new)).cpu()
+            found |= {keys[row]: logp_nt[n, : length_b[row]].clone() for n, row in enumerate(new)}
+        self._keep({key: found[key] for key in keys})
+        return torch.nn.utils.rnn.pad_sequence([found[key] for key in keys], batch_first=True)
+
+    def _keep(self, found: Mapping[bytes, Tensor]) -> None:
+        for key, logp_t in found.items():
+            self.positions += len(logp_t) if key not in self.rows else 0
+            self.rows[key] = logp_t
+            self.rows.move_to_end(key)
+        while self.positions > self.most:
+            self.positions -= len(self.rows.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Forget all: the policy is another one from now on."""
+        self.rows.clear()
+        self.positions = 0
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+        return {"keys": list(self.rows), "logp": list(self.rows.values())}
+
+    def restore(self, state: State) -> None:
+        """Go on where `state` was taken."""
+        self.clear()
+        self._keep(dict(zip(state["keys"], state["logp"], strict=True)))
+
+
+class References:
+    """The references of a run, by name: the frozen one, those that follow the policy, and their mixtures.
+
+    Args:
+        rules: what parts name, with its rule.
+        rows_return: whether rows come again in later steps, so that their log-probs are kept.
+    """
+
+    def __init__(self, rules: Mapping[str, ReferenceRule], *, rows_return: bool = False) -> None:
+        self.rules = dict(rules)
+        self.frozen: Scorer[PolicyInputs] | None = None
+        self.followers: dict[str, Policy[PolicyInputs]] = {}
+        names = [FROZEN, *(name for name, rule in self.rules.items() if isinstance(rule, Iterates))]
+        self.known = {name: KnownRows() for name in names} if rows_return else {}
+
+    def __bool__(self) -> bool:
+        return self.frozen is not None or bool(self.rules)
+
+    def freeze(self, scorer: Scorer[PolicyInputs]) -> None:
+        """Let `scorer` be the frozen reference from now on."""
+        self.frozen = scorer
+        if self.known:
+            self.known[FROZEN].clear()
+
+    def begin(self, policy: Policy[PolicyInputs]) -> None:
+        """Let every reference that follows the policy begin as the policy is now."""
+        for name, rule in self.rules.items():
+            if isinstance(rule, Iterates):
+                self.followers[name] = policy.copied()
+
+    def logp(self, name: str, inputs: PolicyInputs) -> Tensor:
+        """Return the log-probs of rows under the reference `name`, [B,T] on the CPU, exactly 0 beyond a row's end."""
+        rule = self.rules.get(name)
+        if rule is not None and not isinstance(rule, Iterates):
+            present_bt = inputs.present_bt()
+            each = [self.logp(part, inputs) + math.log(weight) for part, weight in rule.weights.items()]
+            return torch.where(present_bt, torch.stack(each).logsumexp(0), 0)
+        scorer = self.frozen if name == FROZEN else self.followers[name]
+        assert scorer is not None, "the plan keeps a frozen reference where a part reads it"
+        return self.known[name].logp(scorer, inputs) if self.known else scorer.logp(inputs).cpu()
+
+    def follow(self, policy: Policy[PolicyInputs], step: int) -> None:
+        """Move the references that are due at `step` towards the policy as it is now, before the update."""
+        due = {name: rule for name, rule in self.rules.items() if isinstance(rule, Iterates) and step % rule.every == 0}
+        now = policy.trainable_state() if due else {}
+        for name, rule in due.items():
+            model = self.followers[name]
+            before = model.trainable_state()
+            model.load_trainable_state({key: _between(x, now[key], rule.share) for key, x in before.items()})
+            if self.known:
+                self.known[name].clear()
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps beside the frozen reference: weights, and log-probs of known rows."""
+        weights = {name: model.trainable_state() for name, model in self.followers.items()}
+        return {"weights": weights, "known": {name: rows.state() for name, rows in self.known.items()}}
+
+    def restore(self, state: State, policy: Policy[PolicyInputs]) -> None:
+        """Go on where `state` was taken."""
+        for name, weights in cast("dict[str, dict[str, Tensor]]", state["weights"]).items():
+            self.followers[name] = policy.copied()
+            self.followers[name].load_trainable_state(weights)
+        for name, rows in state["known"].items():
+            self.known[name].restore(rows)
+
+
+def _between(one: Tensor, other: Tensor, share: float) -> Tensor:
+    """Return the point at `share` of the way from `one` to `other`, computed in float32 or better."""
+    if share == 1:
+        return other
+    kind = torch.promote_types(one.dtype, torch.float32)
+    return torch.lerp(one.to(kind), other.to(kind), share).to(one.dtype)

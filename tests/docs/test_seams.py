@@ -1,0 +1,81 @@
+"""The seams: nothing asks what kind of rows or of policy it has outside the files that own that kind."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import grouprl
+
+ROOT = Path(grouprl.__file__).parent
+POLICIES = ("CausalPolicy", "TokenPolicy", "TeamPolicy", "ArrayPolicy", "ShardedPolicy")
+OWNERS = {
+    "grouprl.policy": "the policies themselves",
+    "grouprl.envs": "environments and their spaces",
+    "grouprl.tasks": "tasks say what they have",
+    "grouprl.testing": "conformance tests of each kind",
+    "grouprl.records.offline": "defines stored rows",
+    "grouprl.rollout.row_kinds": "decides once which source of rows a task needs",
+    "grouprl.rollout.vector_episodes": "rows over vectors",
+    "grouprl.rollout.array_episodes": "rows over vectors",
+    "grouprl.rollout.offline_rows": "stored rows",
+    "grouprl.rollout.completion_rows": "rows of text",
+    "grouprl.rollout.engines": "decides which sampler a policy needs",
+    "grouprl.rollout.sampler": "samples from language models",
+    "grouprl.rollout.servers": "serves language models",
+    "grouprl.orchestrator.make_policy": "makes policies",
+    "grouprl.orchestrator.make_sharded_policy": "makes policies on several ranks",
+    "grouprl.orchestrator.text_context": "the run's texts",
+    "grouprl.orchestrator.text_features": "features that are read off texts",
+    "grouprl.orchestrator.asynchronous": "samples ahead with a copy of a language model",
+    "grouprl.orchestrator.on_ray": "cuts language models over a cluster",
+    "grouprl.orchestrator.policy_compatibility": "says which policy fits which task",
+    "grouprl.training.warmup": "demonstrations are texts",
+    "grouprl.training.saved_model": "writes each kind in its own form",
+    "grouprl.training.profile": "knows the products of language models",
+    "grouprl.config.rates": "rates of pretrained language models",
+    "grouprl.serve": "serves language models",
+    "grouprl.cli.evaluate": "takes one agent of a team by name",
+    "grouprl.cli.serve": "serves language models",
+}
+"""Who may ask, and why."""
+
+
+def asks(tree: ast.AST) -> Iterator[str]:
+    """Questions after a kind: `task.spaces`, `StoredRows`, a cast or an `isinstance` to a kind of policy."""
+    for node in ast.walk(tree):
+        said = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+        if f".{said}".endswith(".task.spaces"):
+            yield said
+        elif said.split(".")[-1] == "StoredRows":
+            yield "StoredRows"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("cast", "typing.cast", "isinstance"):
+            place = 0 if "cast" in ast.unparse(node.func) else 1
+            if any(kind in ast.unparse(node.args[place]) for kind in POLICIES):
+                yield ast.unparse(node)
+
+
+def owned(module: str) -> bool:
+    return any(module == owner or module.startswith(f"{owner}.") for owner in OWNERS)
+
+
+def asking() -> dict[str, list[str]]:
+    """What each module asks, all modules of the package."""
+    paths = {p: ".".join(("grouprl", *p.relative_to(ROOT).with_suffix("").parts)) for p in ROOT.rglob("*.py")}
+    found = {name: list(asks(ast.parse(path.read_text(encoding="utf-8")))) for path, name in paths.items()}
+    return {name.removesuffix(".__init__"): questions for name, questions in found.items() if questions}
+
+
+def test_kinds_are_asked_for_by_their_owners_only() -> None:
+    assert {name: questions for name, questions in asking().items() if not owned(name)} == {}
+
+
+def test_no_owner_is_listed_in_vain() -> None:
+    modules = {".".join(("grouprl", *p.relative_to(ROOT).with_suffix("").parts)) for p in ROOT.rglob("*.py")}
+    assert [owner for owner in OWNERS if not any(f"{name}.".startswith(f"{owner}.") for name in modules)] == []
+
+
+def test_a_question_is_noticed() -> None:
+    code = "if run.task.spaces is None or isinstance(task, StoredRows):\n    cast('CausalPolicy', policy).logp(x)"
+    assert sorted(asks(ast.parse(code))) == ["StoredRows", "cast('CausalPolicy', policy)", "run.task.spaces"]
