@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from grouprl.core.edges import Edges
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
-    from grouprl.core.run_events import RunListener
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
+    from grouprl.protocols.run_events import RunListener
     from grouprl.training.starting import train
 
 __version__ = "0.1.0"
@@ -112,7 +112,7 @@ _HOMES = {
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
-    "RunListener": "grouprl.core.run_events",
+    "RunListener": "grouprl.protocols.run_events",
     "train": "grouprl.training.starting",
 }
 
