@@ -15,6 +15,7 @@ from typing import Any
 import shown as records
 from configuration import configuration_page
 from counts import with_counts
+from finding_codes import codes_page
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.recorded_evidence import forget, shown
@@ -24,6 +25,7 @@ from grouprl.papers import STATUSES, Standing, counts, search
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER / "papers.md"
 CONFIGURATION = FOLDER.parent / "configuration.md"
+CODES_PAGE = FOLDER.parent / "codes.md"
 README = FOLDER.parents[1] / "README.md"
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
 
@@ -176,7 +178,11 @@ def from_records() -> dict[Path, str]:
 
 def committed() -> dict[Path, str]:
     """Return the text of every file that is made from the schema and the records, and that git holds."""
-    made = {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
+    made = {
+        CODES_PAGE: codes_page(),
+        CONFIGURATION: configuration_page(),
+        README: with_counts(README.read_text(encoding="utf-8")),
+    }
     return made | from_records()
 
 

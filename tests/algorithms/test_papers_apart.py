@@ -124,7 +124,9 @@ def test_only_methods_and_parts_know_parts_of_one_paper() -> None:
 
 SHARED = {
     "auxiliary_models",
+    "building",
     "data_part",
+    "losses",
     "method",
     "outcome",
     "part",

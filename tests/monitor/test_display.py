@@ -10,7 +10,10 @@ import pytest
 from rich.console import Console
 
 from grouprl.core.finding import RunFinding
-from grouprl.core.run_events import (
+from grouprl.monitor.display import Display
+from grouprl.monitor.screen import clock_text, plain, sample_line, shorten, spark, thousands
+from grouprl.monitor.summary import side_by_side, summary_table
+from grouprl.protocols.run_events import (
     EvaluationEnded,
     FindingChanged,
     PhaseBegan,
@@ -20,9 +23,6 @@ from grouprl.core.run_events import (
     StepEnded,
     UserMessage,
 )
-from grouprl.monitor.display import Display
-from grouprl.monitor.screen import clock_text, plain, sample_line, shorten, spark, thousands
-from grouprl.monitor.summary import side_by_side, summary_table
 
 SAMPLES = [Sample("47+25=", "7+5=12, 4+2+1=7: 72", 1.0, True), Sample("3+9=", "13", 0.0, False)]
 DEAD = RunFinding("dead_groups", "warning", "", "38 % of the groups are dead.", "Harder prompts.", 5, 7)

@@ -11,9 +11,9 @@ import pytest
 import grouprl
 from batches import random_case
 from grouprl.core.finding import CODES, RunFinding
-from grouprl.core.run_events import EvaluationEnded, FindingChanged, StepEnded
 from grouprl.monitor.health import Health, HealthWatch, examine
 from grouprl.monitor.history import WINDOW, HealthFacts, History, percent
+from grouprl.protocols.run_events import EvaluationEnded, FindingChanged, StepEnded
 
 FACTS = HealthFacts(
     completions=128,

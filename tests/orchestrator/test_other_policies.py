@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from grouprl.core.run_events import RunListener, StepEnded
 from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.core.run_events import RunListener, StepEnded
 from grouprl.envs import Step
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve

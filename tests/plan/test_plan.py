@@ -17,6 +17,7 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import refusals, room, without_effect
+from grouprl.plan.codes import EFFECTS
 from grouprl.plan.memory import Cost, batch_arithmetic, human, memory, peak, read_model
 from grouprl.plan.plan import objective, plan, run_facts
 from grouprl.policy import Tokens, build_tiny, load_policy
@@ -286,8 +287,10 @@ def test_on_policy_methods_take_one_update():
     config = parse_config({"batch": {"minibatches": 2, "epochs": 2}})
     facts = facts_of(config, method, 16, load_task("addition"))
     (reason,) = refusals(config, method, facts, load_task("addition"))
-    assert "mine is only correct with one update per rollout" in reason
-    assert "is 4" in reason
+    assert (reason.code, reason.severity, reason.key) == ("one_update_only", "refusal", "batch.minibatches")
+    assert reason.text.startswith("mine is only correct with one update per rollout")
+    assert reason.text.endswith("is 4")
+    assert reason.remedy == "Set both to 1"
     one = parse_config({})
     assert refusals(one, method, facts_of(one, method, 16, load_task("addition")), load_task("addition")) == []
 
@@ -300,7 +303,8 @@ def test_fields_that_no_run_has():
     method = compose("grpo").method.with_parts(advantage=Turns())
     config = parse_config({"batch": {"minibatches": 2}})
     (reason,) = refusals(config, method, facts_of(config, method, 16, load_task("addition")), load_task("addition"))
-    assert "reads batch.turn_reward_bs" in reason
+    assert (reason.code, reason.key) == ("missing_field", "batch.turn_reward_bs")
+    assert "reads batch.turn_reward_bs" in reason.text
 
 
 ACTED = {
@@ -333,7 +337,7 @@ def test_every_catalogue_entry_can_be_planned():
     config, task = parse_config({"data": {"prompts": 512}}), load_task("ponder")
     for name, entry in CATALOGUE.items():
         method: Method = entry.build()
-        found = refusals(config, method, facts_of(config, method, 16, task), task)
+        found = [str(each) for each in refusals(config, method, facts_of(config, method, 16, task), task)]
         if name in ACTED:
             assert "which a run of single completions does not have" in found[0] or "with an environment" in found[0], (
                 name
@@ -356,9 +360,10 @@ def test_a_task_without_forms_is_refused_where_only_forms_earn():
     config, task = parse_config({"method": "ada_grpo"}), load_task("addition")
     method = compose("ada_grpo").method
     (reason,) = refusals(config, method, facts_of(config, method, 16, task), task)
-    assert "the task recognises none" in reason
+    assert "the task recognises none" in str(reason)
     parallel = compose("parallel_r1").method
-    assert any("never earn more" in s for s in without_effect(config, parallel, facts_of(config, parallel, 16, task)))
+    idle = without_effect(config, parallel, facts_of(config, parallel, 16, task))
+    assert any("never earn more" in str(each) for each in idle)
 
 
 def test_completions_that_do_not_fit():
@@ -451,7 +456,9 @@ def test_settings_without_effect_are_named(data, words):
     config = parse_config({"method": "grpo", **data})
     method = compose(config.method).method
     found = without_effect(config, method, facts_of(config, method, 16, load_task("addition")))
-    assert any(words in sentence for sentence in found), found
+    (idle,) = [each for each in found if words in str(each)]
+    assert idle.code in EFFECTS
+    assert idle.key or "group are the same" in words or "batch.*" in words
 
 
 def test_defaults_are_not_complained_about():

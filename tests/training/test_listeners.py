@@ -14,8 +14,7 @@ from rich.console import Console
 
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
-from grouprl.core.announcer import Announcer
-from grouprl.core.run_events import (
+from grouprl.protocols.run_events import (
     METHODS,
     CheckpointWritten,
     EvaluationEnded,
@@ -29,6 +28,7 @@ from grouprl.core.run_events import (
     StepEnded,
     UserMessage,
 )
+from grouprl.training.announcer import Announcer
 from grouprl.training.loop import train
 from killed_runs import evidence
 from single_runs import records, run_config

@@ -88,7 +88,8 @@ def check_reward_command(
             ran = AttackFinding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
             report = dataclasses.replace(report, findings=(ran, *report.findings))
     if as_json:
-        put(json.dumps({"reward": name, **dataclasses.asdict(report)}, ensure_ascii=True))
+        rows = [dataclasses.asdict(each) | each.finding().as_row() for each in report.findings]
+        put(json.dumps({"reward": name, **dataclasses.asdict(report), "findings": rows}, ensure_ascii=True))
     else:
         _show(name, report, note, shown, Terminal(highlight=False))
     if report.findings:

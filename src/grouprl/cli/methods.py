@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -14,6 +14,9 @@ from grouprl.cli.listing import catalogue, names, selected
 from grouprl.cli.options import AsJson
 from grouprl.cli.results import put
 from grouprl.core.terminal import Terminal
+
+if TYPE_CHECKING:
+    from grouprl.methods.check import RuleFinding
 
 app = typer.Typer(rich_markup_mode="rich")
 Name = Annotated[
@@ -127,9 +130,7 @@ def check(name: Name, as_json: AsJson = False) -> None:
 
     findings = check_method(entry_of(_plain(name)))
     if as_json:
-        rows = [
-            {"rule": each.rule, "passed": each.passed, "kept": each.passed, "words": each.words} for each in findings
-        ]
+        rows = [_row(each) for each in findings]
         put(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
     else:
         for each in findings:
@@ -137,6 +138,12 @@ def check(name: Name, as_json: AsJson = False) -> None:
             Terminal().print(Text.assemble(mark, each.rule, f"\n    {each.words}" if each.words else ""))
     if not all(each.passed for each in findings):
         raise typer.Exit(2)
+
+
+def _row(checked: RuleFinding) -> dict[str, object]:
+    """Return a rule and whether it is followed, with its finding where it is broken."""
+    row = {"rule": checked.rule, "passed": checked.passed, "kept": checked.passed, "words": checked.words}
+    return row if checked.passed else row | checked.finding().as_row()
 
 
 def _plain(name: str) -> str:

@@ -23,6 +23,7 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.config.run import Config
+    from grouprl.core.finding import Finding
     from grouprl.plan.plan import Plan
     from grouprl.plan.setting_sources import Setting
 
@@ -68,9 +69,7 @@ def plan_command(
     from grouprl.plan.plan import plan
 
     found = plan(config)
-    found = replace(
-        found, refusals=(*found.refusals, *_folder_refusals(config)), notes=(*_of_recipe(source), *found.notes)
-    )
+    found = replace(found, findings=(*_folder_refusals(config), *_of_recipe(source), *found.findings))
     if as_json:
         put(json.dumps(found.as_data(), ensure_ascii=False))
     else:
@@ -79,19 +78,21 @@ def plan_command(
         raise typer.Exit(2)
 
 
-def _of_recipe(source: str) -> Iterator[str]:
-    """Say what a reader should know of a recipe that is not shown to learn."""
+def _of_recipe(source: str) -> Iterator[Finding]:
+    """Yield what a reader should know of a recipe that is not shown to learn."""
     from grouprl.config.recipe_list import note_on
+    from grouprl.plan.codes import NOT_SHOWN
 
     if said := note_on(source):
-        yield said
+        yield NOT_SHOWN(said, "", key=source)
 
 
-def _folder_refusals(config: Config) -> Iterator[str]:
+def _folder_refusals(config: Config) -> Iterator[Finding]:
+    from grouprl.plan.codes import RUN_FOLDER
     from grouprl.storage.run_folder import cannot_be_made
 
     if config.run.folder and (reason := cannot_be_made(Path(config.run.folder))):
-        yield f"run.folder is {config.run.folder}: {reason}. Choose another place"
+        yield RUN_FOLDER(f"run.folder is {config.run.folder}: {reason}", "Choose another place")
 
 
 def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:

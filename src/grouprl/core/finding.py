@@ -88,6 +88,11 @@ class Code:
         about, advice = self.key if key is None else key, self.remedy if remedy is None else remedy
         return Finding(self.name, chosen, about, text, advice)
 
+    def said(self, words: str, *, key: str | None = None, severity: Severity | None = None) -> Finding:
+        """Return a finding that reads as `words`, whose last sentence is the remedy where there are several."""
+        text, _, remedy = words.rpartition(". ")
+        return self(text or remedy, remedy if text else "", key=key, severity=severity)
+
 
 CODES: dict[str, Code] = {}
 """All kinds of findings declared by the modules that were imported so far, by name."""

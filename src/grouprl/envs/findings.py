@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
+from grouprl.core.finding import Finding, declare
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation, Step, worth
 
+ENVIRONMENT_RULE = declare(
+    "check",
+    "environment_rule",
+    "alarm",
+    "An environment breaks a rule of its protocol.",
+    "Mend what the key names: docs/environments.md has the rules.",
+)
+ENVIRONMENT_ADVICE = declare(
+    "check",
+    "environment_advice",
+    "warning",
+    "An environment works in a way that training will suffer from.",
+    "Look at what the key names: docs/environments.md has the rules.",
+)
 LONGEST = 400
 """Characters of what a finding says was seen."""
 
@@ -22,6 +37,11 @@ class EnvironmentFinding:
     remedy: str
     where: str
     episodes: int = 1
+
+    def finding(self) -> Finding:
+        """Return it as a finding about the rule's name."""
+        code = ENVIRONMENT_RULE if self.serious else ENVIRONMENT_ADVICE
+        return code(f"{self.what}: {self.rule}", self.remedy, key=self.name)
 
 
 class Findings:
@@ -103,5 +123,6 @@ class EnvironmentReport:
             "ok": not self.problems,
             "problems": [asdict(finding) for finding in self.problems],
             "advice": [asdict(finding) for finding in self.advice],
+            "findings": [each.finding().as_row() for each in self.findings],
             "facts": self.facts,
         }

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import RunError
-from grouprl.core.run_events import Sample
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
 from grouprl.protocols import RowSource
+from grouprl.protocols.run_events import Sample
 from grouprl.records.examples import Example, prompt_text
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest

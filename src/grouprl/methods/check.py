@@ -15,6 +15,7 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.stage_checks import BrokenContract, called, is_own, written
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised
+from grouprl.core.finding import Finding, declare
 from grouprl.core.outputs import ENTROPY
 from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.core.wording import in_one_line
@@ -37,6 +38,13 @@ DEAD = ContrastExample(
 )
 KNOWN = (DEAD, *EXAMPLES)  # first a batch with B unlike T, so that a message tells rows from tokens
 Tried = TypeVar("Tried")
+METHOD_RULE = declare(
+    "check",
+    "method_rule",
+    "alarm",
+    "A method breaks a rule that the trainer relies on.",
+    "Change the part that is named: docs/extend has a template of each kind.",
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class RuleFinding:
     def passed(self) -> bool:
         """Whether the method follows the rule."""
         return not self.words
+
+    def finding(self) -> Finding:
+        """Return a rule that is broken as a finding."""
+        return METHOD_RULE.said(self.words, key=self.rule)
 
 
 def check_method(entry: Entry) -> list[RuleFinding]:
@@ -135,6 +147,8 @@ def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
     """dLoss/dlogp [B,T] of a step, or of rows of one."""
     logp_bt = logp_bt.detach().clone().requires_grad_()
     value = method.loss(logp_bt, ready, ready.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
+    if not value.requires_grad and bool(method.zero_rows(ready).all()):  # such as groups whose rewards are all equal
+        return torch.zeros_like(logp_bt)
     if not value.requires_grad:
         own = is_own(method.objective)
         whose = f"{called(method.objective)}{written(method.objective)}" if own else f"the method '{method.name}'"

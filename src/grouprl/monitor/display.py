@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from grouprl.core.run_events import (
+from grouprl.core.terminal import Terminal
+from grouprl.monitor.screen import RunScreen, line
+from grouprl.monitor.summary import side_by_side, summary_table
+from grouprl.protocols.run_events import (
     EvaluationEnded,
     FindingChanged,
     PhaseBegan,
@@ -21,9 +24,6 @@ from grouprl.core.run_events import (
     StepEnded,
     UserMessage,
 )
-from grouprl.core.terminal import Terminal
-from grouprl.monitor.screen import RunScreen, line
-from grouprl.monitor.summary import side_by_side, summary_table
 
 REDRAWS_PER_SECOND = 2
 """A redraw costs a few milliseconds of one core."""

@@ -12,9 +12,9 @@ from dataclasses import replace
 from grouprl.core.display_nouns import worded
 from grouprl.core.finding import Finding, RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping
-from grouprl.core.run_events import EvaluationEnded, FindingChanged, RunListener, StepEnded
 from grouprl.monitor.detectors import DETECTORS
 from grouprl.monitor.history import HealthFacts, History
+from grouprl.protocols.run_events import EvaluationEnded, FindingChanged, RunListener, StepEnded
 
 
 class Health:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from grouprl.core.run_events import EvaluationEnded, RolloutScored, RunListener, StepEnded
+from grouprl.protocols.run_events import EvaluationEnded, RolloutScored, RunListener, StepEnded
 from grouprl.storage.run_folder import RunFolder, replacing
 
 

@@ -18,8 +18,8 @@ from rich.text import Text
 from grouprl.core.display_nouns import worded
 from grouprl.core.finding import RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.core.run_events import Sample
 from grouprl.monitor.history import percent
+from grouprl.protocols.run_events import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from grouprl.core.display_nouns import worded
 from grouprl.core.json_types import JsonMapping
-from grouprl.core.run_events import Sample
 from grouprl.monitor.screen import plain, shorten, verdict_mark
+from grouprl.protocols.run_events import Sample
 
 COMPLETION_WIDTH = 200
 """Characters of a completion shown in the side-by-side table."""

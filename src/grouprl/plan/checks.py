@@ -12,9 +12,12 @@ from grouprl.algorithms.references import reads_frozen
 from grouprl.config.run import Config
 from grouprl.config.sections import Section
 from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.finding import Finding
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.agents import team_refusals
 from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals
+from grouprl.plan import codes
+from grouprl.plan.codes import told
 from grouprl.plan.memory import Cost, human, peak
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.examples import Example, Prompt
@@ -43,13 +46,21 @@ class PromptEncoder(CausalPolicy):
         self.tokenizer, self.model = tokenizer, None
 
 
-def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[str]:
-    """Say, one sentence each, why this run cannot work; empty when it can."""
-    found = [sentence for part in method.parts() for sentence in part.refuse(facts)]
+def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[Finding]:
+    """Return why this run cannot work; empty when it can."""
+    found = [codes.PART.said(words, key=part.name) for part in method.parts() for words in part.refuse(facts)]
     found += _method_refusals(config, method, facts, found)
-    found += async_refusals(config, method)
-    found += [*_task_refusals(config, task), *team_refusals(config, method, task)]
-    return list(dict.fromkeys(found))
+    found += told(codes.AHEAD, async_refusals(config, method))
+    found += [*_task_refusals(config, task), *told(codes.AGENTS, team_refusals(config, method, task))]
+    return _each_once(found)
+
+
+def _each_once(found: Sequence[Finding]) -> list[Finding]:
+    """Return the first of the findings that read the same."""
+    kept: dict[str, Finding] = {}
+    for each in found:
+        kept.setdefault(str(each), each)
+    return list(kept.values())
 
 
 def prompts_of(examples: Sequence[Example], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
@@ -68,32 +79,35 @@ def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[i
         return [], [str(error)]
 
 
-def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]:
-    """Say, one sentence each, which settings can have no effect in this run."""
+def without_effect(config: Config, method: Method, facts: RunFacts) -> list[Finding]:
+    """Return which settings and parts can have no effect in this run."""
     if config.steps == 0:
-        return [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
-    found = [sentence for part in method.parts() for sentence in part.idle(facts)]
+        said = [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
+        return list(told(codes.NO_EFFECT, said))
+    found = [codes.PART_NO_EFFECT(words, "", key=part.name) for part in method.parts() for words in part.idle(facts)]
     if method.name in CATALOGUE:
         given = {k: v for k, v in method.settings.items() if k in CATALOGUE[method.name].settings}
         inert = CATALOGUE[method.name].inert(given)
-        found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
-    found += async_idle(config, method)
-    return list(dict.fromkeys([*found, *_idle_settings(config, method, facts)]))
+        words = "has no effect: with the other settings it changes nothing"
+        found += told(codes.NO_EFFECT, (f"method.{name} {words}" for name in inert))
+    found += told(codes.NO_EFFECT, (*async_idle(config, method), *_idle_settings(config, method, facts)))
+    return _each_once(found)
 
 
-def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list[str]) -> Iterator[str]:
+def _method_refusals(config: Config, method: Method, facts: RunFacts, said: Sequence[Finding]) -> Iterator[Finding]:
     if method.on_policy and facts.updates_per_rollout > 1:
-        yield (
+        yield codes.ONE_UPDATE(
             f"{method.name} is only correct with one update per rollout, but batch.minibatches × batch.epochs"
-            f"{' × phases of update' * (method.phases > 1)} is {facts.updates_per_rollout}. Set both to 1"
-            f"{' and leave out the part update' * (method.phases > 1)}"
+            f"{' × phases of update' * (method.phases > 1)} is {facts.updates_per_rollout}",
+            f"Set both to 1{' and leave out the part update' * (method.phases > 1)}",
         )
     needs = method.needs()
-    if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):
-        yield f"{method.name} compares with a reference model, but model.reference is none. Set it to auto or initial"
+    if "ref_bt" in needs and not facts.has_reference and not any("reference" in str(found) for found in said):
+        words = f"{method.name} compares with a reference model, but model.reference is none"
+        yield codes.REFERENCE(words, "Set it to auto or initial")
     for name in needs:
         if not supplied(name, method, facts):
-            yield f"{method.name} reads batch.{name}, which {_absent(name)}"
+            yield codes.FIELD.said(f"{method.name} reads batch.{name}, which {_absent(name)}", key=f"batch.{name}")
 
 
 def supplied(name: str, method: Method, facts: RunFacts) -> bool:
@@ -129,16 +143,14 @@ def _as_it_is(kind: type[DataPart]) -> DataPart | None:
     return None if any(each.default is MISSING for each in settings) else kind()
 
 
-def _task_refusals(config: Config, task: Task) -> Iterator[str]:
+def _task_refusals(config: Config, task: Task) -> Iterator[Finding]:
     for split, use in (("train", "there must be something to learn from"), ("eval", "progress is measured on them")):
         if task.size(split) == 0:  # type: ignore[arg-type]
             kind = "training" if split == "train" else "held-out"
-            yield f"the task '{task.name}' has no {kind} prompts: {use}. Give it more prompts"
+            yield codes.NO_PROMPTS(f"the task '{task.name}' has no {kind} prompts: {use}", "Give it more prompts")
     if config.warmup.steps and task.size("train") != 0 and not _demonstrates(task):
-        yield (
-            f"warmup.steps is {config.warmup.steps}, but the task '{task.name}' has no demonstrations to imitate. "
-            "Set warmup.steps to 0"
-        )
+        words = f"warmup.steps is {config.warmup.steps}, but the task '{task.name}' has no demonstrations to imitate"
+        yield codes.NO_DEMONSTRATIONS(words, "Set warmup.steps to 0")
 
 
 def _demonstrates(task: Task) -> bool:

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import Config
+from grouprl.core.finding import Finding
 from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.plan import codes
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
+from grouprl.plan.codes import told
 from grouprl.plan.forward_plan import computed_anew
 from grouprl.plan.memory import (
     Arithmetic,
@@ -91,8 +94,8 @@ class Needed:
 
     batch: Arithmetic
     costs: tuple[Cost, ...]
-    refusals: tuple[str, ...]
-    notes: tuple[str, ...]
+    refusals: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
 
 
 def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelFacts | None) -> Needed:
@@ -124,11 +127,12 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
         here = ranks_here() if device.type == "cpu" else 1
         costs = memory_on_ranks(costs, ranks.count, here, here if ranks_sample(run) else 1)
     too_much = too_large(costs, free_bytes(device), str(device))
+    refusals = tuple(told(codes.NO_POSITIONS, no_room))
     if config.run.memory_check:
-        tried = "run.memory_check: false tries it all the same"
-        return Needed(batch, costs, (*no_room, *(f"{said}. {tried}" for said in too_much)), ())
-    notes = tuple(f"{said}. It is tried: run.memory_check is false" for said in too_much)
-    return Needed(batch, costs, tuple(no_room), notes)
+        tried = (f"{said}. run.memory_check: false tries it all the same" for said in too_much)
+        return Needed(batch, costs, (*refusals, *told(codes.MEMORY, tried)), ())
+    notes = (f"{said}. It is tried: run.memory_check is false" for said in too_much)
+    return Needed(batch, costs, refusals, tuple(told(codes.MEMORY, notes, "note")))
 
 
 def first_examples(task: Task) -> list[Example]:

@@ -6,31 +6,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.stage_checks import BrokenContract
-from grouprl.config.rates import default_rate, kind_of_model, rate_warnings
+from grouprl.config.rates import default_rate
 from grouprl.config.run import Config
 from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
+from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.methods.check import fault_of_own_parts
-from grouprl.methods.recorded_evidence import shown
-from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.make_sharded_policy import rank_refusals
-from grouprl.orchestrator.policy_compatibility import kind_notes, kind_refusals
+from grouprl.orchestrator.policy_compatibility import kind_refusals
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
+from grouprl.plan import codes
 from grouprl.plan.checks import (
     refusals,
     without_effect,
 )
+from grouprl.plan.codes import told
 from grouprl.plan.forward_plan import (
     PassChoice,
     pass_choices,
@@ -40,7 +41,7 @@ from grouprl.plan.forward_plan import (
 )
 from grouprl.plan.gold_answers import gold_refusals
 from grouprl.plan.judge_notes import judge_idle, judge_notes, judge_refusals
-from grouprl.plan.length_estimates import LOOKED_AT, first_examples, lengths_of, needed_by
+from grouprl.plan.length_estimates import LOOKED_AT, Lengths, first_examples, lengths_of, needed_by
 from grouprl.plan.memory import (
     Arithmetic,
     Cost,
@@ -50,18 +51,13 @@ from grouprl.plan.memory import (
     read_model,
 )
 from grouprl.plan.placing import placing_plan, ranks_meant
+from grouprl.plan.remarks import remarks
 from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
 from grouprl.plan.setting_sources import Setting, config_settings, method_settings
 from grouprl.plan.try_reward import RewardTrial, try_reward
-from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
-from grouprl.policy.language.tokenizer_checks import unused_ids
 from grouprl.policy.optimizers import check_optimizer
-from grouprl.rollout.engines import LOCAL, ChosenEngine
-from grouprl.tasks import Task
-
-COLDEST, HOTTEST = 0.01, 100.0
-"""Temperatures at which a difference of one between two logits is one of 100 nats, and of 0.01."""
+from grouprl.tasks import Example, Task
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class StageLine:
 
 @dataclass(frozen=True)
 class Plan:
-    """A resolved run. `refusals` must be empty for it to start; `idle` and `notes` are worth a look."""
+    """A resolved run. Without refusals it can start."""
 
     config: Config
     task: str
@@ -95,13 +91,28 @@ class Plan:
     formula: str
     settings: tuple[Setting, ...]
     method_settings: tuple[Setting, ...]
-    refusals: tuple[str, ...]
-    idle: tuple[str, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    """Everything that speaks against the run or deserves a look, each with a code (`docs/codes.md`)."""
     actions: bool = False
     """Whether the policy takes actions, and writes no tokens."""
     graded: bool = False
     """Whether the reward is known to be graded, as it was tried: neither 0 nor 1."""
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the run cannot work, a few sentences each."""
+        return tuple(str(found) for found in self.findings if found.severity == "refusal")
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Which settings and parts have no effect."""
+        return tuple(str(found) for found in self.findings if found.code in codes.EFFECTS)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else deserves a look."""
+        rest = (found for found in self.findings if found.code not in codes.EFFECTS and found.severity != "refusal")
+        return tuple(map(str, rest))
 
     @property
     def peak(self) -> int | None:
@@ -135,7 +146,7 @@ class Plan:
     def as_data(self) -> JsonObject:
         """Return everything as plain data."""
         names = [f.name for f in dataclasses.fields(self) if f.name not in ("config", "method")]
-        data = {name: _plain(getattr(self, name)) for name in names}
+        data = {name: _plain(getattr(self, name)) for name in (*names, "refusals", "idle", "notes")}
         return data | {"config": self.config.model_dump(mode="json"), "method": self.method.name, "peak": self.peak}
 
 
@@ -147,7 +158,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
     run = resolve(run)
-    reward, engine = run.reward, run.engine  # what is missing is said before models are looked at
+    _ = run.reward, run.engine  # what is missing is said before models are looked at
     check_optimizer(run.config.optim)
     model, tokenizer = read_model(run)
     requested_precision = run.config.model.precision
@@ -178,34 +189,44 @@ def plan(run: Config | ResolvedRun) -> Plan:
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(run.resolved)),
-        refusals=(
-            *kind_refusals(run),
-            *(rank_refusals(run, ranks) if (ranks := ranks_meant(run)) > 1 else ()),
-            *run.row_kind.refusals(config, task, requested),
-            *refusals(config, method, facts, task),
-            *(*gold_refusals(reward, task), *trial.refusals),
-            *judge_refusals(config, method),
-            *server_refusals(run, lengths.longest + lengths.behind),
-            *placing.refusals,
-            *lengths.refusals,
+        findings=(
+            *_ruled_out(run, facts, requested, model, lengths),
+            *told(codes.REWARD_TRIAL, trial.refusals),
+            *told(codes.CLUSTER, placing.refusals),
             *needed.refusals,
-            *pass_refusals(config, model),
-            *faults,
-        ),
-        idle=(*without_effect(config, method, facts), *judge_idle(config), *server_idle(run), *placing.idle),
-        notes=(
-            *(*_notes(run, model, tokenizer), *_engine_notes(engine)),
-            *(precision_notes(config, model, requested_precision) if model is not None else ()),
-            *async_explanations(config, method, environment=facts.environment),
-            *(*judge_notes(config, environment=facts.environment), *trial.notes),
-            *server_notes(run),
-            *placing.notes,
-            *(*lengths.notes, *needed.notes),
-            *doubts,
+            *told(codes.OWN_PART, faults),
+            *without_effect(config, method, facts),
+            *told(codes.NO_EFFECT, (*judge_idle(config), *server_idle(run), *placing.idle)),
+            *remarks(run, model, tokenizer),
+            *told(codes.PRECISION, () if model is None else precision_notes(config, model, requested_precision)),
+            *told(codes.AHEAD, async_explanations(config, method, environment=facts.environment), "note"),
+            *told(codes.JUDGE, judge_notes(config, environment=facts.environment), "note"),
+            *told(codes.REWARD_TRIAL, trial.notes, "note"),
+            *told(codes.SAMPLING_SERVER, server_notes(run), "note"),
+            *told(codes.CLUSTER, placing.notes, "note"),
+            *told(codes.PROMPTS, lengths.notes, "note"),
+            *needed.notes,
+            *told(codes.OWN_PART, doubts, "note"),
         ),
         actions=not run.row_kind.text,
         graded=trial.graded,
     )
+
+
+def _ruled_out(
+    run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, lengths: Lengths
+) -> Iterator[Finding]:
+    """Yield why the run cannot work, as far as its settings, method, task and prompts tell."""
+    config, task, ranks = run.config, run.task, ranks_meant(run)
+    yield from told(codes.POLICY_KIND, kind_refusals(run))
+    yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
+    yield from told(codes.ROWS, run.row_kind.refusals(config, task, requested))
+    yield from refusals(config, run.method, facts, task)
+    yield from told(codes.GOLD_ANSWER, gold_refusals(run.reward, task))
+    yield from told(codes.JUDGE, judge_refusals(config, run.method))
+    yield from told(codes.SAMPLING_SERVER, server_refusals(run, lengths.longest + lengths.behind))
+    yield from told(codes.PROMPTS, lengths.refusals)
+    yield from told(codes.PASSES, pass_refusals(config, model))
 
 
 def _trial(run: ResolvedRun) -> RewardTrial:
@@ -274,100 +295,6 @@ def objective(method: Method) -> str:
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
-
-
-def _repeats(config: Config, task: Task) -> Iterator[str]:
-    """Say where a step samples some prompts more than once."""
-    prompts = config.batch.prompts
-    size, limit = task.size("train"), config.data.prompts
-    count = limit if size is None else size if limit is None else min(size, limit)
-    if count is not None and count < prompts:
-        why = f"a step takes {prompts} prompts and there are {count}"
-    elif size is None:  # as many as a step takes are compared: chance repeats prompts of a small task
-        seen = [example_text(task.example("train", index)) for index in range(min(prompts, LOOKED_AT))]
-        different = len(set(seen))
-        if different == len(seen):
-            return
-        why = f"of the first {len(seen)} that the task deals out {different} are different"
-    else:
-        return
-    yield (
-        f"prompts repeat within a step: {why}. Each is a group of its own, compared by itself; a step has fewer "
-        "different prompts than batch.prompts says"
-    )
-
-
-def _temperature(value: float) -> Iterator[str]:
-    """Say where sampling is as good as greedy, or as good as uniform."""
-    if value < COLDEST:
-        yield (
-            f"sampling.temperature {value:g} is as good as greedy: the completions of a prompt are all the same, "
-            "and groups without variance teach nothing. Usual is 1"
-        )
-    elif value > HOTTEST:
-        yield (
-            f"sampling.temperature {value:g} is as good as uniform: the model has no say in what is sampled, "
-            "and log-probs hardly depend on it. Usual is 1"
-        )
-
-
-def _notes(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> Iterator[str]:
-    config, task, method, resolved = run.config, run.task, run.method, run.resolved
-    if model is not None:
-        yield from unused_ids(tokenizer, model.vocabulary)
-    yield from resolved.warnings
-    yield from resolved.notes
-    yield from _repeats(config, task)
-    yield from _temperature(config.sampling.temperature)
-    card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
-    if card is not None and card.confidence != "verified":
-        yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
-    if (found := shown(resolved.base)).verdict == "not shown":
-        yield f"{resolved.base}: {found.words}"
-    yield from kind_notes(run)
-    if model is None and policy_kind(config.model.name) is None:
-        yield (
-            f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
-            "checked when it is downloaded"
-        )
-    if config.model.lora is not None and kind_of_model(config.model) == "tiny":
-        yield (
-            "model.lora on tiny trains adapters of weights that stay as they were initialised: the output layer among "
-            "them, whose weights are so small that no token can ever be likely (docs/findings.md: nothing is learned "
-            "at any rank or rate). Warm up every weight first (steps: 0, without model.lora), then put adapters on "
-            "that run's folder `model`: there they learn at optim.lr 1e-3"
-        )
-    if config.model.lora is not None and config.model.lora.dropout:
-        yield (
-            "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "
-            "log-probs "
-            "are read: ratios to the old policy differ from 1 before any step, by chance"
-        )
-    if model is not None and method.update is None:
-        updates = config.updates_per_rollout * method.phases
-        yield from rate_warnings(config.model, config.optim, config.steps, model.hidden, model.layers, updates)
-    if config.sampling.top_p < 1 or config.sampling.top_k > 0:
-        yield (
-            "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "
-            "the whole "
-            "one: the gradient is biased"
-        )
-    size = task.size("eval")
-    if size is not None and 0 < size < config.eval.final_prompts:
-        yield f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
-    if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
-        yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run starts over"
-
-
-def _engine_notes(engine: ChosenEngine) -> Iterator[str]:
-    """Say what another engine than that of this process does to the run."""
-    if engine.name == LOCAL:
-        return
-    if engine.exact:
-        old = "its log-probs are taken as those of the policy at the start of the update"
-    else:
-        old = "where it does not say that its log-probs are exact, old log-probs are computed by the trainer"
-    yield f"completions are sampled by the engine {engine.name}; {old}"
 
 
 def _plural(word: str, count: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grouprl.core.finding import Finding, declare
 from grouprl.records.scores import Scores
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.math.math_text import whole_gold
@@ -50,6 +51,36 @@ class AttackFinding:
     label: str
     completion: str
     detail: str
+
+    def finding(self) -> Finding:
+        """Return it as a finding about the kind of attack."""
+        return CODES_OF[self.what](f"{self.label}: {self.completion!r} {self.detail}".rstrip(), key=self.kind)
+
+
+CODES_OF = {
+    "passes": declare(
+        "check",
+        "reward_passes_hack",
+        "alarm",
+        "A reward counts a hack as a correct completion.",
+        "Compare what is answered, not what a text contains.",
+    ),
+    "fails": declare(
+        "check",
+        "reward_fails_on_hack",
+        "alarm",
+        "A completion breaks the reward: it raises, hangs or gives no finite number.",
+        "Return 0 for what cannot be read.",
+    ),
+    "refuses": declare(
+        "check",
+        "reward_refuses_honest",
+        "alarm",
+        "A reward does not count a correct completion.",
+        "Accept the forms in which the answer is usually written.",
+    ),
+}
+"""By what a reward does wrong the kind of its findings."""
 
 
 @dataclass(frozen=True)

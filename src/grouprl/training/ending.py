@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grouprl.core.errors import RunError
-from grouprl.core.run_events import EvaluationEnded, RunEnded, Sample
 from grouprl.evaluation.evaluate import Evaluation
 from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import set_aside_words, totals
+from grouprl.protocols.run_events import EvaluationEnded, RunEnded, Sample
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.training.session import Session, versions
@@ -108,6 +108,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
         "steps": session.step,
         "finished": after is not None,
         "graded": session.graded,
+        "findings": [found.code for found in session.health.findings() if found.persists],
         "account": totals(session.run.read_metrics()),
         "set_aside": [
             {"prompt": each.prompt, "times": each.times, "left_out": each.times >= OFFERS, "what": each.what}

@@ -2,7 +2,7 @@
 
 One reinforcement step is: choose prompts, sample completions, score them, build the Batch, compute advantages,
 update the policy, observe. Everything stateful is in the checkpoint, every random number follows from (seed, step).
-What happens is told to listeners (`grouprl.core.run_events`); the loop itself writes, draws and judges nothing.
+What happens is told to listeners (`grouprl.protocols.run_events`); the loop itself writes, draws and judges nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.stage_checks import one_of
 from grouprl.config.rates import learning_rate
 from grouprl.config.run import Config, with_absolute_paths
-from grouprl.core.announcer import Announcer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.core.run_events import EvaluationEnded, Progress, RunBegan, RunEnded, RunListener
 from grouprl.core.spans import span, spanned
 from grouprl.core.stopwatch import Stopwatch, TrainingClock
 from grouprl.core.terminal import Terminal
@@ -38,9 +36,11 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.orchestrator.step import collect_rollout, remember
 from grouprl.orchestrator.text_features import add_texts
 from grouprl.plan.plan import plan
+from grouprl.protocols.run_events import EvaluationEnded, Progress, RunBegan, RunEnded, RunListener
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
+from grouprl.training.announcer import Announcer
 from grouprl.training.ending import conclude, write_before
 from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
@@ -83,7 +83,7 @@ def train(
     With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
     the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
     processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a
-    run that is resumed: see `opening.resume`. `listeners` are told what happens: see `grouprl.core.run_events`.
+    run that is resumed: see `opening.resume`. `listeners` are told what happens: see `grouprl.protocols.run_events`.
 
     Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
     """

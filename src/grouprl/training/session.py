@@ -15,9 +15,7 @@ from safetensors.torch import save_file
 from grouprl.algorithms.data_part import Pretraining
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
-from grouprl.core.announcer import Announcer
 from grouprl.core.json_types import State
-from grouprl.core.run_events import CheckpointWritten
 from grouprl.core.stopwatch import TrainingClock
 from grouprl.monitor.health import Health
 from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
@@ -28,6 +26,7 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
 from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer
+from grouprl.protocols.run_events import CheckpointWritten
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.engines import close_engine
@@ -39,6 +38,7 @@ from grouprl.storage.checkpoint import PARTS, prune, save_checkpoint, whole_para
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
+from grouprl.training.announcer import Announcer
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 

@@ -24,7 +24,7 @@ from grouprl.storage.run_folder import RunFolder, runs_meant
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from grouprl.core.run_events import RunListener
+    from grouprl.protocols.run_events import RunListener
     from grouprl.rollout.sampler import MakeEngine
     from grouprl.training.loop import Summary
 

@@ -233,8 +233,8 @@ def _finding(row: Mapping[str, object]) -> str:
     span = f"step {first}" if first == last else f"steps {first} to {last}"
     when = escape(f"since step {first}" if row.get("persists") else span)
     state = "" if row.get("persists") else " past"
-    words, remedy = (escape(str(row.get(key, ""))) for key in ("text", "remedy"))
-    head = f'<span class="badge">{severity}</span> <span class="muted">{when}</span>'
+    code, words, remedy = (escape(str(row.get(key, "")), quote=True) for key in ("code", "text", "remedy"))
+    head = f'<span class="badge" title="{code}">{severity}</span> <span class="muted">{when}</span>'
     return f'<li class="{severity}{state}">{head}<p>{words}</p><p class="remedy">{remedy}</p></li>'
 
 

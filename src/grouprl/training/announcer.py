@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.core.run_events import METHODS, Event, RunBegan, RunListener, UserMessage
+from grouprl.protocols.run_events import METHODS, Event, RunBegan, RunListener, UserMessage
 
 
 class Announcer:

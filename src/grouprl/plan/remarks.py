@@ -1,0 +1,142 @@
+"""What deserves a look in a plan, besides what rules the run out or has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.config.rates import kind_of_model, rate_warnings
+from grouprl.config.run import Config
+from grouprl.core.finding import Finding
+from grouprl.evaluation.sampling import example_text
+from grouprl.methods.recorded_evidence import shown
+from grouprl.methods.registry import CATALOGUE
+from grouprl.orchestrator.policy_compatibility import kind_notes
+from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.plan import codes
+from grouprl.plan.codes import told
+from grouprl.plan.length_estimates import LOOKED_AT
+from grouprl.plan.memory import ModelFacts
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.language.tokenizer_checks import unused_ids
+from grouprl.rollout.engines import LOCAL, ChosenEngine
+from grouprl.tasks import Task
+
+COLDEST, HOTTEST = 0.01, 100.0
+"""Temperatures at which a difference of one between two logits is one of 100 nats, and of 0.01."""
+
+
+def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> Iterator[Finding]:
+    """Yield what the method, the task, the model and the settings give to think of."""
+    if model is not None:
+        yield from told(codes.ADDED_TOKENS, unused_ids(tokenizer, model.vocabulary))
+    yield from told(codes.METHOD_SETTINGS, run.resolved.warnings, "warning")
+    yield from told(codes.METHOD_SETTINGS, run.resolved.notes, "note")
+    yield from _repeats(run.config, run.task)
+    yield from _temperature(run.config.sampling.temperature)
+    yield from _evidence(run.resolved.base)
+    yield from told(codes.POLICY_KIND, kind_notes(run), "note")
+    yield from _model(run, model)
+    yield from _settings(run.config, run.task)
+    yield from _engine(run.engine)
+
+
+def _repeats(config: Config, task: Task) -> Iterator[Finding]:
+    """Yield that a step samples some prompts more than once."""
+    prompts = config.batch.prompts
+    size, limit = task.size("train"), config.data.prompts
+    count = limit if size is None else size if limit is None else min(size, limit)
+    if count is not None and count < prompts:
+        why = f"a step takes {prompts} prompts and there are {count}"
+    elif size is None:  # as many as a step takes are compared: chance repeats prompts of a small task
+        seen = [example_text(task.example("train", index)) for index in range(min(prompts, LOOKED_AT))]
+        different = len(set(seen))
+        if different == len(seen):
+            return
+        why = f"of the first {len(seen)} that the task deals out {different} are different"
+    else:
+        return
+    meant = "Each is a group of its own, compared by itself; a step has fewer different prompts than batch.prompts says"
+    yield codes.REPEATED_PROMPTS(f"prompts repeat within a step: {why}. {meant}", "")
+
+
+def _temperature(value: float) -> Iterator[Finding]:
+    """Yield that sampling is as good as greedy, or as good as uniform."""
+    if value < COLDEST:
+        yield codes.TEMPERATURE(
+            f"sampling.temperature {value:g} is as good as greedy: the completions of a prompt are all the same, "
+            "and groups without variance teach nothing",
+            "Usual is 1",
+        )
+    elif value > HOTTEST:
+        yield codes.TEMPERATURE(
+            f"sampling.temperature {value:g} is as good as uniform: the model has no say in what is sampled, "
+            "and log-probs hardly depend on it",
+            "Usual is 1",
+        )
+
+
+def _evidence(method: str) -> Iterator[Finding]:
+    """Yield what is not known for sure of a method of the catalogue."""
+    card = CATALOGUE[method].card if method in CATALOGUE else None
+    if card is not None and card.confidence != "verified":
+        yield codes.UNVERIFIED(f"{method}: {card.confidence}. {card.uncertain}", "")
+    if (found := shown(method)).verdict == "not shown":
+        yield codes.NOT_SHOWN(f"{method}: {found.words}", "")
+
+
+def _model(run: ResolvedRun, model: ModelFacts | None) -> Iterator[Finding]:
+    """Yield what the model, its adapters and its learning rate give to think of."""
+    config, method = run.config, run.method
+    if model is None and policy_kind(config.model.name) is None:
+        yield codes.MODEL_ABSENT(
+            f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
+            "checked when it is downloaded",
+            "",
+        )
+    if config.model.lora is not None and kind_of_model(config.model) == "tiny":
+        yield codes.LORA(
+            "model.lora on tiny trains adapters of weights that stay as they were initialised: the output layer among "
+            "them, whose weights are so small that no token can ever be likely (docs/findings.md: nothing is learned "
+            "at any rank or rate)",
+            "Warm up every weight first (steps: 0, without model.lora), then put adapters on "
+            "that run's folder `model`: there they learn at optim.lr 1e-3",
+        )
+    if config.model.lora is not None and config.model.lora.dropout:
+        yield codes.LORA(
+            "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "
+            "log-probs are read: ratios to the old policy differ from 1 before any step, by chance",
+            "",
+            key="model.lora.dropout",
+        )
+    if model is not None and method.update is None:
+        updates = config.updates_per_rollout * method.phases
+        said = rate_warnings(config.model, config.optim, config.steps, model.hidden, model.layers, updates)
+        yield from told(codes.LEARNING_RATE, said)
+
+
+def _settings(config: Config, task: Task) -> Iterator[Finding]:
+    """Yield what single settings give to think of."""
+    if config.sampling.top_p < 1 or config.sampling.top_k > 0:
+        yield codes.CUT_DISTRIBUTION(
+            "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "
+            "the whole one: the gradient is biased",
+            "",
+        )
+    size = task.size("eval")
+    if size is not None and 0 < size < config.eval.final_prompts:
+        said = f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
+        yield codes.FEW_HELD_OUT(said, "")
+    if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
+        said = f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run starts over"
+        yield codes.RARE_CHECKPOINTS(said, "")
+
+
+def _engine(engine: ChosenEngine) -> Iterator[Finding]:
+    """Yield what another engine than that of this process does to the run."""
+    if engine.name == LOCAL:
+        return
+    if engine.exact:
+        old = "its log-probs are taken as those of the policy at the start of the update"
+    else:
+        old = "where it does not say that its log-probs are exact, old log-probs are computed by the trainer"
+    yield codes.ENGINE(f"completions are sampled by the engine {engine.name}; {old}", "")
