@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         SamplingRule,
     )
     from grouprl.algorithms.filter.filter import Filter
+    from grouprl.algorithms.link.link import Link
     from grouprl.algorithms.losses import GroupLoss, PairLoss, RowLoss, TokenLoss
+    from grouprl.algorithms.margin.margin import Margin
     from grouprl.algorithms.method import Loss, Method
     from grouprl.algorithms.objective.objective import Objective
     from grouprl.algorithms.part import Part, RunFacts, part
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from grouprl.algorithms.refill.refill import Refill
     from grouprl.algorithms.regularize.regularize import Regularizer
     from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
+    from grouprl.algorithms.score.score import Score
     from grouprl.algorithms.token_gate.token_gate import TokenGate
     from grouprl.algorithms.token_weight.token_weight import TokenWeight
     from grouprl.algorithms.update.update import Update
@@ -64,7 +67,9 @@ __all__ = [
     "GroupLoss",
     "GrouprlError",
     "InputError",
+    "Link",
     "Loss",
+    "Margin",
     "Method",
     "Metric",
     "MissingExtra",
@@ -83,6 +88,7 @@ __all__ = [
     "RunFacts",
     "RunListener",
     "SamplingRule",
+    "Score",
     "TokenGate",
     "TokenLoss",
     "TokenWeight",

@@ -24,7 +24,8 @@ from grouprl.algorithms.augment.papers.exemplars import SolvedExemplars, overlap
 from grouprl.algorithms.augment.papers.hints import GroupHints, RowHint
 from grouprl.algorithms.augment.resampling import again, further_numbers, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.buffer.papers.demonstrations import Demonstrations
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.building import build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest

@@ -19,7 +19,8 @@ from grouprl.algorithms.allocation.papers.budget_prompts import BudgetPrompts, i
 from grouprl.algorithms.allocation.variants import Variants, shares
 from grouprl.algorithms.augment.papers.cross_pairs import CrossPairs
 from grouprl.algorithms.augment.papers.extra import TemperedExtras, VerificationRows
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.building import build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.evaluation.verification import verdict_scores, weighted_vote
 from grouprl.records.requests import RolloutRequest

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from grouprl.algorithms.advantage.papers.token_relative import TokenRelative
+from grouprl.algorithms.building import build_part
 from grouprl.algorithms.objective.adaptive_clip import TurnClip, turn_log_ratio
 from grouprl.algorithms.objective.covariance import ClipCov, covariance
 from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.objective.papers.adaptive_clip import BalancedClip, DynamicClip, EntropyClip
 from grouprl.algorithms.objective.papers.kl_cov import KLCov
 from grouprl.algorithms.objective.ratio import log_ratio
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, slopes, small
 

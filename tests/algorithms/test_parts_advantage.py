@@ -8,7 +8,8 @@ import torch
 from grouprl.algorithms.advantage.advantage import Given, Ones, RawReward, Relative
 from grouprl.algorithms.advantage.papers.baselines import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.advantage_transform.advantage_transform import ValidFraction, Whiten
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.building import build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
 from small import f64, near, small
 

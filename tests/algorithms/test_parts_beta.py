@@ -9,7 +9,7 @@ import torch
 
 import grouprl
 from grouprl.algorithms.advantage.papers.beta import BetaNormalized, beta_shape, inverse_density, moments
-from grouprl.algorithms.part import build_part
+from grouprl.algorithms.building import build_part
 from grouprl.core.errors import InputError
 from small import f64, near, small
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.building import build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularize.kl import GRADIENT, estimate
 from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.reward_transform.reward_transform import KLInReward

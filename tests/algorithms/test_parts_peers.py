@@ -12,10 +12,11 @@ from batches import random_case
 from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
 from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
+from grouprl.algorithms.building import build_part
 from grouprl.algorithms.filter.papers.mismatch_rejection import MismatchRejection
 from grouprl.algorithms.objective.papers.divergence_mask import DivergenceMask, binary_kl
 from grouprl.algorithms.objective.papers.gamma_weight import GammaWeight
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularize.kl import estimate
 from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.reward_transform.reward_transform import RewardClip

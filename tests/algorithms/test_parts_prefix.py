@@ -13,11 +13,12 @@ from batches import outcome, random_case, same
 from grouprl.algorithms.advantage.papers.plan_credit import PlanRelative
 from grouprl.algorithms.advantage_transform.papers.zero_truncated import ZeroTruncated
 from grouprl.algorithms.advantage_transform.stored_advantage import StoredAdvantage
+from grouprl.algorithms.building import build_part
 from grouprl.algorithms.filter.difficulty import band_rows
 from grouprl.algorithms.filter.filter import MixedGroups, mixed_rows
 from grouprl.algorithms.filter.papers.difficulty_band import DifficultyBand
 from grouprl.algorithms.filter.replay_apart import ReplayApart
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reward_transform.papers.continuation_reward import ContinuationReward
 from grouprl.algorithms.token_weight.papers.prefix_mask import PrefixMask
 from grouprl.core.batch import SOURCES, Batch

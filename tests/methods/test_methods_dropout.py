@@ -15,9 +15,10 @@ import grouprl
 from batches import outcome, random_case
 from grouprl.algorithms.advantage.papers.history import SmoothStandardized
 from grouprl.algorithms.aggregate.papers.only_token_mean import OnlyTokenMean
+from grouprl.algorithms.building import build_part
 from grouprl.algorithms.objective.papers.adaptive_clip import DynamicClip
 from grouprl.algorithms.objective.papers.dropout import DropoutClip
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularize.papers.schedule import ConvexKL, ScheduledKL
 from grouprl.core.errors import InputError
 from grouprl.records.prompt_history import PromptHistory, Visit

@@ -15,7 +15,8 @@ from batches import random_case
 from grouprl.algorithms.advantage_transform.papers.distribution import TemperedBlend
 from grouprl.algorithms.advantage_transform.papers.influence import HiddenReward, SparedTokens
 from grouprl.algorithms.advantage_transform.papers.planning import PlanningBoost
-from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.building import build_part
+from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
 from grouprl.orchestrator import text_features as enrich
 from grouprl.policy.language.load import load_policy

@@ -9,7 +9,7 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.objective.papers.turn_preference import DiscountedPreference, SegmentPreference
+from grouprl.algorithms.score.papers.turns import DifferingTurns, DiscountedTurns
 from small import f64, near, small
 
 
@@ -19,12 +19,12 @@ from small import f64, near, small
 )
 def test_early_turns_weigh_more(gamma, expected):
     there = torch.ones(1, 4, dtype=torch.bool)
-    near(DiscountedPreference(gamma=gamma).weights(there), [expected], atol=1e-4)
+    near(DiscountedTurns(gamma=gamma).weights(there), [expected], atol=1e-4)
 
 
 def test_turns_that_are_not_there_have_no_weight():
     there = torch.tensor([[True, False, True], [True, False, False]])
-    near(DiscountedPreference(gamma=1.0).weights(there), [[1, 0, 0.5], [1, 0, 0]])
+    near(DiscountedTurns(gamma=1.0).weights(there), [[1, 0, 0.5], [1, 0, 0]])
 
 
 def pairs(method, rewards, groups, shift):
@@ -64,7 +64,7 @@ def segment(turns=None, **changes):
         "state_bs": torch.tensor([[0, 1, 2, 3], [0, 1, 4, -1]]),
     }
     batch = small([1, 0], [4, 3], **{**fields, **changes})
-    part = SegmentPreference(turns=turns)
+    part = DifferingTurns(turns=turns)
     there = torch.tensor([[True] * 4, [True, True, True, False]])
     first, last = part.segments(there, batch)
     assert torch.equal(first, first.T)

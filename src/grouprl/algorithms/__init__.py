@@ -27,6 +27,9 @@ BASES = {
     "buffer": "Buffer",
     "pretrain": "Pretraining",
     "update": "Update",
+    "score": "Score",
+    "link": "Link",
+    "margin": "Margin",
 }
 """The name of the base class of each kind of part."""
 

@@ -97,7 +97,11 @@ class Method:
                     check_part(stage, each, self.name)
 
     def parts(self) -> Iterator[Part]:
-        """Yield every part in the order in which it acts."""
+        """Yield every part in the order in which it acts, each before the parts that it holds."""
+        for part in self._by_stage():
+            yield from part.whole()
+
+    def _by_stage(self) -> Iterator[Part]:
         yield from (
             *self.reward_transform,
             *self.filter,
@@ -115,7 +119,7 @@ class Method:
 
     def _in_loss(self) -> tuple[Part, ...]:
         """Parts that see the policy's current log-probs."""
-        return (self.objective, *self.token_gate, *self.regularize)
+        return tuple(each for p in (self.objective, *self.token_gate, *self.regularize) for each in p.whole())
 
     @property
     def couples(self) -> str:

@@ -24,7 +24,7 @@ import functools
 import os
 import string
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -61,6 +61,16 @@ KINDS: dict[str, str] = {
     "update": "how a prepared rollout becomes optimiser steps",
 }
 
+NESTED: dict[str, str] = {
+    "score": "(logp_bt, Batch) -> [B]: the number by which completions of a pair are compared",
+    "link": "([E] differences of scores, [E] margins) -> [E] losses of pairs",
+    "margin": "(Batch, [E,2] pairs) -> [E]: by how much a pair must differ",
+}
+"""Kinds of parts that other parts hold as settings."""
+
+RULES = KINDS | NESTED
+"""What a part of each kind is given and returns."""
+
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "asks": "outputs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
 
@@ -73,7 +83,7 @@ OLD_PARTS = {
 
 PARTS: dict[str, Discovered[type[Part]]] = {
     kind: Discovered(lambda kind=kind: part_homes().get(kind, {}))  # type: ignore[misc]
-    for kind in KINDS
+    for kind in RULES
 }
 
 
@@ -202,9 +212,18 @@ class Part:
         """Return the part's settings by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
+    def nested(self) -> dict[str, Part]:
+        """Return the parts that the part holds as settings, by the setting's name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Part)}
+
+    def whole(self) -> Iterator[Part]:
+        """Yield the part, then the parts that it holds, and those that they hold."""
+        yield self
+        for each in self.nested().values():
+            yield from each.whole()
+
 
 P = TypeVar("P", bound=type)
-R = TypeVar("R")
 
 
 @dataclass_transform(frozen_default=True)
@@ -246,12 +265,12 @@ def _accept_old_names(made: Any) -> None:
 
 def _check_class(kind: str, cls: type) -> None:
     """Refuse a kind that does not exist and a class that is no part."""
-    if kind not in KINDS:
-        raise InputError(f"{cls.__name__}: there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
+    if kind not in RULES:
+        raise InputError(f"{cls.__name__}: there are no parts of kind '{kind}'", remedy=suggest(kind, RULES))
     if not issubclass(cls, Part):
         raise InputError(
             f"{cls.__name__} is no part",
-            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.{BASES[kind]}",
+            f"a part of kind {kind} ({RULES[kind]}) derives from grouprl.{BASES[kind]}",
             f"See docs/extend/{kind}.md, and grouprl parts --kind {kind}",
         )
 
@@ -296,48 +315,3 @@ def _check_templates(made: type[Part]) -> None:
                 if name not in known and not hasattr(made, name):
                     where = f"{attribute} of the part '{made.name}' names '{{{name}}}'"
                     raise InputError(where, "it must be one of the part's settings", suggest(name, known))
-
-
-def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Part:
-    """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
-    if name not in PARTS[kind] and name in OLD_PARTS:
-        note_renamed(name, OLD_PARTS[name])
-        name = OLD_PARTS[name]
-    if name not in PARTS[kind]:
-        raise InputError(f"unknown {kind} part '{name}'", remedy=suggest(name, PARTS[kind]))
-    cls = PARTS[kind][name]
-    return checked(cls, own_names(cls, settings, f"{kind}: {name}"), f"{kind}: {name}")
-
-
-def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return `settings` by the part's own names for them; InputError where one is given by two names."""
-    made: dict[str, object] = {}
-    for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
-        name = cls.also.get(key, key)
-        if name in made:
-            raise InputError(f"{where}: '{name}' is set twice", f"'{key}' is another name for it", "Keep one")
-        made[name] = value
-    return made
-
-
-def checked(build: Callable[..., R], settings: Mapping[str, object], where: str) -> R:
-    """Call `build(**settings)` and turn pydantic's complaints into one InputError that names the setting."""
-    try:
-        return build(**settings)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(x) for x in first["loc"])
-        if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
-            raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
-        if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-            raise InputError(f"{where} is given no '{key}', which has no default", remedy=f"Set {key}") from None
-        if not key:  # a rule about several settings at once says by itself which
-            raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
-        raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
-
-
-def _parameters(build: Callable[..., object]) -> list[str]:
-    import inspect
-
-    return list(inspect.signature(build).parameters)

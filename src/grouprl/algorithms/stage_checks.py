@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grouprl.algorithms.losses import Losses, level_of, size_of, value_of
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.part import KINDS, Part
+from grouprl.algorithms.part import KINDS, RULES, Part
 from grouprl.algorithms.part_checks import place_of
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import WrongField
@@ -224,6 +224,13 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
     return index_e2
 
 
+def pair_values(part: Part, act: Callable[..., Tensor], index_e2: Tensor, *args: object) -> Tensor:
+    """Return `act(*args)` of a part that a pairwise objective holds, which must be floats [E], one per pair."""
+    value_e = call(part, act, *args)
+    check_shape(part, value_e, index_e2, "values", (len(index_e2),), "pair")
+    return value_e
+
+
 def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
     """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
     value_bt = call(part, act, *args)
@@ -337,4 +344,4 @@ def _others(part: Part) -> str:
 
 
 def _rule(part: Part) -> str:
-    return f"a part of kind {part.kind} is {KINDS[part.kind]}"
+    return f"a part of kind {part.kind} is {RULES[part.kind]}"

@@ -58,16 +58,16 @@ def parts_command(
     if not (name or plugin or as_json):
         Terminal().print(_listing(_of_kind(kind)))
         return
-    from grouprl.algorithms.part import KINDS, PARTS
+    from grouprl.algorithms.part import PARTS, RULES
     from grouprl.core.plugins import load_plugins
     from grouprl.methods.parts import described
 
     load_plugins([str(Path(each)) if each.endswith(".py") else each for each in plugin or []])
-    if kind and kind not in KINDS:
-        raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
+    if kind and kind not in RULES:
+        raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, RULES))
     found = described(kind, name)
     if not found:
-        known = {each for k in KINDS if kind in ("", k) for each in PARTS[k]}
+        known = {each for k in RULES if kind in ("", k) for each in PARTS[k]}
         raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
     if as_json:
         put(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))

@@ -147,6 +147,8 @@ def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
     """dLoss/dlogp [B,T] of a step, or of rows of one."""
     logp_bt = logp_bt.detach().clone().requires_grad_()
     value = method.loss(logp_bt, ready, ready.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
+    if not value.requires_grad and bool(method.zero_rows(ready).all()):  # such as groups whose rewards are all equal
+        return torch.zeros_like(logp_bt)
     if not value.requires_grad:
         own = is_own(method.objective)
         whose = f"{called(method.objective)}{written(method.objective)}" if own else f"the method '{method.name}'"

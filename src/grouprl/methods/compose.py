@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from grouprl.algorithms.building import changed, part_from
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.part import KINDS, Part, build_part, checked, own_names
+from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.core.renamed import with_new_names
@@ -104,14 +105,15 @@ def as_data(method: Method) -> JsonObject:
     for stage in STAGES:
         value = getattr(method, stage)
         if stage in LISTS:
-            data[stage] = [_part_data(p) for p in value]
+            data[stage] = [part_data(p) for p in value]
         elif value is not None:
-            data[stage] = _part_data(value)
+            data[stage] = part_data(value)
     return data | {flag: True for flag in FLAGS if getattr(method, flag)}
 
 
-def _part_data(part: Part) -> JsonObject:
-    return {"part": part.name, **part.settings()}
+def part_data(part: Part) -> JsonObject:
+    """Return a part as plain data: its name and settings, parts that it holds as such data, too."""
+    return {"part": part.name, **part.settings(), **{name: part_data(held) for name, held in part.nested().items()}}
 
 
 # --- composition --------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def _from_entry(base: Entry, settings: Mapping[str, object], overrides: Mapping[
     through = _touched(base, settings)
     _refuse_double(base.name, through, overrides)
     provenance = {key: _origin(base, key, key in settings) for key in base.settings}
-    for key in _flat(built):
+    for key in flat(built):
         provenance[key] = f"{BY_YOU} through {through[key]}" if key in through else f"default of {base.name}"
     start = {stage: getattr(built, stage) for stage in STAGES}
     return _override(start, provenance, overrides, base, lambda parts: replace(built, **parts))
@@ -231,21 +233,14 @@ def _changed(stage: str, given: Mapping[str, object], current: Part | None, base
     if current is None:
         who = f"method {base} has no {stage}" if base else f"method.{stage} names no part"
         raise InputError(f"{who} whose settings could change", remedy=f"Name one: {stage}: {{part: …}}")
-    given = own_names(type(current), {str(k): v for k, v in given.items()}, f"{stage}: {current.name}")
-    changes = dict(given)
-    made = checked(type(current), {**current.settings(), **changes}, f"{stage}: {current.name}")
-    new = {f"{stage}.{key}": BY_YOU for key in given}
-    keep = frozenset({stage} | {f"{stage}.{key}" for key in current.settings() if key not in given})
-    return made, _Marks(keep, new)
+    made = changed(current, {str(k): v for k, v in given.items()})
+    new = _changed_marks(stage, given, made)
+    return made, _Marks(frozenset(flat_part(stage, made)) - frozenset(new), new)
 
 
 def _item(stage: str, given: object, where: str) -> Part:
     """Build one part from its name or {part: name, settings…}."""
-    if isinstance(given, str):
-        return build_part(stage, given, {})
-    if isinstance(given, Mapping) and isinstance(given.get("part"), str):
-        return build_part(stage, given["part"], {str(k): v for k, v in given.items() if k != "part"})
-    raise InputError(f"method.{where} = {given!r}", "a part is its name or a mapping {part: name, …settings}")
+    return part_from(stage, given, f"method.{where}")
 
 
 def _added(add: object) -> dict[str, list[object]]:
@@ -285,33 +280,54 @@ def _marks(stage: str, given: Sequence[object], made: Sequence[Part], start: int
 
 
 def _part_marks(key: str, given: object, part: Part) -> dict[str, str]:
-    named = {type(part).also.get(str(k), k) for k in given} if isinstance(given, Mapping) else set()
-    return {key: BY_YOU} | {f"{key}.{name}": BY_YOU if name in named else OF_PART for name in part.settings()}
+    """Origins of a part that the specification names, and of everything that it holds."""
+    return dict.fromkeys(flat_part(key, part), OF_PART) | {key: BY_YOU} | _changed_marks(key, given, part)
 
 
-def _flat(method: Method) -> dict[str, object]:
-    """Every part's name and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
-    flat: dict[str, object] = {}
+def _changed_marks(key: str, given: object, part: Part) -> dict[str, str]:
+    """Origins of the settings of a part that the specification gives, those of parts that it holds among them."""
+    marks: dict[str, str] = {}
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        own = type(part).renamed.get(str(name), type(part).also.get(str(name), str(name)))
+        inner, within = part.nested().get(own), isinstance(value, Mapping) and "part" not in value
+        if inner is not None:
+            marks |= (_changed_marks if within else _part_marks)(f"{key}.{own}", value, inner)
+        elif own != "part":
+            marks[f"{key}.{own}"] = BY_YOU
+    return marks
+
+
+def flat_part(key: str, part: Part) -> dict[str, object]:
+    """Return a part's name and settings by provenance key: {'objective': 'pair', 'objective.link.beta': 0.1, …}."""
+    flat: dict[str, object] = {key: part.name}
+    for name, value in part.settings().items():
+        flat |= flat_part(f"{key}.{name}", value) if isinstance(value, Part) else {f"{key}.{name}": value}
+    return flat
+
+
+def flat(method: Method) -> dict[str, object]:
+    """Return every part's name and settings by provenance key, those of parts that others hold among them."""
+    found: dict[str, object] = {}
     for stage in STAGES:
         value = getattr(method, stage)
         keyed = {f"{stage}.{i}": p for i, p in enumerate(value)} if stage in LISTS else {stage: value}
         for key, part in keyed.items():
             if part is not None:
-                flat |= {key: part.name} | {f"{key}.{name}": x for name, x in part.settings().items()}
-    return flat
+                found |= flat_part(key, part)
+    return found
 
 
 def _touched(base: Entry, settings: Mapping[str, object]) -> dict[str, str]:
     """Which provenance keys each given entry setting changes: {'objective.clip_high': 'clip_high'}."""
     required = {k: v for k, v in settings.items() if base.settings[k] is inspect.Parameter.empty}
-    plain = _flat(base.build(**required))
+    plain = flat(base.build(**required))
     touched: dict[str, str] = {}
     for name, value in settings.items():
         try:
-            changed = _flat(base.build(**{**required, name: value}))
+            other = flat(base.build(**{**required, name: value}))
         except InputError:  # right only together with the others
-            changed = _flat(base.build(**settings))
-        differs = {key for key in plain | changed if plain.get(key, _ABSENT) != changed.get(key, _ABSENT)}
+            other = flat(base.build(**settings))
+        differs = {key for key in plain | other if plain.get(key, _ABSENT) != other.get(key, _ABSENT)}
         touched |= dict.fromkeys(differs, name)
     return touched
 
@@ -319,12 +335,20 @@ def _touched(base: Entry, settings: Mapping[str, object]) -> dict[str, str]:
 _ABSENT = object()
 
 
+def _decides(given: object, names: Sequence[str]) -> bool:
+    """Whether what is given for a part sets what is called `names` in it: itself, or another part that holds it."""
+    if not isinstance(given, Mapping) or "part" in given:
+        return True
+    if len(names) < 2:
+        return bool(names) and names[0] in given
+    return names[0] in given and _decides(given[names[0]], names[1:])
+
+
 def _refuse_double(base: str, through: Mapping[str, str], overrides: Mapping[str, object]) -> None:
     """Refuse an entry setting and a part override that decide the same thing."""
     for key, setting in through.items():
-        stage, _, name = key.partition(".")
-        given = overrides.get(stage)
-        if stage not in overrides or (isinstance(given, Mapping) and "part" not in given and name not in given):
+        stage, *names = key.split(".")
+        if stage not in overrides or not _decides(overrides[stage], names):
             continue
         raise InputError(
             f"method {base}: '{setting}' and '{stage}' both decide {key}",

@@ -15,7 +15,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.core.json_types import JsonObject
 from grouprl.methods.card import Golden, Reduction
-from grouprl.methods.compose import LISTS, STAGES
+from grouprl.methods.compose import LISTS, STAGES, part_data
 from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE, Entry
 
@@ -156,11 +156,15 @@ def listing() -> list[dict[str, object]]:
 
 def parts_of(method: Method) -> list[JsonObject]:
     """Return stage, name, words, formula and settings of each part, in the order in which they act."""
-    rows = []
-    for stage, part in staged(method):
-        row = {"stage": stage, "part": part.name, "words": part.words(), "formula": part.formula()}
-        rows.append(row | {"settings": part.settings()})
-    return rows
+    return [row for stage, part in staged(method) for row in _rows(stage, part)]
+
+
+def _rows(stage: str, part: Part) -> list[JsonObject]:
+    """Rows of a part and of the parts that it holds: 'objective', 'objective.link'."""
+    inner = part.nested()
+    settings = {name: value for name, value in part_data(part).items() if name != "part" and name not in inner}
+    row = {"stage": stage, "part": part.name, "words": part.words(), "formula": part.formula(), "settings": settings}
+    return [row, *(each for name, held in inner.items() for each in _rows(f"{stage}.{name}", held))]
 
 
 def staged(method: Method) -> list[tuple[str, Part]]:
@@ -196,6 +200,8 @@ def type_words(hint: object) -> str:
         return " | ".join(str(a) for a in args)
     if origin in (typing.Union, types.UnionType):
         return ", or ".join(type_words(a) for a in args)
+    if isinstance(hint, type) and issubclass(hint, Part):
+        return f"a part of kind {hint.kind}"
     if hint is types.NoneType:
         return "none"
     plain: dict[object, str] = {

@@ -12,7 +12,7 @@ from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonObject
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
-from grouprl.methods.compose import STAGES
+from grouprl.methods.compose import STAGES, flat_part
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
 
@@ -182,5 +182,6 @@ def _changes(p: Part | None, q: Part | None) -> dict[str, list[object]]:
     """Settings in which two parts of the same name differ."""
     if p is None or q is None or p.name != q.name:
         return {}
-    ours, theirs = p.settings(), q.settings()
-    return {k: [ours[k], theirs[k]] for k in ours if ours[k] != theirs[k]}
+    ours, theirs = flat_part("", p), flat_part("", q)
+    names = [name for name in dict.fromkeys((*ours, *theirs)) if ours.get(name) != theirs.get(name)]
+    return {name.removeprefix("."): [ours.get(name), theirs.get(name)] for name in names}

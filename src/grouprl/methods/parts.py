@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grouprl.algorithms.part import KINDS, PARTS, Part, checked
+from grouprl.algorithms.building import checked
+from grouprl.algorithms.part import NESTED, PARTS, RULES, Part
 from grouprl.core.json_types import JsonObject
-from grouprl.methods.compose import LISTS
+from grouprl.methods.compose import LISTS, part_data
 from grouprl.methods.describe import type_words
 from grouprl.methods.render import value_words
 
@@ -50,7 +51,7 @@ class Described:
 
 def described(kind: str = "", name: str = "") -> list[Described]:
     """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
-    kinds = [each for each in KINDS if kind in ("", each)]
+    kinds = [each for each in RULES if kind in ("", each)]
     return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
 
 
@@ -68,10 +69,11 @@ def describe_part(part: type[Part]) -> Described:
     words = plain.words() if plain else ""
     item = f"{{part: {part.name}}}"
     place = f"add: {{{part.kind}: [{item}]}}" if part.kind in LISTS else f"{part.kind}: {item}"
+    place = f"objective: {{part: pair, {place}}}" if part.kind in NESTED else place
     return Described(
         name=part.name,
         kind=part.kind,
-        rule=KINDS[part.kind],
+        rule=RULES[part.kind],
         summary=doc.split("\n\n")[0].replace("\n", " ") or words,
         explanation=doc or words,
         words=words,
@@ -91,6 +93,7 @@ def _settings(part: type[Part]) -> list[dict[str, object]]:
     rows = []
     for field in dataclasses.fields(part):  # type: ignore[arg-type]
         default = _default(field)
+        default = part_data(default) if isinstance(default, Part) else default
         shown = REQUIRED if default == REQUIRED else value_words(default)
         types = type_words(hints.get(field.name, Any))
         rows.append({"name": field.name, "default": default, "shown": shown, "type": types})

@@ -13,8 +13,8 @@ from typing import Any
 
 import pydantic
 
+from grouprl.algorithms.building import checked
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.part import checked
 from grouprl.core.discovery import Discovered, method_homes
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.renamed import RenamedWarning

@@ -136,8 +136,11 @@ def _two_passes(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, fl
     step = columns(step)
     leaves = {name: x.detach().requires_grad_() for name, x in outputs_of(model, loss.outputs, step).items()}
     out = _lost(loss, leaves, step)
-    found = torch.autograd.grad(out.value, list(leaves.values()), allow_unused=True)
-    cotangents = {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
+    if out.value.requires_grad:
+        found = torch.autograd.grad(out.value, list(leaves.values()), allow_unused=True)
+        cotangents = {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
+    else:  # nothing in the step teaches anything, such as pairs where all rewards are equal
+        cotangents = {name: torch.zeros_like(x) for name, x in leaves.items()}
     model.backward(inputs_of(step), cotangents)
     alive_b = torch.stack([(x != 0).reshape(len(x), -1).any(1) for x in cotangents.values()]).any(0)
     sums: dict[str, float] = defaultdict(float)

@@ -13,9 +13,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.aggregate.aggregate import Aggregate
+from grouprl.algorithms.building import build_part
 from grouprl.algorithms.losses import Losses, TokenLoss
 from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio
-from grouprl.algorithms.part import Part, RunFacts, build_part, part
+from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, Estimator, estimate
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

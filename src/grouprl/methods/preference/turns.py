@@ -8,8 +8,10 @@ from pydantic import Field
 
 from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objective.papers.turn_preference import DiscountedPreference, SegmentPreference
+from grouprl.algorithms.objective.pair import Pair
+from grouprl.algorithms.score.papers.turns import DifferingTurns, DiscountedTurns
 from grouprl.core.numbers import Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -67,7 +69,7 @@ def dmpo(beta: Positive = 0.1, gamma: Share = 0.7) -> Method:
     """Compose DMPO on pairs of the group."""
     return Method(
         advantage=Relative("group", scale="none"),
-        objective=DiscountedPreference(beta=beta, gamma=gamma),
+        objective=Pair(score=DiscountedTurns(gamma=gamma), link=Logistic(beta=beta)),
         aggregate=SequenceMean(),
     )
 
@@ -119,6 +121,6 @@ def sdpo_segment(beta: Positive = 0.1, turns: Annotated[int, Field(ge=1)] | None
     """Compose SDPO on pairs of the group."""
     return Method(
         advantage=Relative("group", scale="none"),
-        objective=SegmentPreference(beta=beta, turns=turns),
+        objective=Pair(score=DifferingTurns(turns=turns), link=Logistic(beta=beta)),
         aggregate=SequenceMean(),
     )

@@ -6,10 +6,9 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from grouprl.algorithms.method import Method
 from grouprl.config.sections import Section
 from grouprl.core.errors import InputError
-from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data
+from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, flat
 from grouprl.methods.registry import CATALOGUE
 
 DEFAULT = "default"
@@ -50,7 +49,7 @@ def method_settings(resolved: Resolved) -> Iterator[Setting]:
 
     Without an entry, yield every setting of every part.
     """
-    values, own = _method_values(resolved.method), dict(resolved.method.settings) if resolved.base else {}
+    values, own = flat(resolved.method), dict(resolved.method.settings) if resolved.base else {}
     exchanged = {k for k, origin in resolved.provenance.items() if k in values and origin in (BY_YOU, OF_PART)}
     for key, origin in resolved.provenance.items():
         if key in own and not _overruled(resolved.base, key, exchanged):
@@ -73,27 +72,15 @@ def _decides(base: str, setting: str) -> set[str]:
         return set()
     hint = typing.get_type_hints(entry.compose)[setting]
     choices = [choice for option in (hint, *typing.get_args(hint)) for choice in typing.get_args(option)]
-    before = _method_values(entry.build())
+    before = flat(entry.build())
     for value in (*choices, True, False, 0.5, 0.01, 2, 1):
         try:
-            after = _method_values(entry.build(**{setting: value}))
+            after = flat(entry.build(**{setting: value}))
         except InputError:
             continue
         if after != before:
             return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     return set()
-
-
-def _method_values(method: Method) -> Mapping[str, object]:
-    """Part names and settings by provenance key: {'objective': 'clipped', 'objective.clip_high': 0.2, …}."""
-    values: dict[str, object] = {}
-    for kind, given in as_data(method).items():
-        parts = {f"{kind}.{i}": p for i, p in enumerate(given)} if isinstance(given, list) else {kind: given}
-        for key, part in parts.items():
-            if isinstance(part, dict):
-                values[key] = part["part"]
-                values |= {f"{key}.{name}": value for name, value in part.items() if name != "part"}
-    return values
 
 
 def _first_sentence(text: str | None) -> str:

@@ -1,0 +1,60 @@
+"""Losses of pairs from the difference of two scores: s(better) - s(worse)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.part import Part, part
+from grouprl.core.numbers import Positive
+
+
+class Link(Part):
+    """Base: losses of pairs from differences of scores and margins."""
+
+    kind: ClassVar[str] = "link"
+
+    def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
+        """Return the loss of each pair [E] from s(better) - s(worse) and the margin, [E] each."""
+        raise NotImplementedError
+
+
+@part("link")
+class Logistic(Link):
+    """-log σ(β·Δs - m): the likelihood of the preference under Bradley and Terry (DPO, arXiv:2305.18290)."""
+
+    beta: Positive = 0.1
+    says = "the likelihood of the preference: flat once {beta:g} times the difference is large"
+    equation = "-log σ({beta:g}·Δs - m)"
+
+    def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
+        """-log σ(β·Δs - m)."""
+        return -torch.nn.functional.logsigmoid(self.beta * gap_e - margin_e)
+
+
+@part("link")
+class Hinge(Link):
+    """max(0, 1 - (β·Δs - m)): nothing is left to learn beyond the hinge (SLiC, arXiv:2305.10425)."""
+
+    beta: Positive = 0.1
+    says = "a hinge: a pair counts until {beta:g} times the difference is 1"
+    equation = "max(0, 1 - ({beta:g}·Δs - m))"
+
+    def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
+        """max(0, 1 - (β·Δs - m))."""
+        return (1 - (self.beta * gap_e - margin_e)).clamp(min=0)
+
+
+@part("link")
+class Squared(Link):
+    """((β·Δs - m - ½)/β)²: without a margin (Δs - 1/(2β))², a target that is not overshot (IPO, arXiv:2310.12036)."""
+
+    beta: Positive = 0.1
+    says = "least squares: the difference is to be 1/(2·{beta:g})"
+    equation = "(({beta:g}·Δs - m - ½)/{beta:g})²"
+
+    def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
+        """((β·Δs - m - ½)/β)²."""
+        return (gap_e - (margin_e + 0.5) / self.beta).square()

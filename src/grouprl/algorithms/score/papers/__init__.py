@@ -1,0 +1,1 @@
+"""Parts of kind `score` that a single paper needs."""

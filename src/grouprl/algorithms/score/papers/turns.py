@@ -1,0 +1,106 @@
+"""Scores of episodes, turn by turn: DMPO's discounted turns, SDPO's segments where two episodes differ."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.score.score import Score, without_reference
+from grouprl.algorithms.turn_returns import same_actions, turns_of
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count, Share
+
+
+def log_ratios(logp_bt: Tensor, there_bs: Tensor, batch: Batch, reader: str) -> Tensor:
+    """[B,S] log π/π_ref of each turn, summed over its tokens."""
+    log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", reader), 0)
+    turn_bt = torch.where(batch.active_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
+    return torch.zeros(there_bs.shape, dtype=log_bt.dtype, device=log_bt.device).scatter_add(1, turn_bt, log_bt)
+
+
+@part("score")
+class DiscountedTurns(Score):
+    """DMPO: log π/π_ref of the episode in which early turns weigh more (arXiv:2406.14868).
+
+    s = Σ_k φ(k, T) d_k, d_k = log π/π_ref of turn k from 0, T the turns of the episode,
+    φ(k, T) = γ^k(1 - γ^(T-k))/(1 - γ^T), at γ = 1 (T - k)/T. With one turn it is the sum over all tokens.
+    """
+
+    gamma: Share = 0.7
+    says = "how much likelier the episode is than under the reference, early turns more (discount {gamma:g})"
+    equation = "s(y) = Σ_k φ(k,T) d_k,  d = log π/π_ref of a turn"
+    reads = ("ref_bt", "turn_bt")
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
+        """Σ_k φ(k, T) d_k."""
+        there_bs = turns_of(batch, self.name)
+        log_bs = log_ratios(logp_bt, there_bs, batch, self.name)
+        return (self.weights(there_bs).to(log_bs.dtype) * log_bs).sum(1)
+
+    def weights(self, there_bs: Tensor) -> Tensor:
+        """[B,S] φ of each turn, 0 where a row has none."""
+        place_bs = there_bs.to(torch.float64).cumsum(1) - 1
+        turns_b = there_bs.sum(1, keepdim=True).to(torch.float64)
+        if self.gamma == 1:
+            found_bs = (turns_b - place_bs) / turns_b.clamp(min=1)
+        else:
+            late_bs = 1 - self.gamma ** (turns_b - place_bs).clamp(min=0)
+            found_bs = self.gamma ** place_bs.clamp(min=0) * late_bs / (1 - self.gamma ** turns_b.clamp(min=1))
+        return torch.where(there_bs, found_bs, 0)
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A reference is needed."""
+        return without_reference(run, self.name)
+
+
+@part("score")
+class DifferingTurns(Score):
+    """SDPO: log π/π_ref of the segment where two episodes differ (arXiv:2501.01821).
+
+    Δs = Σ_{k=e..f} d_k(w) - d_k(l), d_k = log π/π_ref of turn k: e is the first turn in which the two act or find
+    themselves differently, f at most `turns` turns from there, and within both episodes. Equal numbers of turns make
+    the partition functions of the two cancel. None: to the end of the shorter.
+    """
+
+    turns: Count | None = None
+    reads = ("ref_bt", "turn_bt", "state_bs", "token_bt")
+
+    def difference(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
+        """[E] difference of sums over the segment."""
+        there_bs = turns_of(batch, self.name)
+        total_bs = torch.nn.functional.pad(log_ratios(logp_bt, there_bs, batch, self.name).cumsum(1), (1, 0))
+        first_bb, last_bb = self.segments(there_bs, batch)
+        span_bb = total_bs.gather(1, last_bb) - total_bs.gather(1, first_bb)
+        first_e, second_e = index_e2.T
+        return span_bb[first_e, second_e] - span_bb[second_e, first_e]
+
+    def segments(self, there_bs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """[B,B] first turn of each pair's segment, and the first behind it; symmetric."""
+        action_bs = same_actions(batch, there_bs, self.name)
+        state_bs = batch.need("state_bs", self.name)[:, : there_bs.shape[1]]
+        both_bbs = there_bs[:, None] & there_bs[None]
+        same_bbs = both_bbs & (action_bs[:, None] == action_bs[None]) & (state_bs[:, None] == state_bs[None])
+        first_bb = same_bbs.to(torch.int64).cumprod(2).sum(2)
+        last_bb = both_bbs.to(torch.int64).cumprod(2).sum(2)
+        if self.turns is not None:
+            last_bb = torch.minimum(last_bb, first_bb + self.turns)
+        return first_bb, torch.maximum(last_bb, first_bb)
+
+    @override
+    def words(self) -> str:
+        how_long = "to the end of the shorter" if self.turns is None else f"for at most {self.turns} turns"
+        return (
+            "how much likelier one episode is than the other, each against the reference, from the turn in which "
+            f"they part, {how_long}"
+        )
+
+    @override
+    def formula(self) -> str:
+        end = "min(T_w, T_l)" if self.turns is None else f"min(e + {self.turns}, T_w, T_l)"
+        return f"Δs = Σ_{{e≤k<f}} [d_k(w) - d_k(l)],  f = {end},  d = log π/π_ref of a turn"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A reference is needed."""
+        return without_reference(run, self.name)
