@@ -46,7 +46,7 @@ def in_workers(
 
 
 def harmless(reward: Reward) -> bool:
-    """Whether a reward consists of this package's own functions that end on every text, within microseconds."""
+    """Return whether a reward consists of this package's own functions that end on every text, within microseconds."""
     return all(_harmless(plain) for plain in plain_rewards(reward))
 
 
