@@ -34,6 +34,7 @@ def rollout() -> grouprl.Batch:
         value_bt=noise[3],
         entropy_bt=noise[4].abs(),
         correct_b=reward_b == 1,
+        greedy_reward_b=reward_b.flip(0),
         max_length=6,
     )
 
@@ -65,7 +66,7 @@ def called(source: str, batch: grouprl.Batch, logp_bt: torch.Tensor, entropy_bt:
 
 def test_famous_methods_are_shown() -> None:
     assert {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce", "ppo"} <= set(SHOWN)
-    assert len(SHOWN) >= 40
+    assert len(SHOWN) >= 60
 
 
 @pytest.mark.parametrize("name", SHOWN)

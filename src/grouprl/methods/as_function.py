@@ -2,7 +2,7 @@
 
 The lines of a part read and assign these variables: `reward_b`, `active_bt` (tokens in the loss), `counts_b` (rows that
 count in group statistics), `same_bb` (rows of the same group that count), `adv_bt`, `weight_bt`
-(aggregation), `loss_bt` (objective) and `loss` (regularisers add to it).
+(aggregation), `loss_bt` (objective; token weights and gates multiply it) and `loss` (regularisers add to it).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from grouprl.algorithms.part import Part
 from grouprl.core.errors import InputError
 
 GIVEN = ("mask_bt", "group_b", "reward_b")
-ASKED = re.compile(r"\b(?:old|behavior|ref|entropy|value)_bt\b|\bcorrect_b\b|\bmax_length\b")
+ASKED = re.compile(r"\b(?:old|behavior|ref|entropy|value)_bt\b|\bcorrect_b\b|\bgreedy_reward_b\b|\bmax_length\b")
 DIFFERS = '''
 def differs(value_b, same_bb):
     """[B] bool: whether the values of the rows marked in each row of `same_bb` [B,B] differ."""
@@ -61,7 +61,7 @@ def _body(method: Method) -> Iterator[str]:
     yield from _lines(method, *method.reward_transform, *method.filter, method.advantage, *method.advantage_transform)
     yield from _lines(method, *method.prune)
     yield "adv_bt = torch.where(active_bt, adv_bt, 0)"
-    yield from _lines(method, *method.token_weight, *method.token_gate, method.aggregate, method.objective)
+    yield from _lines(method, method.aggregate, method.objective, *method.token_weight, *method.token_gate)
     yield "loss = (weight_bt * loss_bt).sum()"
     yield from _lines(method, *method.regularize)
 

@@ -1,4 +1,4 @@
-"""Which process a reward runs in: the run's own, where it always ends, else workers with a clock."""
+"""The choice of the process in which a reward runs: the run's own if it always ends, else workers with a clock."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from grouprl.sandbox.attempts import Escape
 from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.escapes import ESCAPES
-from grouprl.sandbox.outcome import ProgramOutcome, Why
+from grouprl.sandbox.program_outcome import ProgramOutcome, Why
 
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from grouprl.sandbox.level import LevelName
-from grouprl.sandbox.outcome import Limits, ProgramOutcome
+from grouprl.sandbox.program_outcome import Limits, ProgramOutcome
 
 ESCAPED = "ESCAPED"
 TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)

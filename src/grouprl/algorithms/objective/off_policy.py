@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -72,6 +72,21 @@ class RegionGradient(Objective):
             above_bt = above_bt & ~((adv_bt <= 0) & (ratio_bt >= 1 + self.far_high))
             below_bt = below_bt & ~((adv_bt >= 0) & (ratio_bt <= 1 - self.far_low))
         return above_bt, below_bt
+
+    @override
+    def code(self) -> str:
+        if self.region == "ring":
+            return ""
+        ratio = ratio_code("token", "old", "logp_bt.detach()")
+        above, below = f"ratio_bt > {1 + self.clip_high!r}", f"ratio_bt < {1 - self.clip_low!r}"
+        left = {
+            "none": [],
+            "one_side": [f"left_bt = (({above}) & (adv_bt > 0)) | (({below}) & (adv_bt < 0))"],
+            "two_side": [f"left_bt = ({above}) | ({below})"],
+        }[self.region]
+        weight = "ratio_bt" if self.correction == "importance" else "1.0"
+        keep = f"keep_bt = torch.where(left_bt, 0, {weight})" if left else f"keep_bt = {weight}"
+        return "\n".join([*ratio, *left, keep, "loss_bt = -keep_bt * adv_bt * logp_bt"])
 
     @override
     def words(self) -> str:

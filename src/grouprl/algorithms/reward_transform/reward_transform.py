@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
-from grouprl.algorithms.regularize.kl import FORMULA, ValueEstimator, estimate
+from grouprl.algorithms.regularize.kl import CODE, FORMULA, ValueEstimator, estimate
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
@@ -52,6 +52,13 @@ class KLInReward(RewardTransform):
             return batch.replace(reward_b=batch.reward_b + penalty_bt.sum(1))
         before_bt = batch.token_reward_bt
         return batch.replace(token_reward_bt=penalty_bt if before_bt is None else before_bt + penalty_bt)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch; '' where it rewards tokens."""
+        if self.level == "token" or self.estimator not in CODE or type(self) is not KLInReward:
+            return ""
+        return f"""d_bt = (old_bt - ref_bt).clamp(-20, 20)
+reward_b = reward_b - {self.coef!r} * torch.where(mask_bt, {CODE[self.estimator]}, 0).sum(1)"""
 
     def weight(self, batch: Batch) -> Tensor | float:
         """β, a number or [B,1]."""

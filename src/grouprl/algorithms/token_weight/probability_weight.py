@@ -28,6 +28,10 @@ class ProbabilityWeight(TokenWeight):
         return self.alpha * batch.need("old_bt", self.name).exp() + (1 - self.alpha)
 
     @override
+    def code(self) -> str:
+        return f"loss_bt = loss_bt * ({self.alpha!r} * old_bt.exp() + {1 - self.alpha!r})"
+
+    @override
     def words(self) -> str:
         return f"weigh each token by its probability: from {1 - self.alpha:g} for a hopeless one to 1 for a sure one"
 

@@ -28,6 +28,15 @@ class LengthWeighted(Advantage):
     says = "reward minus the length-weighted mean reward of its {key}; a {key} of one: {alone}"
     equation = "A_i = R_i - Σ_j |y_j| R_j / Σ_j |y_j|"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        if self.key != "group" or self.alone == "raw":
+            return ""
+        return """length_bb = same_bb * mask_bt.sum(1)
+adv_b = reward_b - (length_bb * reward_b).sum(1) / length_bb.sum(1).clamp(min=1)
+adv_b = torch.where(counts_b & differs(reward_b, same_bb), adv_b, 0)
+adv_bt = adv_b[:, None] * mask_bt"""
+
     def __call__(self, batch: Batch) -> Tensor:
         """A_i = R_i - Σ_j l_j R_j / Σ_j l_j."""
         reward_b, id_b, weight_b = batch.total_reward_b, batch.grouping(self.key), batch.stats_b.to(batch.dtype)
@@ -62,6 +71,12 @@ class GreedyBaseline(Advantage):
         distance_bt = mask_bt.flip(1).cumsum(1).flip(1)
         adv_bt = gap_b[:, None] * self.gamma**distance_bt if self.gamma < 1 else batch.broadcast(gap_b)
         return adv_bt * mask_bt if batch.token_reward_bt is None else adv_bt * mask_bt + batch.token_reward_bt
+
+    @override
+    def code(self) -> str:
+        limit = "" if self.limit is None else f".clamp({-self.limit!r}, {self.limit!r})"
+        discount = "" if self.gamma == 1 else f" * {self.gamma!r} ** mask_bt.flip(1).cumsum(1).flip(1)"
+        return f"adv_bt = (reward_b - greedy_reward_b){limit}[:, None]{discount} * mask_bt"
 
     @override
     def words(self) -> str:

@@ -26,6 +26,13 @@ class MeanScaled(Advantage):
     says = "reward minus the mean of its group, divided by that mean; rewards must not be negative"
     equation = "A = (R - mean_g R) / (mean_g R + {eps:g})"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""mean_b = (same_bb * reward_b).sum(1) / same_bb.sum(1).clamp(min=1)
+adv_b = torch.where(mean_b > 0, (reward_b - mean_b) / (mean_b + {self.eps!r}), 0)
+adv_b = torch.where(counts_b & differs(reward_b, same_bb), adv_b, 0)
+adv_bt = adv_b[:, None] * mask_bt"""
+
     def __call__(self, batch: Batch) -> Tensor:
         """(R - mean)/(mean + eps)."""
         reward_b, weight_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)

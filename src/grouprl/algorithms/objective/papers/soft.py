@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
-from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
+from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
@@ -44,6 +44,12 @@ class SoftGate(Objective):
         return TokenLoss(-4 / tau_bt * gate_bt * adv_bt, {"gate_mean": keep_bt})
 
     @override
+    def code(self) -> str:
+        tau = f"torch.where(adv_bt > 0, {self.tau_positive!r}, {self.tau_negative!r}).to(adv_bt.dtype)"
+        gate = "loss_bt = -4 / tau_bt * torch.sigmoid(tau_bt * (ratio_bt - 1)) * adv_bt"
+        return "\n".join([f"tau_bt = {tau}", *ratio_code(self.ratio, self.against), gate])
+
+    @override
     def formula(self) -> str:
         return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {symbol(self.ratio, self.against)}"
 
@@ -70,6 +76,14 @@ class GeometricMean(Objective):
     )
     equation = "-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {clip_high:g}) if A>0, max(log ρ, -{clip_low:g}) if A<0"
     reads = ("{against}_bt",)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""log_bt = torch.where(active_bt, logp_bt - {self.against}_bt, 0)
+log_bt = torch.where((adv_bt > 0) & (log_bt > {self.clip_high!r}), {self.clip_high!r}, log_bt)
+log_bt = torch.where((adv_bt < 0) & (log_bt < {-self.clip_low!r}), {-self.clip_low!r}, log_bt)
+mean_b = torch.where(adv_bt != 0, log_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
+loss_bt = -mean_b.clamp(max=20).exp()[:, None] * adv_bt"""
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-exp(mean_t c_t)·A."""
