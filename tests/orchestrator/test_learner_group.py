@@ -187,9 +187,9 @@ def test_a_learner_that_nobody_asks_for_ends(stand_in):
 def test_a_learner_ends_with_the_process_that_started_it(stand_in):
     program = (
         "import time\n"
-        "from grouprl.orchestrator.on_ray import learner_room\n"
-        "learner_room.MODULE = 'learner_stand_in'\n"
-        "room = learner_room.LearnerRoom(learner_room.LearnerHello(600.0))\n"
+        "from grouprl.orchestrator.on_ray import learner_node\n"
+        "learner_node.MODULE = 'learner_stand_in'\n"
+        "room = learner_node.LearnerRoom(learner_node.LearnerHello(600.0))\n"
         "print(room.begin(['0:wait=600'], {'RANK': '0'}), flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -294,9 +294,7 @@ def test_a_run_is_told_what_to_do_without_its_head(monkeypatch):
 
 
 def test_a_rank_that_cannot_reach_rank_0_ends():
-    program = (
-        "import time; from grouprl.policy import ranks\nranks.CUT_OFF = 0.1\nranks.watched_leader()\ntime.sleep(600)\n"
-    )
+    program = "import grouprl.policy.sharded.ranks as r, time\nr.CUT_OFF = 0.1\nr.watched_leader()\ntime.sleep(600)\n"
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "1"}
     found = subprocess.run([sys.executable, "-c", program], env=os.environ | told, capture_output=True, text=True)
     assert found.returncode == 3

@@ -29,7 +29,6 @@ from grouprl.rewards import (
     numeric_match,
     regex_format,
 )
-from grouprl.rewards import reward_workers as module
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward
 from grouprl.rewards.worker_choice import harmless, in_workers
@@ -156,7 +155,7 @@ def test_the_self_test_goes_through_the_workers(monkeypatch: pytest.MonkeyPatch)
     with opened_reward(Settings(function=f"{FILE}:wrong_about_b", self_test=False), task) as (reward, notes):
         assert isinstance(reward, RewardWorkers)
         assert notes == []
-    monkeypatch.setattr(module, "START_SECONDS", 3.0)
+    monkeypatch.setattr("grouprl.processes.worker_slot.START_SECONDS", 3.0)
     with pytest.raises(InputError, match=r"not ready after 3 s(?s:.)*in hangs_on_a"):
         open_reward(Settings(function=f"{FILE}:hangs_on_a"), task)
     with opened_reward(Settings(workers=1), task) as (reward, _):

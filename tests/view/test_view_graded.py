@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.config.run import parse_config
-from grouprl.evaluation.sampling import Sample
+from grouprl.evaluation.sample_and_score import Sample
 from grouprl.plan.plan import plan
 from grouprl.training.loop import train
 from grouprl.view.charts import Series, chart

@@ -1,4 +1,4 @@
-"""Where environments act: calls to many of them at once, failures named and never raised."""
+"""Pools of environments: many are called at once, and their failures are returned, never raised."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Stage(Protocol):
 
 
 class AnsweringStage(ABC):
-    """What stages share: answers stay here until they are taken."""
+    """A stage that keeps answers until they are taken."""
 
     def __init__(self) -> None:
         self._answers: dict[int, object] = {}

@@ -1,4 +1,4 @@
-"""Which processes the environments of a task act in: this one, where they always return, else workers with a clock."""
+"""The choice of the processes in which environments act: this one if they always return, else workers with a clock."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def open_stage(
 
 
 def harmless(task: PlayedTask) -> bool:
-    """Whether a task and its environment are this package's own and run no code of others: they always return."""
+    """Return whether a task and its environment are this package's own and run no code of others, so that they end."""
     if task.needs_clock:
         return False
     example = task.environment()

@@ -1,4 +1,4 @@
-"""How many episodes of which prompts were lost, and when that is too many."""
+"""An account of the episodes that were lost, by prompt, which says when they are too many."""
 
 from __future__ import annotations
 

@@ -140,11 +140,11 @@ class Slot(WorkerSlot):
 
     @property
     def idle(self) -> bool:
-        """Whether it is ready and has nothing to do."""
+        """True if it is ready and has nothing to do."""
         return self.ready and not self.sent and not self.queued
 
     def waits(self, at_least: float) -> bool:
-        """Whether its call has run for `at_least` seconds and waits for something instead of computing."""
+        """Return whether its call has run for `at_least` seconds and waits for something instead of computing."""
         now = time.monotonic()
         if self.together or not self.ready or not self.sent or now - self.since < at_least:
             return False

@@ -1,4 +1,4 @@
-"""What a worker process of environments does with the calls that it is sent.
+"""The environments of a worker process, and the calls of them that its parent sends.
 
 Each is (its number, method, episode, arguments). Each reply is ["ready", whether calls wait at the same time], ["on",
 number] where several calls are under way and this one has the process now (0: none has), or ["answer", number, value,

@@ -10,7 +10,7 @@ from functools import cache
 
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import announced
-from grouprl.papers.rows import Listing, listings
+from grouprl.papers.paper_list import Listing, listings
 from grouprl.storage.source_cache import from_sources
 
 STATUSES = {

@@ -1,4 +1,4 @@
-"""Whether this process leads others: known without loading what they exchange tensors with."""
+"""The ranks that this process leads, or is one of, without loading what ranks exchange tensors with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol
 
 
 class Led(Protocol):
-    """Processes that work as one; `grouprl.policy.sharded.ranks.Ranks` are."""
+    """Several processes that train one model; `grouprl.policy.sharded.ranks.Ranks` are."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of processes."""
 
 
 LEARNER = "GROUPRL_LEARNER"
@@ -38,12 +38,12 @@ def ranks_here() -> int:
 
 
 def own_rank() -> int:
-    """Return which of them this process is."""
+    """Return the rank of this process."""
     return int(os.environ.get("RANK", "0"))
 
 
 def launched() -> bool:
-    """Whether a launcher, such as torchrun, has told this process its rank."""
+    """Return whether a launcher, such as torchrun, has told this process its rank."""
     return "RANK" in os.environ
 
 

@@ -19,15 +19,15 @@ from grouprl.processes.frames import framed
 from grouprl.processes.worker_process import DEFAULTS, START_SECONDS, WorkerProcess, WorkerSpec
 
 ANSWER_SECONDS = 10.0
-"""How long a server that is ready may take to begin a worker."""
+"""Seconds that a server which is ready may take to begin a worker."""
 REPORT_SECONDS = 1.0
-"""How long the exit code of a worker that has ended may take to come."""
+"""Seconds that the exit code of a worker that has ended may take to come."""
 KILLED = -9
 
 
 @functools.cache
 def supported() -> bool:
-    """Whether this system can tell of the end of a process that is not a child."""
+    """Return whether this system can tell of the end of a process that is not a child."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
@@ -193,7 +193,7 @@ class ForkedChild:
 
 
 def _speaks(file: int, seconds: float) -> bool:
-    """Whether there is something to read within `seconds`."""
+    """Return whether there is something to read within `seconds`."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     return bool(poll.poll(None if seconds == math.inf else 1000 * seconds))

@@ -1,4 +1,4 @@
-"""What the process does that makes workers as copies of itself.
+"""The main function of the process that makes workers as copies of itself.
 
 Its first frame names a function that imports what the workers serve: `prepare`. It says `READY` once it may be copied:
 it has one thread, and importing has opened no file and started no process that the copies would share. Else it ends.

@@ -1,4 +1,4 @@
-"""What the process does in which single calls run: it imports the function and forks for each call.
+"""The main function of the process that imports functions and forks for each call of them.
 
 A call gets a process of its own, so it begins in the same state as every other and cannot change what comes after it.
 Its processor time and memory are limited by the kernel, which also ends a call that hangs inside of C code. A hook

@@ -1,4 +1,4 @@
-"""What binds a child from its first moment: its parent's life, its memory, and how it shows where it hangs."""
+"""A child takes its limits upon itself here: the life of its parent, and its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether somebody whom a process depends on still answers: who only waits for a message never learns of a cut."""
+"""Watching whether a peer still answers: a process that only waits for a message never learns that the peer is gone."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ RUN_FAILED = 3
 
 
 class PeerWatch:
-    """Watches who answers at `address` in a thread, from construction to `close`.
+    """Watches in a thread whether `address` answers, from construction to `close`.
 
-    After `patience` seconds without an answer it is `gone`: that is `words`. `ended` ends the process `grace` seconds
-    later, where it has not ended by itself: it may wait for what never comes. `reached` says whether somebody answers.
+    After `patience` seconds without an answer `gone` is `words`. `ended` ends this process `grace` seconds later if it
+    has not ended by itself: it may wait for what never comes. `reached` returns whether the address answers.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PeerWatch:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise RunError once it is gone."""
+        """Raise RunError once the peer is gone."""
         if self.gone:
             raise RunError(self.gone)
 
@@ -66,7 +66,7 @@ class PeerWatch:
 
 
 def answers(address: str) -> bool:
-    """Whether somebody takes a connection at host:port."""
+    """Return whether host:port takes a connection."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT).close()
@@ -76,7 +76,7 @@ def answers(address: str) -> bool:
 
 
 def end_process(why: str) -> None:
-    """End this process at once, in words."""
+    """End this process at once, with the reason on stderr."""
     sys.stderr.write(f"error: {why}\n")
     sys.stderr.flush()
     os._exit(RUN_FAILED)

@@ -16,7 +16,7 @@ MAIN = "__main__"
 
 
 class CannotSend(InputError):
-    """What is to be sent cannot be found again by another process."""
+    """An object cannot be sent, as another process could not find it again."""
 
 
 def refuse_system() -> None:

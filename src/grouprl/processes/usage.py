@@ -1,4 +1,4 @@
-"""What processes use of the machine, and what it has for more of them."""
+"""Processors and memory: those that a process uses, and those that are left for more processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def processor_seconds(pid: int) -> float | None:
 
 
 def memory_for_another(pid: int, coming: int = 0) -> bool:
-    """Whether the machine has free memory for several more processes like `pid`; True where it does not tell.
+    """Return whether the machine has free memory for several more processes like `pid`; True where it does not tell.
 
     `coming` are those that were started just now.
     """

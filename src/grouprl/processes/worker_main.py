@@ -1,4 +1,4 @@
-"""What a worker process does: it takes its limits upon it, learns what to serve, and serves."""
+"""The main function of a worker: it takes its limits upon itself, learns what to serve, and serves."""
 
 from __future__ import annotations
 

@@ -24,16 +24,16 @@ MAX_OUTPUT = 4000
 LONGEST_REPLY = 1 << 20
 """Bytes of a line unless set otherwise; a longer one is not a reply."""
 START_SECONDS = 120.0
-"""How long a worker may take to import what it serves."""
+"""Seconds that a worker may take to import what it serves."""
 STACK_SECONDS = 0.5
-"""How long a worker that hangs may take to say where."""
+"""Seconds that a worker which hangs may take to print its stack."""
 FAREWELL_SECONDS = 0.5
-"""How long an idle worker may take to end by itself."""
+"""Seconds that an idle worker may take to end by itself."""
 LONGEST_WAIT = 0.1
 """Seconds until a worker is noticed that died without closing its pipes: a child of it holds them."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 DEFAULTS: Mapping[str, str] = dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"}
-"""What workers find in their environment unless this process has something else there."""
+"""Variables of a worker's environment that this process does not set itself."""
 
 Serve = Callable[[Any, Iterator[Any], Replies], None]
 """Answers the calls that come: it gets what it was given, the calls, and how to reply."""
@@ -43,19 +43,19 @@ Begin = Callable[[Sequence[int]], tuple[Child, io.FileIO]]
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What workers of one kind serve, and within which limits."""
+    """The function and the limits of workers of one kind."""
 
     serve: Serve
     """A function of a module, which the worker imports."""
     given: object
-    """What it serves, as plain data: see `pack`."""
+    """The first argument of the function, as plain data: see `pack`."""
     memory: int
     """Bytes of a worker's own memory."""
     longest_reply: int = LONGEST_REPLY
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What they find in their environment, whatever this process has there."""
+    """Variables of their environment that come before those of this process."""
     path: Sequence[str] = field(default_factory=search_path)
-    """Where they find modules: where this process did when the specification was made."""
+    """Their folders of modules: those of this process when the specification was made."""
 
     @cached_property
     def hello(self) -> bytes:
@@ -157,7 +157,7 @@ class WorkerProcess:
             yield self.requests, select.POLLOUT
 
     def ended(self) -> bool:
-        """Whether the process has ended; what it wrote before may still have to be read."""
+        """Return whether the process has ended; what it wrote before may still have to be read."""
         return self.child.poll() is not None
 
     def how_it_ended(self) -> str:

@@ -16,11 +16,11 @@ FAILED_STARTS = 3
 
 @dataclass(frozen=True)
 class WorkerLoss:
-    """Why a worker is given up: it `ended`, is `late`, or what it sent is `wrong`."""
+    """The reason why a worker is given up: it `ended`, is `late`, or what it sent is `wrong`."""
 
     kind: Literal["ended", "late", "wrong"]
     what: str = ""
-    """How it ended, or what it sent."""
+    """The end of the process in words, or the start of the reply."""
 
     def at_start(self, what: str) -> str:
         """Return why a worker did not start: `what`, as users say it, unless it was late."""

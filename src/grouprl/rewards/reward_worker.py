@@ -1,4 +1,4 @@
-"""What a reward's worker does with the jobs that it is sent, and how its verdicts are read by its parent."""
+"""The reward in a worker process: it answers jobs with verdicts, which its parent reads and checks."""
 
 from __future__ import annotations
 

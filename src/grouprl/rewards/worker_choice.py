@@ -1,4 +1,4 @@
-"""Which process a reward runs in: the run's own, where it always ends, else workers with a clock."""
+"""The choice of the process in which a reward runs: the run's own if it always ends, else workers with a clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_workers(
 
 
 def harmless(reward: Reward) -> bool:
-    """Whether a reward consists of this package's own functions that end on every text, within microseconds."""
+    """Return whether a reward consists of this package's own functions that end on every text, within microseconds."""
     return all(_harmless(plain) for plain in plain_rewards(reward))
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grouprl.sandbox.box import Sandbox
     from grouprl.sandbox.folder import Folder, FolderEntry
     from grouprl.sandbox.level import LEVELS, Level, LevelName
-    from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
+    from grouprl.sandbox.program_outcome import Limits, ProgramOutcome, Why
     from grouprl.sandbox.settings import SandboxSettings
     from grouprl.sandbox.shared import active, execute, run
 
@@ -36,7 +36,7 @@ _HOMES = {
     "Sandbox": "box",
     **dict.fromkeys(("Folder", "FolderEntry"), "folder"),
     **dict.fromkeys(("LEVELS", "Level", "LevelName"), "level"),
-    **dict.fromkeys(("Limits", "ProgramOutcome", "Why"), "outcome"),
+    **dict.fromkeys(("Limits", "ProgramOutcome", "Why"), "program_outcome"),
     "SandboxSettings": "settings",
     **dict.fromkeys(("active", "execute", "run"), "shared"),
 }

@@ -20,7 +20,7 @@ from types import TracebackType
 from grouprl.sandbox.attempts import Escape
 from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.escapes import ESCAPES
-from grouprl.sandbox.outcome import ProgramOutcome, Why
+from grouprl.sandbox.program_outcome import ProgramOutcome, Why
 
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 
@@ -78,7 +78,7 @@ class Baits:
         return f"SECRET_{self.mark}"
 
     def marked(self, mark: str) -> bool:
-        """Whether an attack has left its mark on a bait."""
+        """Return whether an attack has left its mark on a bait."""
         if mark == "udp":
             self._udp.settimeout(0.2)
             with contextlib.suppress(TimeoutError):

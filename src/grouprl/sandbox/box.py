@@ -27,7 +27,7 @@ from grouprl.processes.frames import LENGTH, framed, write_all
 from grouprl.sandbox import fork_server
 from grouprl.sandbox.folder import EPOCH, Folder, plain, rebuilt
 from grouprl.sandbox.level import LEVELS, Level, LevelName
-from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
+from grouprl.sandbox.program_outcome import Limits, ProgramOutcome, Why
 
 START_SECONDS = 30.0
 """How long a fork server may take to build its walls."""

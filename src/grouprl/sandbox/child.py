@@ -21,7 +21,7 @@ from grouprl.sandbox.cpu_wait import own_number
 from grouprl.sandbox.isolation import Room, Walls
 
 if TYPE_CHECKING:
-    from grouprl.sandbox.outcome import PlainLimits, RunRequest
+    from grouprl.sandbox.program_outcome import PlainLimits, RunRequest
 
 NAME = "main.py"
 """What the code is called in tracebacks."""

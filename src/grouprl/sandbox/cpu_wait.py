@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from grouprl.sandbox.outcome import PlainLimits
+    from grouprl.sandbox.program_outcome import PlainLimits
 
 AGAIN = 0.05
 """Seconds after which a run is looked at again that is still owed time."""

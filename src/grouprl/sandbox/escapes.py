@@ -12,7 +12,7 @@ from grouprl.sandbox.escapes_files import FILES
 from grouprl.sandbox.escapes_limits import LIMITED
 from grouprl.sandbox.escapes_processes import NETWORK, PROCESSES
 from grouprl.sandbox.level import LevelName
-from grouprl.sandbox.outcome import Limits
+from grouprl.sandbox.program_outcome import Limits
 
 ESCAPES: list[Escape] = []
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from grouprl.core.json_types import JsonObject
     from grouprl.sandbox.cpu_wait import RunClock
-    from grouprl.sandbox.outcome import RunRequest
+    from grouprl.sandbox.program_outcome import RunRequest
 
     Become = Callable[[RunRequest, Walls, Room, tuple[int, int, int, int], int | None], None]
 
@@ -183,7 +183,7 @@ def _be_first(
 
 
 class _Seen:
-    """What the watcher sees of a run: its output up to a limit, and how it ended."""
+    """The output of a run up to a limit, and its end, as the watcher sees them."""
 
     def __init__(self, most: int, out: int, err: int, status: int, spill: Callable[[int], str] | None) -> None:
         self.most, self.sources, self.status, self.spill = most, (out, err), status, spill

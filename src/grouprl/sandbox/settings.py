@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from grouprl.sandbox.level import LevelName
-from grouprl.sandbox.outcome import Limits, ProgramOutcome
+from grouprl.sandbox.program_outcome import Limits, ProgramOutcome
 from grouprl.sandbox.shared import run
 
 

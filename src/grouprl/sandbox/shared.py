@@ -9,7 +9,7 @@ from functools import lru_cache
 from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.folder import EPOCH, Folder
 from grouprl.sandbox.level import Level, LevelName
-from grouprl.sandbox.outcome import Limits, ProgramOutcome
+from grouprl.sandbox.program_outcome import Limits, ProgramOutcome
 
 
 def run(

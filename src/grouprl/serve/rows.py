@@ -21,8 +21,8 @@ from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Example
 from grouprl.rollout.episode import Context, shown_messages
 from grouprl.rollout.turn_text import History, TurnText
+from grouprl.serve.joint_sampling import ServedTurn
 from grouprl.serve.retention import Retained, Retention
-from grouprl.serve.sampling import ServedTurn
 
 if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy

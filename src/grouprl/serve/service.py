@@ -27,9 +27,9 @@ from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 from grouprl.serve.alternatives import alternatives
 from grouprl.serve.answer_grammar import answer_grammar
+from grouprl.serve.joint_sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
-from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.slots import Slots
 
 if TYPE_CHECKING:
