@@ -64,7 +64,7 @@ class Form(ABC):
         return 0 if self._stray(text, opened) else thinking_span(text, opened)[1]
 
     def _stray(self, text: str, opened: bool) -> bool:
-        """Whether the sign that ends thinking stands inside a call of a turn that does not think."""
+        """Return whether the sign that ends thinking stands inside a call of a turn that does not think."""
         ends = [end for _, end in THOUGHTS if end in text]
         if opened or not ends or thinking_leads(text):
             return False

@@ -172,12 +172,12 @@ def normal(message: JsonMapping) -> JsonObject:
 
 
 def same(one: JsonMapping, other: JsonMapping) -> bool:
-    """Whether two normalised messages say the same; spaces around the text and ids of calls do not matter."""
+    """Return whether two normalised messages say the same; spaces around the text and ids of calls do not matter."""
     return _essence(one) == _essence(other)
 
 
 def continues(earlier: Sequence[Mapping[str, object]], later: Sequence[Mapping[str, object]]) -> bool:
-    """Whether a conversation begins with all of an earlier one, and continues."""
+    """Return whether a conversation begins with all of an earlier one, and continues."""
     return len(later) > len(earlier) and all(map(same, earlier, later))
 
 

@@ -82,7 +82,7 @@ def scanned(
 
 
 def unclosed(text: str, at: int, sign: re.Pattern[str], close: str) -> bool:
-    """Whether no `close` follows a place before the next sign."""
+    """Return whether no `close` follows a place before the next sign."""
     behind = sign.search(text, at)
     return close not in text[at : behind.start() if behind else len(text)]
 

@@ -70,7 +70,7 @@ def _typed(value: object, schema: object) -> object:
 
 
 def _takes_text(schema: object) -> bool:
-    """Whether an argument may be a text, by its JSON schema."""
+    """Return whether an argument may be a text, by its JSON schema."""
     if not isinstance(schema, dict):
         return True
     kinds = schema.get("type")

@@ -104,7 +104,7 @@ def thinking_span(text: str, opened: bool = False) -> tuple[int, int]:
 
 
 def thinking_leads(text: str) -> bool:
-    """Whether a turn begins with a sign that begins thinking."""
+    """Return whether a turn begins with a sign that begins thinking."""
     return text.lstrip().startswith(tuple(begin for begin, _ in THOUGHTS))
 
 

@@ -63,7 +63,7 @@ class FileCheck(_Check):
     """Nothing may be there."""
 
     def passes(self, folder: Folder) -> bool:
-        """Whether the folder holds the file so."""
+        """Return whether the folder holds the file so."""
         entry = folder.get(inside(self.file))
         if self.absent or entry is None:
             return self.absent and entry is None
@@ -81,7 +81,7 @@ class NamesCheck(_Check):
     """Paths inside it, folders left out."""
 
     def passes(self, folder: Folder) -> bool:
-        """Whether the folder holds just these."""
+        """Return whether the folder holds just these."""
         head = "" if self.names == "." else f"{inside(self.names)}/"
         found = [path.removeprefix(head) for path, e in folder.items() if e.kind != "folder" and path.startswith(head)]
         return sorted(found) == sorted(self.are)
@@ -101,7 +101,7 @@ class RunCheck(_Check):
     seconds: float = Field(SECONDS, gt=0, le=3600)
 
     def passes_in(self, runtime: Runtime) -> bool:
-        """Whether the command, run now, does what it should."""
+        """Return whether the command, run now, does what it should."""
         found = runtime.run(self.run, stdin=self.stdin, seconds=self.seconds, output_kb=OUTPUT_KB)
         ended = not found.stopped and self.exit_code in (None, found.exit_code)
         return ended and (self.stdout is None or same_text(found.stdout, self.stdout))
@@ -118,7 +118,7 @@ class ValuesCheck(_Check):
     seconds: float = Field(SECONDS, gt=0, le=3600)
 
     def passes_in(self, runtime: Runtime) -> bool:
-        """Whether each expression has its value."""
+        """Return whether each expression has its value."""
         request = {"imports": self.imports, "expressions": [expression for expression, _ in self.values]}
         command = ["python3", "-I", "-c", HARNESS]
         found = runtime.run(command, stdin=json.dumps(request), seconds=self.seconds, output_kb=OUTPUT_KB)
@@ -139,7 +139,7 @@ class ScriptCheck(_Check):
     seconds: float = Field(SECONDS, gt=0, le=3600)
 
     def passes_in(self, runtime: Runtime) -> bool:
-        """Whether the script is content."""
+        """Return whether the script is content."""
         command = ["python3", "-I", "-c"] if self.language == "python" else ["bash", "--noprofile", "--norc", "-c"]
         found = runtime.run([*command, self.script], seconds=self.seconds, output_kb=OUTPUT_KB)
         return found.ok and not found.stopped
@@ -195,14 +195,14 @@ def _passed(checks: Sequence[Check], folder: Folder, make: Callable[[], Runtime]
 
 
 def same_text(one: str, other: str) -> bool:
-    """Whether two texts have the same lines, but for spaces at their ends and empty ones at the end."""
+    """Return whether two texts have the same lines, but for spaces at their ends and empty ones at the end."""
     return [line.rstrip() for line in one.rstrip().splitlines()] == [
         line.rstrip() for line in other.rstrip().splitlines()
     ]
 
 
 def same_value(one: object, other: object) -> bool:
-    """Whether two JSON values are equal; a truth value is no number, and 2 is 2.0."""
+    """Return whether two JSON values are equal; a truth value is no number, and 2 is 2.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):

@@ -161,7 +161,7 @@ class ClientRuntime(ABC):
 
     @abstractmethod
     def looks_lost(self, code: int | None, said: str) -> bool:
-        """Whether an exit status and errors may be the client's own."""
+        """Return whether an exit status and errors may be the client's own."""
 
 
 class ContainerRuntime(ClientRuntime):

@@ -78,7 +78,7 @@ class Baits:
         return f"SECRET_{self.mark}"
 
     def marked(self, mark: str) -> bool:
-        """Whether an attack has left its mark on a bait."""
+        """Return whether an attack has left its mark on a bait."""
         if mark == "udp":
             self._udp.settimeout(0.2)
             with contextlib.suppress(TimeoutError):

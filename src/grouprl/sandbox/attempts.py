@@ -20,7 +20,7 @@ class Marks(Protocol):
     """What a successful attempt leaves its mark on; see `grouprl.sandbox.attack_targets.Baits`."""
 
     def marked(self, mark: str) -> bool:
-        """Whether an attack has left its mark on a bait."""
+        """Return whether an attack has left its mark on a bait."""
 
 
 Check = Callable[[ProgramOutcome, Marks], bool]
@@ -45,22 +45,22 @@ class Escape:
 
 
 def says_so(outcome: ProgramOutcome, baits: Marks) -> bool:
-    """Whether the program printed that it got through."""
+    """Return whether the program printed that it got through."""
     return ESCAPED in outcome.stdout
 
 
 def printed(outcome: ProgramOutcome, baits: Marks) -> bool:
-    """Whether the program printed more than it may."""
+    """Return whether the program printed more than it may."""
     return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
 
 
 def marked(outcome: ProgramOutcome, baits: Marks, mark: str) -> bool:
-    """Whether the program left a mark on a bait."""
+    """Return whether the program left a mark on a bait."""
     return baits.marked(mark)
 
 
 def ended(outcome: ProgramOutcome, baits: Marks) -> bool:
-    """Whether the program came to its own end."""
+    """Return whether the program came to its own end."""
     return outcome.why == "ok"
 
 

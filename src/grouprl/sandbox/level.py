@@ -72,5 +72,5 @@ class Level:
         return (*LACKS[self.name], *unfiltered, *_ALWAYS)
 
     def reaches(self, wanted: LevelName) -> bool:
-        """Whether this level is at least the one that is wanted."""
+        """Return whether this level is at least the one that is wanted."""
         return LEVELS.index(self.name) <= LEVELS.index(wanted)

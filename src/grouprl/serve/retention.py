@@ -85,7 +85,7 @@ class Retained(Generic[K]):
         return [] if shelf is None else list(shelf.marks.get(mark, {}).values())
 
     def holds(self, key: str, thing: K) -> bool:
-        """Whether this very thing is kept."""
+        """Return whether this very thing is kept."""
         shelf = self._shelves.get(key)
         return shelf is not None and thing.number in shelf.things and shelf.things[thing.number][0] is thing
 

@@ -81,7 +81,7 @@ def _unmark(run: RunData) -> None:
 
 
 def is_graded(folder: Path) -> bool:
-    """Whether the reward of a run is known to be graded, by what it evaluated and how it ended."""
+    """Return whether the reward of a run is known to be graded, by what it evaluated and how it ended."""
     run = RunData(folder)
     run.records = _try(run, "metrics.jsonl", read_records, [])
     run.summary = _try(run, "summary.json", _object, {})
