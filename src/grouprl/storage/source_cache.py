@@ -40,6 +40,8 @@ def from_sources(
             return found
     made = list(compute())
     with suppress(OSError):  # a home that cannot be written costs time at the next call, and nothing else
+        for old in cache_folder().glob(f"{name}-*.json"):
+            old.unlink(missing_ok=True)
         write_listing(cache_folder() / f"{name}-{digest}.json", digest, made)
     return made
 
