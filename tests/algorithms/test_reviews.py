@@ -403,7 +403,7 @@ def test_models_that_chat_are_asked_and_advised_in_messages(tmp_path: Path) -> N
     assert "Step 1:" in reviews.prompts[0][0]["content"]
     guided = of_source(rows, GUIDED)
     assert "From an earlier attempt: try b" in guided.prompts[0][-1]["content"]
-    text = session.context.decode([guided.rollout.prompt_ids[0]])[0]
+    text = session.context.text.decode([guided.rollout.prompt_ids[0]])[0]
     assert text.startswith("<|user|>")
     assert "try b" in text
     assert acted(second, 0, 0) == acted(plain, 0, 0)
@@ -535,7 +535,8 @@ def test_a_frozen_actor_acts_as_before_the_first_step(tmp_path: Path) -> None:
 
 
 def model_of(store: dict[str, Any], seed: int = 0) -> ReviewModel:
-    context = SimpleNamespace(policy=CausalPolicy(*build_tiny("abcd?", hidden=8, layers=1, heads=2, intermediate=8)))
+    policy = CausalPolicy(*build_tiny("abcd?", hidden=8, layers=1, heads=2, intermediate=8))
+    context = SimpleNamespace(policy=policy, text=SimpleNamespace(policy=policy))
     return ReviewModel(store, context, "gru", 16, 1e-2, seed)  # type: ignore[arg-type]
 
 
@@ -634,7 +635,7 @@ def test_a_warm_up_shows_lessons_behind_the_demonstrations(tmp_path: Path) -> No
     assert taught.inputs.rows([0, 1]).response_ids == without.inputs.response_ids
     present_bt = taught.inputs.present_bt()
     assert not (taught.mask_bt & ~present_bt).any()
-    assert session.context.decode([taught.inputs.prompt_ids[-1]])[0]
+    assert session.context.text.decode([taught.inputs.prompt_ids[-1]])[0]
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

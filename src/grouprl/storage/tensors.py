@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, cast
@@ -22,9 +23,20 @@ def save_state(state: Mapping[str, object], path: Path) -> None:
     with path.open("wb") as file:
         sink = _Sink(file)
         try:
-            torch.save(dict(state), cast(IO[bytes], sink))
+            torch.save(_with_names_shared(state), cast(IO[bytes], sink))
         except RuntimeError as error:
             raise sink.error or OSError(errno.EIO, str(error)) from error
+
+
+def _with_names_shared(value: object) -> object:
+    """Return nested containers whose equal keys are one object each.
+
+    A pickle writes an object once and refers to it afterwards: without this the bytes would depend on whether a key
+    comes from the code or from a checkpoint.
+    """
+    if isinstance(value, Mapping):
+        return {sys.intern(k) if type(k) is str else k: _with_names_shared(each) for k, each in value.items()}
+    return type(value)(map(_with_names_shared, value)) if type(value) in (list, tuple) else value
 
 
 def load_state(path: Path) -> dict[str, object]:
