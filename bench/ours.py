@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from gate import Gate
+from grouprl import RunListener
 from grouprl.config.run import parse_config
+from grouprl.protocols.run_events import EvaluationEnded, StepEnded
 from grouprl.training.loop import train
-from grouprl.training.session import Session
 from jobs import JOBS, smaller
 
 KEPT = (
@@ -25,21 +25,26 @@ KEPT = (
 )
 
 
+class Gated(RunListener):
+    """Takes a step when the gate lets it."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def evaluation(self, event: EvaluationEnded) -> None:
+        if event.when == "before":
+            self.gate.ready()
+            self.gate.wait()
+
+    def step(self, event: StepEnded) -> None:
+        if event.phase == "train":
+            self.gate.step_done({key: event.record[key] for key in KEPT if key in event.record})
+            self.gate.wait()
+
+
 def main(name: str, model: str, folder: str, steps: int, quick: bool) -> None:
-    job = smaller(JOBS[name]) if quick else JOBS[name]
-    gate, record = Gate(), Session.record
-
-    def gated(session: Session, values: dict[str, Any]) -> None:
-        record(session, values)
-        if values["phase"] == "eval" and session.step == 0:
-            gate.ready()
-            gate.wait()
-        if values["phase"] == "train":
-            gate.step_done({key: values[key] for key in KEPT if key in values})
-            gate.wait()
-
-    Session.record = gated  # type: ignore[method-assign, assignment]
-    train(parse_config(job.config(model, steps)), folder=Path(folder), console=Console(quiet=True))
+    job, quiet = smaller(JOBS[name]) if quick else JOBS[name], Console(quiet=True)
+    train(parse_config(job.config(model, steps)), folder=Path(folder), console=quiet, listeners=[Gated()])
 
 
 if __name__ == "__main__":

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from gate import Gate
+from grouprl import RunListener
 from grouprl.config.run import parse_config
-from grouprl.training.loop import train
+from grouprl.protocols.run_events import EvaluationEnded, StepEnded
+from grouprl.training import loop
 from grouprl.training.profile import Profile
 from grouprl.training.session import Session
 from pretrained_job import config
@@ -39,22 +42,37 @@ def facts_of(profile: Profile) -> dict[str, Any]:
     }
 
 
+class Gated(RunListener):
+    """Takes a step when the gate lets it, and says what a profile found of it."""
+
+    def __init__(self, begin: Callable[[], Profile]) -> None:
+        self.gate, self.begin_profile = Gate(), begin
+
+    def evaluation(self, event: EvaluationEnded) -> None:
+        if event.when == "before":
+            self.profile = self.begin_profile()
+            self.gate.ready()
+            self.gate.wait()
+
+    def step(self, event: StepEnded) -> None:
+        if event.phase == "train":
+            kept = {key: event.record[key] for key in KEPT if key in event.record}
+            self.gate.step_done(kept | facts_of(self.profile))
+            self.gate.wait()
+
+
 def main(model: str, folder: str, steps: str, precision: str, device: str = "cpu") -> None:
-    gate, record, profiles = Gate(), Session.record, list[Profile]()
     now = time.process_time if device == "cpu" else time.perf_counter
+    begin, sessions = loop.start, list[Session]()
 
-    def gated(session: Session, values: dict[str, Any]) -> None:
-        record(session, values)
-        if values["phase"] == "eval" and session.step == 0:
-            profiles.append(Profile(session.policy, int(steps), skipped=UNMEASURED, now=now).__enter__())
-            gate.ready()
-            gate.wait()
-        if values["phase"] == "train":
-            gate.step_done({key: values[key] for key in KEPT if key in values} | facts_of(profiles[0]))
-            gate.wait()
+    def start(*arguments: Any) -> Session:
+        sessions.append(begin(*arguments))
+        return sessions[-1]
 
-    Session.record = gated  # type: ignore[method-assign, assignment]
-    train(parse_config(config(model, int(steps), precision, device)), folder=Path(folder), console=Console(quiet=True))
+    loop.start = start
+    gated = Gated(lambda: Profile(sessions[0].policy, int(steps), skipped=UNMEASURED, now=now).__enter__())
+    settings = parse_config(config(model, int(steps), precision, device))
+    loop.train(settings, folder=Path(folder), console=Console(quiet=True), listeners=[gated])
 
 
 if __name__ == "__main__":
