@@ -17,7 +17,7 @@ from typing import Any
 
 from grouprl.core.errors import GrouprlError
 from grouprl.envs.playing import demonstrated_actions, over, worth
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
 from grouprl.rewards.by_task.stepwise import line_step_rewards, step_rewards

@@ -31,7 +31,6 @@ from grouprl.core.batch import SOURCES
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
-from grouprl.rollout.local.decode_loop import factors
 
 
 def counts(requests: Sequence[RolloutRequest]) -> list[int]:
@@ -354,8 +353,8 @@ def test_temperature_follows_entropy_on_the_scale_of_the_step_before() -> None:
     scaling = part.scaling(context)
     assert scaling is not None
     requested = torch.tensor([math.exp(x) for x in (0.0, 0.5, 1.0, 3.0, -1.0, -2.0, -9.0)])
-    assert factors(requested, scaling).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
-    assert factors(torch.zeros(1), scaling).item() == pytest.approx(0.9)
+    assert scaling.factors(requested).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
+    assert scaling.factors(torch.zeros(1)).item() == pytest.approx(0.9)
 
 
 def test_rows_that_were_left_out_do_not_widen_the_scale() -> None:
@@ -373,7 +372,7 @@ def test_the_released_form_never_cools() -> None:
     part.observe(entropies(context, [math.exp(x) for x in (-2.0, -1.0, 0.0, 0.0, 0.0, 1.0)]), None, context)
     scaling = part.scaling(context)
     assert scaling is not None
-    assert factors(torch.tensor([math.exp(-2.0), math.exp(-1.0)]), scaling).tolist() == pytest.approx([1.1, 1.05])
+    assert scaling.factors(torch.tensor([math.exp(-2.0), math.exp(-1.0)])).tolist() == pytest.approx([1.1, 1.05])
 
 
 def test_equal_entropies_leave_the_temperature() -> None:
@@ -381,7 +380,7 @@ def test_equal_entropies_leave_the_temperature() -> None:
     part.observe(entropies(context, [0.7] * 5), None, context)
     scaling = part.scaling(context)
     assert scaling is not None
-    assert factors(torch.tensor([0.7], dtype=torch.float64), scaling).item() == pytest.approx(1.0)
+    assert scaling.factors(torch.tensor([0.7], dtype=torch.float64)).item() == pytest.approx(1.0)
 
 
 def test_the_scale_is_that_of_sampled_completions() -> None:

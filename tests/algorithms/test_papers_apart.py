@@ -20,7 +20,7 @@ import grouprl
 from grouprl import algorithms
 from grouprl.algorithms import BASES
 from grouprl.algorithms import part as part_module
-from grouprl.algorithms.part import KINDS, PARTS, Part
+from grouprl.algorithms.part import KINDS, PARTS, RULES, Part
 from grouprl.methods.registry import CATALOGUE, Entry
 
 ROOT = Path(grouprl.__file__).parent
@@ -62,7 +62,7 @@ def users() -> dict[type[Part], set[str]]:
     for name, entry in CATALOGUE.items():
         for part in parts_of(entry):
             found[part].add(name.partition("@")[0])
-    parts = (part for kind in KINDS for part in PARTS[kind].values())
+    parts = (part for kind in RULES for part in PARTS[kind].values())
     return {part: found[part] for part in parts if part.__module__.startswith("grouprl.")}
 
 
@@ -85,6 +85,12 @@ BY_HAND = {
     "given": "advantages that come with the batch, for loops of one's own",
     "reject_mismatch": "leaves out completions that the sampler saw otherwise, in any method",
     "adaptive_kl": "the regulariser of KL control, in any method; entries have it in the reward",
+    "kl_iterates": "a KL to earlier iterates of the policy, in any method",
+    "log_ratio": "the score of DPO, IPO and SLiC, which are composed by hand",
+    "log_prob": "the score of SimPO and CPO, which are composed by hand",
+    "hinge": "the link of SLiC, which is composed by hand",
+    "squared": "the link of IPO, which is composed by hand",
+    "reward_gap": "a margin for any pairwise loss",
     "off_policy_mask": "a mask for any objective that trains on older completions",
 }
 """Shared parts that no entry needs: methods that are composed by hand have them."""
@@ -131,6 +137,7 @@ SHARED = {
     "outcome",
     "part",
     "part_checks",
+    "references",
     "sources",
     "stage_checks",
     "turn_returns",
@@ -161,12 +168,12 @@ def test_a_part_in_another_folder_is_told() -> None:
 
 def test_folders_are_named_as_kinds() -> None:
     folders = {path.parent.relative_to(ROOT / "algorithms").as_posix() for path in ROOT.glob("algorithms/**/*.py")}
-    assert {folder.removesuffix("/papers") for folder in folders} - {"."} == set(KINDS)
+    assert {folder.removesuffix("/papers") for folder in folders} - {"."} == set(RULES)
     assert {path.stem for path in (ROOT / "algorithms").glob("*.py")} - {"__init__"} == SHARED
 
 
 def test_every_kind_has_its_base_class() -> None:
-    assert set(BASES) == set(KINDS)
+    assert set(BASES) == set(RULES)
     for kind, name in BASES.items():
         base = getattr(grouprl, name)
         assert base is getattr(algorithms, name)

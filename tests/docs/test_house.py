@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -166,6 +167,108 @@ def test_an_import_of_a_later_room_is_told() -> None:
 def test_the_library_stands_apart_from_the_trainer() -> None:
     outside = [(m, o) for m, others in run_imports().items() for o in others if room(m) in LIBRARY and room(o)]
     assert [pair for pair in outside if room(pair[1]) not in LIBRARY] == []
+
+
+WITHIN: Mapping[str, Mapping[str, set[str]]] = {
+    "policy": {
+        "": set(),
+        "fast_forward": {""},
+        "language": {"", "fast_forward"},
+        "sharded": {"", "language"},
+        "teams": {"", "language"},
+        "vectors": {""},
+    },
+    "envs": {"": set(), "adapters": {""}, "builtin": {""}},
+    "tasks": {"": set(), "adapters": {""}, "builtin": {""}},
+    "tasks.builtin": {"": set(), "agents": set(), "single_turn": {"agents"}},
+    "rollout": {
+        "": {"local", "sharded", "vectors"},
+        "local": set(),
+        "servers": {"", "local"},
+        "sglang": {"servers"},
+        "sharded": {""},
+        "vectors": {""},
+        "vllm": {"servers"},
+    },
+    "orchestrator": {"": set(), "asynchronous": {"", "on_ray"}, "on_ray": {"", "asynchronous"}},
+    "rewards": {"": {"by_task", "math"}, "by_task": {""}, "judging": {""}, "math": {""}},
+    "plan": {"": set(), "cluster": {""}},
+    "monitor": {"": set(), "glossary": set()},
+}
+"""Rooms within rooms, with those that each imports from; "" for the files that stand in none of them."""
+
+
+def room_within(module: str, outer: str) -> str | None:
+    """The room of `outer` that a module is in; "" for a file beside them, None for a module of elsewhere."""
+    parts = module.removeprefix(f"grouprl.{outer}.").split(".")
+    if not module.startswith(f"grouprl.{outer}."):
+        return None
+    return parts[0] if len(parts) > 1 or ROOT.joinpath(*outer.split("."), parts[0]).is_dir() else ""
+
+
+def crossings_within(outer: str, graph: Mapping[str, set[str]]) -> list[str]:
+    """Imports from one room of `outer` to another that `WITHIN` does not name, in words."""
+    pairs = [(module, other) for module, others in graph.items() for other in others]
+    places = [(module, other, room_within(module, outer), room_within(other, outer)) for module, other in pairs]
+    return sorted(
+        f"{module} imports {other}"
+        for module, other, here, there in places
+        if here is not None and there is not None and here != there and there not in WITHIN[outer][here]
+    )
+
+
+@pytest.mark.parametrize("outer", WITHIN)
+def test_rooms_within_a_room_have_an_order_too(outer: str) -> None:
+    folders = {path.parent.name for path in ROOT.joinpath(*outer.split(".")).glob("*/__init__.py")}
+    assert {*folders, ""} == set(WITHIN[outer])
+    assert crossings_within(outer, imports()) == []
+
+
+def test_a_game_that_imports_an_adapter_is_told() -> None:
+    game, adapter, shared = (f"grouprl.envs.{name}" for name in ("builtin.guess", "adapters.gym", "game"))
+    assert crossings_within("envs", {game: {adapter, shared}}) == [f"{game} imports {adapter}"]
+    assert crossings_within("envs", {shared: {game}}) == [f"{shared} imports {game}"]
+
+
+FILES = 27
+"""Modules that stand flat in one folder at most: more are rooms within it."""
+
+
+def crowded(paths: Iterable[Path]) -> dict[str, int]:
+    """Folders with more files of Python than `FILES`, with their number."""
+    counts = Counter(path.parent.as_posix() for path in paths)
+    return {folder: count for folder, count in counts.items() if count > FILES}
+
+
+def test_folders_are_split_before_they_are_crowded() -> None:
+    assert crowded(path.relative_to(ROOT) for path in ROOT.rglob("*.py")) == {}
+    assert crowded(Path(f"rollout/{number}.py") for number in range(FILES + 1)) == {"rollout": FILES + 1}
+
+
+SUBJECTS = (
+    ("envs", "tasks", "rewards"),
+    ("algorithms", "methods"),
+    ("rollout/servers", "rollout/sglang", "rollout/vllm"),
+    ("monitor",),
+)
+"""Folders that share names, file by file, because they share subjects: a game, its task and its reward, a part and its
+method, kinds of servers, and a number with its line in the glossary."""
+
+
+def repeated(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """File names that stand at three places or more, folders of one subject counted once."""
+    places: dict[str, set[str]] = {}
+    for path in paths:
+        shared = [each[0] for each in SUBJECTS if path.as_posix().startswith(tuple(f"{folder}/" for folder in each))]
+        places.setdefault(path.name, set()).add((*shared, path.parts[0])[0])
+    return {name: sorted(found) for name, found in places.items() if len(found) > 2 and name != "__init__.py"}
+
+
+def test_file_names_tell_files_apart() -> None:
+    assert repeated(path.relative_to(ROOT) for path in ROOT.rglob("*.py")) == {}
+    assert repeated(Path(f"{folder}/process.py") for folder in ("tools", "envs", "tasks", "rollout/vllm")) == {
+        "process.py": ["envs", "rollout/servers", "tools"]
+    }
 
 
 KINDS = ("grouprl.rollout.vllm", "grouprl.rollout.sglang")

@@ -17,10 +17,10 @@ from grouprl.envs.environment_pool import HereStage
 from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, Discrete, Request, Spaces
-from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.episode import Start
 from grouprl.rollout.episodes import Episodes
+from grouprl.rollout.vectors.array_episodes import play_arrays
 from grouprl.tasks import Example, load_task
 from grouprl.testing import check_environment, check_inputs, check_policy
 from grouprl.training.logprobs import with_final_values
@@ -130,7 +130,7 @@ def test_a_chain_ends_by_itself_or_is_truncated_by_its_budget() -> None:
 
 def test_states_belong_to_actions() -> None:
     whole = local_engine(Chain(Build(WholeDenoising.spaces))).sample([Request(np.zeros(3, dtype=np.float32), 4)])
-    with pytest.raises(InputError, match="every action has the state before it"):
+    with pytest.raises(InputError, match="every action needs the state before it"):
         replace(whole, states=((),))
 
 

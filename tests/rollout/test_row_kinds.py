@@ -21,7 +21,7 @@ from grouprl.rollout.offline_rows import OfflineRows
 from grouprl.rollout.row_kinds import open_rows
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.text_episodes import TextEpisodes
-from grouprl.rollout.vector_episodes import VectorEpisodes
+from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}}
 KINDS = {"addition": CompletionRows, "guess": TextEpisodes, "control": VectorEpisodes, "pairs": OfflineRows}

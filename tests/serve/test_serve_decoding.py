@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grouprl.protocols import Request
-from grouprl.serve.sampling import STRETCH, BatchedSampling, SampleJob
+from grouprl.serve.joint_sampling import STRETCH, BatchedSampling, SampleJob
 
 EOS = 256
 

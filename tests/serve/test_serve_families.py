@@ -13,7 +13,7 @@ from grouprl.chat.completions_api import CompletionsApi
 from grouprl.chat.request import ChatRequest, read_request
 from grouprl.core.errors import InputError
 from grouprl.serve import Service
-from grouprl.serve.sampling import ServedTurn
+from grouprl.serve.joint_sampling import ServedTurn
 
 openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")

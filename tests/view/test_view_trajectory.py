@@ -103,7 +103,7 @@ def test_colours_say_which_tokens_were_pushed_where(team: Path) -> None:
 
 def test_what_was_not_trained_on_is_marked(tmp_path: Path) -> None:
     made, rows = prefix_samples(toy_envs.AskTask())
-    branched = made.sample([led(rows, 0, 1)])
+    branched = made.rows([led(rows, 0, 1)])
     (tmp_path / "rollouts").mkdir()
     length = len(branched.rollout.response_ids[0])
     pq.write_table(rollout_table(3, branched, [[0.5] * length]), tmp_path / "rollouts" / "step-000003.parquet")

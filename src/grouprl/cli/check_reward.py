@@ -125,7 +125,7 @@ def _task(name: str) -> tuple[Task, RewardSpec | None]:
 
 
 def _cases(reward: Reward, task: Task, examples: int) -> list[Case]:
-    from grouprl.evaluation.sampling import example_text
+    from grouprl.evaluation.sample_and_score import example_text
     from grouprl.rewards.attacks import Case
     from grouprl.rewards.golds import gold_completion
 

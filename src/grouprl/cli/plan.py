@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.results import put
-from grouprl.cli.sections import facts, heading, plain_table
+from grouprl.cli.terminal_page import facts, heading, plain_table
 from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from grouprl.config.run import Config
     from grouprl.core.finding import Finding
     from grouprl.plan.plan import Plan
-    from grouprl.plan.settings import Setting
+    from grouprl.plan.setting_sources import Setting
 
 
 def plan_command(

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.results import put
-from grouprl.cli.sections import facts, heading
+from grouprl.cli.terminal_page import facts, heading
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 

@@ -12,7 +12,7 @@ from math import isfinite
 from grouprl.core.errors import InputError
 from grouprl.envs.environment_pool import Stage
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
-from grouprl.evaluation.sampling import Completions, Meter, Progress, Sample, complete
+from grouprl.evaluation.sample_and_score import Completions, Meter, Progress, Sample, complete
 from grouprl.protocols import Policy, RunSampler
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward

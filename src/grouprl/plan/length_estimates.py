@@ -12,7 +12,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
 from grouprl.envs.environment_pool_choice import open_stage
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.orchestrator.on_ray.placement import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes

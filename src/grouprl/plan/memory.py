@@ -33,7 +33,7 @@ from grouprl.policy.logprobs import chunk_rows
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.rollout.vector_episodes import numbers_of_episode
+from grouprl.rollout.vectors.vector_episodes import numbers_of_episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,7 +20,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_one_line
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.make_sharded_policy import rank_refusals
@@ -53,7 +53,7 @@ from grouprl.plan.memory import (
 from grouprl.plan.placing import placing_plan, ranks_meant
 from grouprl.plan.remarks import remarks
 from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
-from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.plan.setting_sources import Setting, config_settings, method_settings
 from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer

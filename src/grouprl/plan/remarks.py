@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from grouprl.config.rates import kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.policy_compatibility import kind_notes

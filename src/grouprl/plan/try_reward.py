@@ -9,7 +9,7 @@ from functools import partial
 
 from grouprl.config.sections import Reward as Settings
 from grouprl.core.errors import GrouprlError, InputError
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.orchestrator.reward import close_reward
 from grouprl.records.examples import Example
 from grouprl.records.scores import Problem, Scores

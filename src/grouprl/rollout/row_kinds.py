@@ -16,7 +16,7 @@ from grouprl.rollout.offline_rows import OfflineRows
 from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.text_episodes import TextEpisodes
-from grouprl.rollout.vector_episodes import VectorEpisodes
+from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Model-written Python, contained: no network, no files but its own, limited time, memory, processes and output.
 
-What is listed in `__all__` is imported when it is first used: the processes in which such code runs import some files
-of this room and must hold nothing else.
+The names in `__all__` are imported when they are first used: the processes that run such code import some modules of
+this package and must hold nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grouprl.sandbox.box import Sandbox
     from grouprl.sandbox.folder import Folder, FolderEntry
     from grouprl.sandbox.level import LEVELS, Level, LevelName
-    from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
+    from grouprl.sandbox.program_outcome import Limits, ProgramOutcome, Why
     from grouprl.sandbox.settings import SandboxSettings
     from grouprl.sandbox.shared import active, execute, run
 
@@ -36,14 +36,14 @@ _HOMES = {
     "Sandbox": "box",
     **dict.fromkeys(("Folder", "FolderEntry"), "folder"),
     **dict.fromkeys(("LEVELS", "Level", "LevelName"), "level"),
-    **dict.fromkeys(("Limits", "ProgramOutcome", "Why"), "outcome"),
+    **dict.fromkeys(("Limits", "ProgramOutcome", "Why"), "program_outcome"),
     "SandboxSettings": "settings",
     **dict.fromkeys(("active", "execute", "run"), "shared"),
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import what is listed in `__all__` when it is first used."""
+    """Import a name of `__all__` when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     found = globals()[name] = getattr(importlib.import_module(f"grouprl.sandbox.{_HOMES[name]}"), name)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.spans import spanned
-from grouprl.evaluation.sampling import example_text
+from grouprl.evaluation.sample_and_score import example_text
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, rollout_table
 from grouprl.orchestrator.accounting import StepRollout

@@ -3,19 +3,10 @@
 from grouprl.monitor.glossary import (
     completions as completions,
 )
-from grouprl.monitor.glossary import (
-    critic,
-    evaluation,
-    groups,
-    outcome,
-    policy,
-    record,
-    speed,
-    update,
-)
+from grouprl.monitor.glossary import critic, evaluation, groups, outcome, policy, record, speed, updates
 from grouprl.monitor.glossary.entry import GLOSSARY, GROUPS, Metric, check_names, define, lookup
 
-TOPICS = (record, outcome, completions, groups, policy, update, critic, speed, evaluation)
+TOPICS = (record, outcome, completions, groups, policy, updates, critic, speed, evaluation)
 """The modules in which metrics are defined, in the order in which they are shown."""
 
 __all__ = ["GLOSSARY", "GROUPS", "TOPICS", "Metric", "check_names", "define", "lookup"]

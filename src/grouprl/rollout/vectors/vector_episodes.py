@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import numbers
 from grouprl.protocols import EntropyScaling, Spaces
-from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episodes import Episodes, Start
 from grouprl.rollout.played_rows import PlayedRows
+from grouprl.rollout.vectors.array_episodes import play_arrays
 from grouprl.tasks.task import Task
 
 

@@ -1,0 +1,1 @@
+"""Sampling with policies over arrays: single actions, episodes and chains."""
