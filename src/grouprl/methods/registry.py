@@ -114,9 +114,9 @@ class Entry:
         return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
 
     def build(self, **settings: object) -> Method:
-        """Compose the method; InputError on unknown or ill-typed settings, with a suggestion.
+        """Compose the method. Raises InputError on unknown or ill-typed settings, with a suggestion.
 
-        A setting that comes by an old name works, with a FutureWarning.
+        A setting that is given by a former name works, with a FutureWarning.
         """
         settings, notes = self.current(settings)
         for note in notes:
