@@ -22,8 +22,6 @@ from grouprl.records.tokens import Tokens
 
 Packed = JsonObject
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
-OLD_ARRAYS = {"valid_b": "kept_b"}
-"""What arrays are called in checkpoints of the version before."""
 Kept = TypeVar("Kept")
 KEPT: dict[str, type] = {}
 """Kinds of inputs, beside tokens, that rows are kept with."""
@@ -86,7 +84,7 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
     return ScoredSamples(
         examples=examples,
         prompts=prompts,
-        **{name: packed[OLD_ARRAYS.get(name, name) if name not in packed else name].numpy().copy() for name in _ARRAYS},
+        **{name: packed[name].numpy().copy() for name in _ARRAYS},
         rollout=Rollout(
             inputs=_inputs(packed["inputs"]),
             logp_bt=packed["logp_bt"].clone(),
