@@ -42,17 +42,19 @@ class Standing:
         return {"entry": self.entries, "recipe": self.paper.recipes, "part": self.paper.settings}.get(self.status, ())
 
     def commands(self) -> list[str]:
-        """Return the commands that show and train it; where training is refused, the `plan` command that says why.
+        """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
+        rows = from_sources(f"paper_{self.paper.number}", ROOMS, self._planned, keep=not announced())
+        return [row["command"] for row in rows]
 
-        A plan is made for each.
-        """
+    def _planned(self) -> list[JsonObject]:
+        """Return the commands; a plan is made for each, which takes seconds."""
         trained = [["grouprl", "train", name] for name in self.paper.recipes]
         if self.status == "entry":
             trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
         elif self.status == "part":
             trained = [_train(*self.paper.settings)]
         shown = [["grouprl", "methods", "show", name] for name in self.entries]
-        return [shlex.join(words) for words in [*shown, *trained]]
+        return [{"command": shlex.join(words)} for words in [*shown, *trained]]
 
     def _settings(self, name: str) -> list[str]:
         """Changes that the entry `name` needs beside its name: those of all entries, and its own."""
