@@ -1,4 +1,4 @@
-"""Parts from plain data: their names and settings, and the parts that they hold."""
+"""Building parts from plain data: their names, settings, and the parts that they hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Part:
-    """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
+    """Build the part `name` of `kind` from plain data. Raises InputError on an unknown part, setting or value."""
     if name not in PARTS[kind]:
         elsewhere = [f"'{name}' is a part of kind {other}" for other in RULES if name in PARTS[other]]
         raise InputError(f"unknown {kind} part '{name}'", " and ".join(elsewhere), suggest(name, PARTS[kind]))
@@ -34,7 +34,7 @@ def part_from(kind: str, given: object, where: str, current: object = None) -> P
     """Build a part from its name, {part: name, settings…}, or settings of the `current` part that change.
 
     Raises:
-        InputError: an unknown name, a part of another kind, or what is neither.
+        InputError: an unknown name, a part of another kind, or a value that is neither name nor mapping.
     """
     if isinstance(given, Part):
         if given.kind == kind:
@@ -82,7 +82,7 @@ def checked(build: Callable[..., R], settings: Mapping[str, object], where: str)
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
             raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
         if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-            raise InputError(f"{where} is given no '{key}', which has no default", remedy=f"Set {key}") from None
+            raise InputError(f"{where} lacks '{key}', which has no default", remedy=f"Set {key}") from None
         if not key:  # a rule about several settings at once says by itself which
             raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
