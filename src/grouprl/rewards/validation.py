@@ -132,7 +132,9 @@ def combine(
         if not isinstance(reward, VerdictReward):
             inspect_reward(reward)
         if not math.isfinite(weight):
-            raise InputError(f"The weight of reward '{name}' is {weight}", "a weight must be a finite number")
+            raise InputError(
+                f"The weight of reward '{name}' is {weight}", "a weight must be a finite number", "For instance 0.5"
+            )
     if correct is not None and correct not in names:
         raise InputError(
             f"There is no reward '{correct}' that could decide what is correct", remedy=suggest(correct, names)

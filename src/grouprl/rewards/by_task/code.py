@@ -163,7 +163,8 @@ def _plain(tests: object, function: str) -> list[JsonObject]:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"The tests of a program are {str(tests)[:80]!r}: {error}",
-            "arguments and results are JSON values; NaN and infinity are not",
+            "arguments and results must be JSON values, which NaN and infinity are not",
+            "Correct the column 'tests'",
         ) from error
 
 
