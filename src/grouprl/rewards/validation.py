@@ -240,7 +240,7 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
 
 
 def _is_graded(total: float, correct_at: float) -> bool:
-    """Return whether a total is graded; with a threshold other than the default, totals decide what is right."""
+    """Return whether a total is graded; a threshold other than the default turns every total into right or wrong."""
     return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
 
 
