@@ -82,7 +82,8 @@ class OpenEnvEnvironment:
         """Prepare an episode.
 
         Args:
-            url: the address of the server, http:// or https://. wording: how observations are shown and actions read.
+            url: the address of the server, http:// or https://.
+            wording: how observations are shown and actions read.
             max_turns: actions after which the episode is cut off.
             instructions: text before the first observation.
             options: further data of the server's reset.

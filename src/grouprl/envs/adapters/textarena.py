@@ -47,7 +47,8 @@ class TextArenaEnvironment:
 
         Args:
             make: returns the game, as `textarena.make` does; its wrappers of observations are left out.
-            players: the number of players. max_turns: turns, of all players together, after which the game is cut off.
+            players: the number of players.
+            max_turns: turns, of all players together, after which the game is cut off.
             prompt: text in place of the game's own explanation.
             actions: the actions that demonstrations choose from; (): those in brackets in the latest
                 observation.

@@ -48,7 +48,8 @@ def made_game(kind: str, sizes: Mapping[str, int], settings: Mapping[str, object
         kind: `GENERATED`, or one of TextWorld's challenges.
         sizes: of a generated game: rooms, objects, quest_length, quests.
         settings: of a challenge.
-        seed: the seed of the game. folder: the folder in which games are kept.
+        seed: the seed of the game.
+        folder: the folder in which games are kept.
 
     Raises:
         InputError: TextWorld cannot make such a game.

@@ -41,7 +41,8 @@ class Calculator(Game):
 
         Args:
             max_turns: calls and answers allowed.
-            noise: chance of a slip in a demonstrated turn. call_reward: reward of a call that makes progress.
+            noise: chance of a slip in a demonstrated turn.
+            call_reward: reward of a call that makes progress.
         """
         super().__init__(max_turns)
         self.noise, self.call_reward = noise, call_reward
