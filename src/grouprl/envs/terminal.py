@@ -181,7 +181,7 @@ def _can_be_shown(char: str, ascii_only: bool) -> bool:
 
 
 def command_of(action: str) -> str:
-    """Return the command in an action: the content of the first fenced block, or the whole text without a prompt sign."""
+    """Return the command in an action: the first fenced block, or the whole text without a prompt sign."""
     fenced = FENCE.search(action)
     text = fenced.group(1) if fenced else action
     return text.strip().removeprefix("$ ").strip("`").strip()

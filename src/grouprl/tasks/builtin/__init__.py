@@ -1,1 +1,1 @@
-"""Tasks that are made here, prompts and answers included."""
+"""Built-in tasks, which generate their prompts and answers."""
