@@ -142,7 +142,7 @@ def test_workers_are_killed_and_nothing_is_lost_or_used_twice(here, nodes, tmp_p
     assert counted["workers_restarted"] >= 1
     assert {kind for kind, _ in killed} == set(kinds)
     assert f"{kinds[0]} " in said
-    assert "its work is done again" in said
+    assert "repeats its work" in said
 
 
 def test_a_killed_driver_takes_its_workers_along_and_is_resumed(here, nodes, tmp_path):

@@ -86,7 +86,7 @@ def test_learners_are_killed_one_after_the_other(here, nodes, tmp_path):
     said = finished(driver, tmp_path)
     assert "learner 1 was lost (it was ended by signal 9)" in said
     assert "learner 0 was lost" in said
-    assert said.count("the learners are started again, from the newest checkpoint") == 2
+    assert said.count("the learners start again from the newest checkpoint") == 2
     same_results(here(2), tmp_path / "run")
     closed_account(tmp_path / "run")
     assert not learners(tmp_path)

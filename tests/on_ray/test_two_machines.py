@@ -73,7 +73,7 @@ def test_learners_and_samplers_on_two_machines_and_the_cable_between_them(here, 
         assert driver.wait(400) == 0, (tmp_path / "said").read_text()
         said = (tmp_path / "said").read_text()
         assert "was lost" in said
-        assert "the learners are started again, from the newest checkpoint" in said
+        assert "the learners start again from the newest checkpoint" in said
         assert not learners(tmp_path)
     same_results(here(2), tmp_path / "run")
     closed_account(tmp_path / "run")

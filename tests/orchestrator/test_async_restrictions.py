@@ -44,9 +44,12 @@ def test_these_run_ahead(method: Any) -> None:
     ("method", "words"),
     [
         ("trpo", "trpo is only correct when every completion comes from the current policy, but run.async_steps is 2"),
-        ("palu", "sampling: length_budget samples by the results of the step before"),
+        ("palu", "sampling: length_budget samples by the results of the previous step"),
         ("skywork_r1v2", "buffer: sample_buffer brings in rows of earlier steps"),
-        ("self", "allocation: greedy_filter chooses by the results of the step before, or samples in order to choose"),
+        (
+            "self",
+            "allocation: greedy_filter chooses by the results of the previous step, or samples in order to choose",
+        ),
     ],
 )
 def test_these_are_refused(method: str, words: str) -> None:
@@ -66,12 +69,12 @@ def test_no_method_that_explores_or_replays_runs_ahead() -> None:
 
 def test_the_plan_explains_what_running_ahead_means() -> None:
     notes = planned(steps=2).notes
-    assert any("up to 2 steps ahead" in n and "at most 96 prompts are under way" in n for n in notes)
-    assert any("completions under way continue with new weights; each token keeps the version" in n for n in notes)
+    assert any("up to 2 steps ahead" in n and "at most 96 prompts are in flight" in n for n in notes)
+    assert any("unfinished completions continue with new weights; each token records the version" in n for n in notes)
     assert any("nothing corrects for it: take decoupled_ppo" in n for n in notes)
     corrected = planned("decoupled_ppo").notes
     assert any("the method corrects for what sampled them" in n for n in corrected)
-    assert any("is to the sampler" in n for n in planned(proximal="sampler").notes)
+    assert any("compare the policy with the sampler" in n for n in planned(proximal="sampler").notes)
     assert not any("ahead" in n for n in planned(steps=0).notes)
 
 
@@ -90,7 +93,7 @@ def test_more_samplers_take_more_memory_and_share_the_threads() -> None:
     costs = [{cost.what: cost.bytes for cost in found.costs} for found in (one, two)]
     for name, factor in (("sampler's copy", 2), ("rollout cache", 2), ("shared weights", 1)):
         assert costs[1][name] == factor * costs[0][name]
-    assert any("in 2 processes of their own" in n for n in two.notes)
+    assert any("in 2 separate processes" in n for n in two.notes)
     assert threads_each(parse_config({"run": {"async_steps": 2, "samplers": 3}}), 8) == 2
     assert "run.samplers has no effect: run.async_steps is 0" in planned(steps=0, samplers=2).idle
     assert any("1 of the 3 run.samplers have nothing to sample" in s for s in planned(steps=1, samplers=3).idle)

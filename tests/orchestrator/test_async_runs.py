@@ -292,7 +292,7 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     assert not alive(pids[0])
     console = Console(file=io.StringIO(), width=200)
     train(parse_config(run_config(**changes)), folder=tmp_path / "run", resume=True, console=console)
-    assert "were under way when the run was interrupted: sampled anew" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "were in flight when the run was interrupted; they are sampled again" in console.file.getvalue()  # type: ignore[attr-defined]
     rows = rollouts(tmp_path / "run")
     assert sorted({row["group"] for row in rows}) == list(range(24))
     assert len(rows) == len({(row["group"], row["sample"]) for row in rows})

@@ -161,7 +161,7 @@ def test_a_prompt_that_always_fails_starves_and_is_named() -> None:
     context.take = lambda count: [context.request(next(index)) for _ in range(count)]  # type: ignore[method-assign]
     for _ in range(5):
         step(context, source)
-    assert said == ["the prompt n/8 starves: 3 times in a row its completions failed, came late or were lost"]
+    assert said == ["the prompt n/8 starves: its completions failed, came late or were lost 3 times in a row"]
 
 
 def test_what_is_under_way_survives_an_interruption() -> None:

@@ -83,7 +83,7 @@ def test_a_group_ends_with_the_exit_code_of_rank_0_and_what_it_writes_is_heard(g
         (["0:die", "1:wait=600"], "learner 0 was lost (it was ended by signal 9)"),
         (["1:die", "0:wait=0.3", "0:exit=3"], "learner 1 was lost (it was ended by signal 9)"),
         (["0:exit=3", "1:exit=1"], "learner 1 was lost (it ended with exit code 1)"),
-        (["0:exit=3", "1:wait=600"], "learner 1 was lost (it hangs)"),
+        (["0:exit=3", "1:wait=600"], "learner 1 was lost (it hung)"),
     ],
 )
 def test_a_group_that_lost_a_learner_says_which(group, deeds, why):
@@ -154,7 +154,7 @@ def test_a_group_is_started_again_as_long_as_it_gets_on(tmp_path):
 
     assert kept_alive(attempt, tmp_path, 1, said.append, deque()) == 0
     assert len(said) == 4
-    assert "learner 1 was lost (so): the learners are started again, from the newest checkpoint" in said[0]
+    assert "learner 1 was lost (so): the learners start again from the newest checkpoint" in said[0]
 
 
 def test_a_group_that_does_not_get_on_is_given_up(tmp_path):

@@ -76,7 +76,7 @@ def test_a_run_is_the_same_bytes_placed_and_not(here, cluster, tmp_path, name, c
     else:
         assert counted["workers_restarted"] > 0
         assert counted["work_redone"] > 0
-        assert "another one is started, and its work is done again" in said
+        assert "a replacement starts and repeats its work" in said
 
 
 def test_a_resumed_run_may_leave_its_cluster(here, cluster, tmp_path):

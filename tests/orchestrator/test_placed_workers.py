@@ -94,7 +94,7 @@ def test_work_is_counted_that_is_done_again_and_workers_that_are_replaced(echoes
     assert pool.run(doubles([1, 2, 3])) == [2, 4, 6]
     assert (pool.restarted, pool.redone, pool.life(0)) == (2, 2, 3)
     assert len(pool.said) == 2
-    assert "reward 0 was lost (it was killed): another one is started, and its work is done again" in pool.said[0]
+    assert "reward 0 was lost (it was killed): a replacement starts and repeats its work" in pool.said[0]
 
 
 def test_jobs_of_one_worker_stay_with_it(echoes):

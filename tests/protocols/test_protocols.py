@@ -122,7 +122,7 @@ def test_the_sampler_of_the_sampler_process_is_one() -> None:
         assert set(np.unique(sampler.sample(REQUESTS).version_bt)) <= {-1, 3}
         with sampler.session() as session:
             assert set(np.unique(session.sample(REQUESTS).version_bt)) <= {-1, 3}
-        with pytest.raises(InputError, match="takes its weights from shared memory"):
+        with pytest.raises(InputError, match="loads its weights from shared memory"):
             sampler.publish(4, policy)
 
 

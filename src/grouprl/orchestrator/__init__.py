@@ -1,1 +1,1 @@
-"""What a run trains and samples: its policy, its reward, and the source of each step's samples."""
+"""Choosing prompts, sampling and scoring for each step: the run's policy, its reward, and the source of its rows."""

@@ -1,7 +1,8 @@
-"""What became of everything that a step requested and sampled: trained on, on its way elsewhere, or dropped, and why.
+"""An account of every prompt and completion of a step: trained on, stored or sent elsewhere, or dropped, and for which
+reason.
 
-Two accounts, and both close: prompts sampled = trained on + elsewhere + lost, and completions sampled + completions
-from a store = used + elsewhere + lost, where elsewhere is a store that is trained on later, or another trainer.
+Two balances hold: prompts sampled = trained on + elsewhere + lost, and completions sampled + completions from a store
+= used + elsewhere + lost. "Elsewhere" is a store that later steps train on, or another trainer.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import FAILED
 
 Fates = NDArray[np.str_]
-"""[B] why each row was dropped; '' for those that were not."""
+"""[B] reasons why rows were dropped; '' for rows that were kept."""
 
 NO_ROWS: Fates = np.zeros(0, dtype="<U14")
 
 Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
-"""Rows of one round; rows that augment parts took away, sampled but not trained on, and why each of these is not."""
+"""The rows of one round; the rows that augment parts removed, which are not trained on; and the reason for each of
+these.
+"""
 
 Key = tuple[int, int, int]
-"""Name of a row: see `ScoredSamples.row_keys`."""
+"""A row's name: see `ScoredSamples.row_keys`."""
 
 REASONS = {
     "error": "the reward or environment failed on it",
@@ -42,13 +45,13 @@ REASONS = {
     "refill": "dynamic sampling sampled another prompt in its place",
     "replay": "the replay part left it out",
     "masked": "selection, pruning or a loss mask left no token of it",
-    "probe": "it was sampled to measure, to try a hint, as a baseline or to teach a critic, and is no row of the step",
-    "pretraining": "it was sampled before the first step, for what is done once",
+    "probe": "it was sampled for a measurement, a hint, a baseline or a critic's training, and is no row of the step",
+    "pretraining": "it was sampled before the first step, for work that is done only once",
 }
-"""Why a completion can be dropped, in the order in which it happens."""
+"""The reasons for dropping a completion, in the order in which they can arise."""
 
 ELSEWHERE = {"buffered": "stored for later steps", "sent": "sent to another trainer"}
-"""Where a completion can be that is neither used in the step nor lost."""
+"""Places of completions that are neither used in the step nor lost."""
 
 ENTRIES = (
     *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_buffered", "prompts_sent", "prompts_lost/"),
@@ -56,20 +59,20 @@ ENTRIES = (
     *("rows_sampled", "rows_stored", "rows_used", "rows_buffered", "rows_sent", "rows_lost/", "tokens_sampled"),
     *("workers_restarted", "work_redone"),
 )
-"""How the names of the account's metrics begin."""
+"""Prefixes of the names of the account's metrics."""
 
 SHOWN = 10
-"""So many prompts that are set aside are named."""
+"""The number of quarantined prompts that a message names."""
 
 NOT_COMPLETED = "not_completed"
-"""Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
+"""One more reason for dropping a prompt: it was only probed, or the curriculum or the allocation passed over it."""
 
 
 @dataclass(frozen=True)
 class StepRollout:
-    """What a step collected: everything sampled (also what augment parts replaced), and the rows to train on.
+    """Everything that a step sampled, including rows that augment parts replaced, and the rows to train on.
 
-    `fate_b` [B] says of each sampled row why it was dropped (see `REASONS`).
+    `fate_b` [B] holds the reason why each sampled row was dropped (see `REASONS`).
     """
 
     sampled: ScoredSamples
@@ -80,12 +83,14 @@ class StepRollout:
 
 @dataclass
 class SampledCounts:
-    """What the policy has sampled since this was last read, whatever became of it: nothing is sampled for free."""
+    """Counts of everything the policy has sampled since the last reading, including what was dropped."""
 
     keys: Counter[Key] = field(default_factory=Counter)
-    """How often a row of each name was sampled."""
+    """By row name: how often the row was sampled."""
     unnamed: int = 0
-    """Completions without a name: turns sampled to teach a critic, greedy baselines that another process sampled."""
+    """The number of completions without a name: turns sampled to teach a critic, and greedy baselines from another
+    process.
+    """
     tokens: int = 0
 
     def add(self, samples: ScoredSamples) -> None:
@@ -101,12 +106,14 @@ class SampledCounts:
 
     @property
     def rows(self) -> int:
-        """How many rows and completions were sampled."""
+        """The number of rows and completions sampled."""
         return self.keys.total() + self.unnamed
 
 
 def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
-    """[B] why rows are not kept after scoring and augment parts; `asynchronous`: they were sampled ahead."""
+    """Return [B] reasons why rows are dropped after scoring and augment parts; `asynchronous`: they were sampled
+    ahead.
+    """
     status_b = samples.scores.status_b
     failed_b, gone_b = np.isin(status_b, FAILED), ~samples.valid_b
     fate_b = np.where(gone_b, "late" if asynchronous else "augment", "").astype("<U14")
@@ -129,16 +136,16 @@ def account(
 ) -> dict[str, float]:
     """Return the account of a step as metrics.
 
-    Everything that was sampled is used, kept, sent or lost. Rows that nobody sampled for this step, such as those of a
-    buffer, demonstrations, and completions shown a second time under another prompt, count as stored.
+    Everything sampled is used, stored, sent or lost. Rows not sampled for this step count as stored: those of a
+    buffer, demonstrations, and completions shown a second time under another prompt.
 
     Args:
         requested: ordinals of the prompts sampled.
         sampled: every row of the step (None: none).
-        fate_b: why rows of `sampled` were dropped before training, or where they are; '' where they have advantages.
-        wanted: the rows that got advantages, stored ones included (None: none).
+        fate_b: why rows of `sampled` were dropped before training, or where they went; '' for those with advantages.
+        wanted: the rows with advantages, including stored ones (None: none).
         prepared: the batch of `wanted` (None: nothing was trained on).
-        counts: all that was sampled; None: the rows of `sampled`.
+        counts: everything sampled; None: the rows of `sampled`.
     """
     fresh: list[Key] = [] if sampled is None else sampled.row_keys
     counts = SampledCounts(Counter(fresh)) if counts is None else counts
@@ -163,7 +170,7 @@ def account(
 
 
 def account_before(prompts: int, counts: SampledCounts) -> dict[str, float]:
-    """Return the account of what is done once before the first step: nothing of it is trained on by a step."""
+    """Return the account of the work done once before the first step; no step trains on its samples."""
     found = {"prompts_sampled": prompts, "rows_sampled": counts.rows, "tokens_sampled": counts.tokens}
     found |= {"prompts_stored": 0, "prompts_trained": 0, "rows_stored": 0, "rows_used": 0}
     found |= _where("prompts", {"pretraining": prompts}) | _where("rows", {"pretraining": counts.rows})
@@ -171,7 +178,7 @@ def account_before(prompts: int, counts: SampledCounts) -> dict[str, float]:
 
 
 def totals(records: Iterable[JsonMapping]) -> dict[str, int]:
-    """Return the sums of the accounts of a run's records of training steps and of what came before the first."""
+    """Return the sums of the accounts of a run's training steps and of the work before the first one."""
     sums: Counter[str] = Counter()
     for record in records:
         if record.get("phase", "train") in ("train", "pretraining"):
@@ -180,7 +187,7 @@ def totals(records: Iterable[JsonMapping]) -> dict[str, int]:
 
 
 def in_words(account: Mapping[str, int]) -> str:
-    """Say in words what became of the prompts and completions of a run; '' without an account."""
+    """Describe the fates of a run's prompts and completions in a sentence; '' without an account."""
     if not {"prompts_sampled", "rows_sampled"} <= account.keys():
         return ""
     stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""
@@ -191,7 +198,7 @@ def in_words(account: Mapping[str, int]) -> str:
 
 
 def set_aside_words(names: Sequence[str]) -> str:
-    """Name the prompts that are set aside; '' where there are none."""
+    """Name the prompts that are quarantined; '' if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -202,7 +209,7 @@ def set_aside_words(names: Sequence[str]) -> str:
 
 
 def _placed(account: Mapping[str, int]) -> str:
-    """Say what was lost on the cluster and done again; '' where nothing was."""
+    """Describe the work that was lost on the cluster and repeated; '' if there was none."""
     restarted, redone = account.get("workers_restarted", 0), account.get("work_redone", 0)
     if not restarted:
         return ""
@@ -219,14 +226,16 @@ def _lost(account: Mapping[str, int], what: str) -> str:
 
 
 def _where(what: str, fates: Mapping[str, int]) -> dict[str, int]:
-    """Metrics of the fates of rows or prompts, those that happened."""
+    """Return metrics that count the fates of rows or prompts, without those that did not occur."""
     names = {name: f"{what}_{name}" for name in ELSEWHERE}
     names |= {name: f"{what}_lost/{name}" for name in (NOT_COMPLETED, *REASONS)}
     return {metric: fates[name] for name, metric in names.items() if fates.get(name)}
 
 
 def _prompts(requested: Iterable[int], rows: Sequence[Key], why: Sequence[str]) -> dict[str, int]:
-    """Account of the prompts, those of stored rows included: lost to whatever took away the last completion."""
+    """Return the account of the prompts, including those of stored rows; a prompt is lost for the reason of its last
+    lost completion.
+    """
     order = [*REASONS, *ELSEWHERE, ""]
     last: dict[int, int] = {}
     for (ordinal, *_), reason in zip(rows, why, strict=True):

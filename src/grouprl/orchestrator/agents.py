@@ -1,4 +1,4 @@
-"""Which model each agent of a task has, and what rules out models of their own."""
+"""The model of each agent of a task, and the reasons why a run cannot give agents their own models."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SEPARATE = "Set model.agents: separate"
 
 
 def model_names(config: Config, task: Task) -> dict[str, str]:
-    """Return the model of each agent of `task` that has weights of its own; one entry where all share theirs.
+    """Return the model of each agent of `task` that has its own weights; a single entry if all share them.
 
     Raises:
-        InputError: models by agent that are not those of the task's agents.
+        InputError: the configured models do not match the task's agents.
     """
     chosen, agents = config.model.agents, task.agents
     if chosen == "shared" or (chosen == "separate" and len(agents) == 1):
@@ -36,7 +36,7 @@ def model_names(config: Config, task: Task) -> dict[str, str]:
 
 
 def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
-    """Say, one sentence each, why agents cannot have models of their own in this run."""
+    """Yield the reasons, one sentence each, why the agents of this run cannot have their own models."""
     try:
         names = model_names(config, task)
     except InputError as error:
@@ -44,17 +44,22 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
         return
     if len(names) == 1:
         lonely = [part.name for part in method.parts() if part.own_policies]
-        yield from (f"{name} works on the model of one agent, and all share theirs. {SEPARATE}" for name in lonely)
+        yield from (
+            f"{name} trains the model of one agent, but all agents share a model. {SEPARATE}" for name in lonely
+        )
         return
     wrong = [name for name in names if not name or "." in name or "/" in name or name == "value_head"]
     if wrong:
-        yield f"the agent {wrong[0]!r} cannot have a model of its own: its name would be that of a folder of weights"
+        yield (
+            f"the agent {wrong[0]!r} cannot have its own model: a folder of weights cannot have its name. "
+            "Rename it, or set model.agents: shared"
+        )
     filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
     read = sorted(need for need in method.needs() if need == "stats.influence" and need not in filled)
     if read:
-        yield f"{method.name} reads batch.{read[0]}, a statistic of one policy, and each agent has its own. {REMEDY}"
+        yield f"{method.name} reads batch.{read[0]}, a statistic of one policy, but each agent has its own. {REMEDY}"
     for part in method.parts():
         if part.one_policy:
-            yield f"{part.name} looks inside one model, and each agent has its own. {REMEDY}"
+            yield f"{part.name} looks inside one model, but each agent has its own. {REMEDY}"
     if config.run.async_steps:
-        yield "run.async_steps samples with one model, and each agent has its own. Set it to 0, or model.agents: shared"
+        yield "run.async_steps samples with one model, but each agent has its own. Set it to 0, or model.agents: shared"

@@ -1,4 +1,4 @@
-"""The run's side of the data parts: see `grouprl.algorithms.data_part.RunContext` for what each name means."""
+"""The run's side of the data parts: see `grouprl.algorithms.data_part.RunContext` for the meaning of each name."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
 
 
 class SessionContext:
-    """Prompts, completions and memory of one run.
+    """The prompts, completions and memory of one run.
 
-    `clock` returns the number of the current step; `renew_reference` makes the policy the reference of KL terms.
+    `clock` returns the number of the current step; `renew_reference` makes the current policy the reference of KL
+    terms.
     """
 
     def __init__(
@@ -64,22 +65,22 @@ class SessionContext:
         self._caches: dict[str, State] = {}
         self.last_entropy: float | None = None
         self.sample_source: SampleSource[Round, StepRollout]
-        """Where the rows of a step come from; set by what puts the run together."""
+        """The source of the rows of a step; set when the run is assembled."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         self._counts = SampledCounts()
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_history = reads_past or bool(data_parts(method.parts()))
-        """Whether visits of prompts are recorded: some part reads them."""
+        """Whether visits of prompts are recorded, because some part reads them."""
 
     @property
     def step(self) -> int:
-        """Number of this step, from 0; of the step that is chosen for, where prompts are chosen ahead."""
+        """The number of this step, from 0; while prompts are chosen ahead, the step that they are chosen for."""
         return self._clock() if self._chosen_for is None else self._chosen_for
 
     @contextmanager
     def at(self, step: int) -> Iterator[None]:
-        """Choose for a later step."""
+        """Choose prompts for a later step within the block."""
         self._chosen_for = step
         try:
             yield
@@ -88,32 +89,32 @@ class SessionContext:
 
     @property
     def steps(self) -> int:
-        """How many steps the run has."""
+        """The number of steps of the run."""
         return self.config.steps
 
     @property
     def group_size(self) -> int:
-        """Completions per prompt that the run asks for."""
+        """The number of completions per prompt, as configured."""
         return self.config.batch.group_size
 
     @property
     def prompts(self) -> int:
-        """Prompts per rollout that the run asks for."""
+        """The number of prompts per rollout, as configured."""
         return self.config.batch.prompts
 
     @property
     def examples(self) -> int | None:
-        """How many training prompts there are; None when they never end."""
+        """The number of training prompts; None if they never end."""
         return self.source.size
 
     @property
     def max_new_tokens(self) -> int:
-        """Token budget of a completion."""
+        """The token budget of a completion."""
         return self.row_source.settings.max_new_tokens
 
     @property
     def temperature(self) -> float:
-        """Sampling temperature of the run."""
+        """The sampling temperature of the run."""
         return self.config.sampling.temperature
 
     def rng(self, part: Part) -> np.random.Generator:
@@ -121,18 +122,18 @@ class SessionContext:
         return np.random.default_rng([self.config.seed, self.step, zlib.crc32(part.name.encode())])
 
     def state_of(self, part: Part) -> State:
-        """Return what `part` remembers."""
+        """Return the state that `part` stores in checkpoints."""
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
 
     def cache_of(self, part: Part) -> State:
-        """Return what `part` keeps in memory alone."""
+        """Return the data that `part` keeps in memory only."""
         return self._caches.setdefault(f"{part.kind}.{part.name}", {})
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
         """Log `value` as the metric `name` of this step, together with what was noted under that name before."""
         if not math.isfinite(value):
             raise InputError(
-                f"{value} is noted as the metric '{name}'", METRICS, "Leave out what has no value in a step"
+                f"{value} is noted as the metric '{name}'", METRICS, "Note nothing in a step without a value"
             )
         self._notes.setdefault(name, (together, []))[1].append(float(value))
 
@@ -142,7 +143,7 @@ class SessionContext:
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
     def read_sampled_counts(self) -> SampledCounts:
-        """Return what was sampled since this was last called, and begin to count anew."""
+        """Return the counts of samples since the last call, and reset them."""
         taken, self._counts = self._counts, SampledCounts()
         return taken
 
@@ -155,7 +156,7 @@ class SessionContext:
         return self.source.request(index, self.group_size)
 
     def set_aside(self, samples: ScoredSamples) -> None:
-        """Set aside the prompts whose environment hung or ended its process, and take back those that came through."""
+        """Quarantine the prompts whose environment hung or ended its process, and release those that succeeded."""
         lost_b, aside = samples.scores.gone_b, self.source.aside
         if not lost_b.any() and not len(aside):
             return
@@ -170,11 +171,9 @@ class SessionContext:
             own = aside.failed(index, names[index], whats.get(names[index], ""), self.source.position)
             self.note("prompts_set_aside", 1.0)
             later = (
-                "it is left out from now on"
-                if own.times >= OFFERS
-                else ("it is set aside and will be sampled once more")
+                "it is not sampled again" if own.times >= OFFERS else ("it is set aside and will be sampled once more")
             )
-            self.say(f"the prompt {names[index]} is lost: {own.what}; {later}")
+            self.say(f"the completions of the prompt {names[index]} are lost: {own.what}; {later}")
 
     def sample(
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True
@@ -189,17 +188,17 @@ class SessionContext:
 
     @contextmanager
     def acting(self, policy: object) -> Iterator[None]:
-        """Let another policy do the sampling."""
+        """Sample with another policy within the block."""
         with self.row_source.acting(policy):
             yield
 
     @property
     def text(self) -> SessionTexts:
-        """What the run offers of texts and tokens; InputError where its policy is no language model."""
+        """The run's access to texts and tokens; InputError if its policy is not a language model."""
         return SessionTexts(self.row_source, self._counts)
 
     def batch(self, samples: ScoredSamples) -> Batch:
-        """Lay rows out as a Batch, with the past of their prompts and the run's clock."""
+        """Lay rows out as a Batch, with the history of their prompts and the run's clock."""
         batch = to_batch(samples, max_length=self.max_new_tokens * self.task.max_turns)
         past = {
             name: torch.from_numpy(x).to(batch.dtype) for name, x in self.prompt_history.past(samples.index_b).items()
@@ -208,17 +207,17 @@ class SessionContext:
         return batch.replace(past=past | dict(batch.past), **clock)
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None) -> None:
-        """Let every data part see a finished step."""
+        """Show a finished step to every data part."""
         for part in data_parts(self.method.parts()):
             call(part, part.observe, samples, prepared, self)
 
     def state(self) -> State:
-        """Everything remembered, for a checkpoint: plain containers and tensors."""
+        """Return the state of the run's data parts for a checkpoint: plain containers and tensors."""
         state = {"ledger": self.prompt_history.state(), "memory": self.memory, "last_entropy": self.last_entropy}
         return {**state, **self.sample_source.state()}
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Continue from `state`."""
         self.prompt_history.restore(state["ledger"])
         self.memory, self.last_entropy = state["memory"], state["last_entropy"]
         self.sample_source.restore(state)

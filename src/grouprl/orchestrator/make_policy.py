@@ -1,4 +1,4 @@
-"""Building what a run trains: its policy, the optimiser, and whether it keeps a reference."""
+"""Construction of a run's policy and optimiser, and the settings of its passes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def build_policy(run: ResolvedRun) -> Policy:
-    """Load or build the policy that the configuration asks for; one for each agent where they have their own.
+    """Load or build the configured policy; one for each agent if agents have their own.
 
     Raises:
         InputError: there is no such model or policy, its settings do not fit it, or it does not fit the task.
@@ -49,7 +49,7 @@ def build_policy(run: ResolvedRun) -> Policy:
 
 
 def build_kind(run: ResolvedRun) -> Policy:
-    """Build a policy that is no language model; `dtype: auto` is float32 everywhere."""
+    """Build a policy that is not a language model; `dtype: auto` means float32 everywhere."""
     config, task = run.config, run.task
     model = config.model
     place = resolve_device(model.device)
@@ -97,10 +97,10 @@ def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
 
 
 def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
-    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay.
+    """Return the optimiser of the trainable parameters; the warm-up uses its own learning rate and no weight decay.
 
-    Weights in half precision are stepped in float32 (`MasterWeights`). Raises InputError for an optimiser that cannot
-    step a policy that lies on several ranks.
+    Weights in half precision are updated in float32 (`MasterWeights`). Raises InputError for an optimiser that cannot
+    update a policy spread over several ranks.
     """
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
@@ -117,5 +117,5 @@ def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Op
 
 
 def pass_settings(model: Model) -> PassSettings:
-    """Return what the configuration forces or forbids."""
+    """Return how passes are computed, with everything that the configuration forces or forbids."""
     return PassSettings(model.packing, model.shared_prefix, model.checkpointing)

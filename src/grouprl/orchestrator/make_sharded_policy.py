@@ -1,4 +1,4 @@
-"""A run's policy on several ranks: what is refused there, and what each rank builds."""
+"""A run's policy on several ranks: the settings that are refused there, and the construction on each rank."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
 MASTERS = ("auto", "float32", "float64")
-"""Types that the weights of a sharded policy can have."""
+"""Types that the weights of a sharded policy may have."""
 
 
 @dataclass(frozen=True)
 class RunBuilders:
-    """Builds a rank's policies from the arguments of `load_policy`."""
+    """A picklable builder of a rank's policies from the arguments of `load_policy`."""
 
     plugins: tuple[str, ...]
     sources: Mapping[str, Source]
-    """Modules that rank 0 imported from files, by name: what it sends may be defined there."""
+    """By name: modules that rank 0 imported from files, because what it sends may be defined in them."""
     name: str
     options: Mapping[str, Any]
     threads: int
@@ -67,11 +67,11 @@ class RunBuilders:
         )
 
     def whole(self, station: Station) -> CausalPolicy:
-        """Return a whole copy of the policy, as one process alone would have it, without its value head."""
+        """Return a whole copy of the policy, as a single process would have it, without its value head."""
         return self.copy(self._place(station) | {"value_head": False})
 
     def copy(self, own: Mapping[str, Any]) -> CausalPolicy:
-        """Return a whole copy of the policy that samples as every rank's does; `own`: its own options."""
+        """Return a whole copy of the policy that samples as on every rank; `own` holds the policy's own options."""
         found = load_policy(self.name, **{**self.options, **own})
         if self.mixed and why_not_lean(found.model) is None:
             found = load_policy(self.name, **{**self.options, **own, "precision": "mixed"})
@@ -81,7 +81,7 @@ class RunBuilders:
         return self.types() | {"device": str(station.device)}
 
     def types(self) -> dict[str, str]:
-        """Return in which types ranks keep weights and compute."""
+        """Return the types in which ranks store weights and compute."""
         dtype = self.options["dtype"]
         return {"dtype": "float32" if dtype == "auto" else dtype, "precision": "float32"}
 
@@ -95,7 +95,7 @@ class RunBuilders:
 
 
 def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]) -> ShardedPolicy:
-    """Build the policy of a run on all ranks; raises InputError for what cannot be sharded."""
+    """Build the policy of a run on all ranks; raises InputError for anything that cannot be sharded."""
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
     config = run.config
@@ -109,7 +109,7 @@ def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]
 
 
 def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
-    """Return a whole copy of the policy of a run on several ranks, for a process that is none of them."""
+    """Return a whole copy of a sharded run's policy, for a process that is not one of the ranks."""
     builders = builders_of(run, options)
     policy = builders.copy(builders.types())
     call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
@@ -117,7 +117,7 @@ def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
 
 
 def builders_of(run: ResolvedRun, options: Mapping[str, object]) -> RunBuilders:
-    """Return what builds the policies of a run's ranks."""
+    """Return the builders of the policies of a run's ranks."""
     config = run.config
     return RunBuilders(
         config.plugins,
@@ -131,32 +131,34 @@ def builders_of(run: ResolvedRun, options: Mapping[str, object]) -> RunBuilders:
 
 
 def check_started(cluster: Placing) -> None:
-    """Check that this process may train: another one may be meant to place those that do; raises InputError."""
+    """Check that this process may train; raises InputError if it should start learners on a cluster instead."""
     here = 1 if cluster.ray == "off" else 0
     if cluster.learners > here and not launched():
         raise InputError(
-            f"cluster.learners = {cluster.learners} in a process that trains by itself",
+            f"cluster.learners = {cluster.learners} in a process that trains on its own",
             "learners are started by the command line",
-            "Start the run by grouprl train, or set cluster.learners to 0",
+            "Start the run with grouprl train, or set cluster.learners to 0",
         )
 
 
 def check_alone(model: Model) -> None:
-    """Check that nothing is set that one process alone cannot do; raises InputError."""
+    """Check that no setting needs more than one process; raises InputError."""
     if model.tensor_parallel > 1:
         given = f"model.tensor_parallel = {model.tensor_parallel} in one process"
-        remedy = f"Start the run by grouprl launch -n {model.tensor_parallel} train …, or set it to 1"
-        raise InputError(given, "matrices are cut over processes", remedy)
+        remedy = f"Start the run with grouprl launch -n {model.tensor_parallel} train …, or set it to 1"
+        raise InputError(given, "tensor parallelism splits each matrix between several processes", remedy)
     if model.offload:
         raise InputError(
             "model.offload = true in one process",
-            "what lies in main memory is the part of a model that one of several processes has",
-            "Start the run by grouprl launch -n 2 train …, or leave it out",
+            "offloading moves one process's part of a sharded model to main memory",
+            "Start the run with grouprl launch -n 2 train …, or leave it out",
         )
 
 
 def model_of_whole_copy(model: Model, policy: object) -> Model:
-    """Return the settings with which another process builds the policy: on ranks, what they keep as a whole copy."""
+    """Return the model settings with which another process builds the policy; with ranks, in the types of a whole
+    copy.
+    """
     if current_ranks() is None:
         return model
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
@@ -168,13 +170,13 @@ def model_of_whole_copy(model: Model, policy: object) -> Model:
 
 
 def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
-    """Say, one sentence each, why a run cannot be spread over so many ranks."""
+    """Yield the reasons, one sentence each, why a run cannot be spread over this number of ranks."""
     config, model = run.config, run.config.model
     if policy_kind(model.name) is not None:
-        yield f"model: {model.name} is no language model, and only those are shared by ranks. Train it in one process"
+        yield f"model: {model.name} is not a language model, and ranks share only those. Train it in one process"
     if config.optim.name not in BY_ELEMENT:
         yield (
-            f"optim.name = {config.optim.name}: it looks at whole matrices, which lie in pieces on the ranks. "
+            f"optim.name = {config.optim.name}: it needs whole matrices, but each rank holds only pieces of them. "
             f"Take one of {', '.join(BY_ELEMENT)}"
         )
     if model.dtype not in MASTERS:
@@ -184,16 +186,16 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     if model.engine == "lean":
         yield "model.engine = lean: ranks run the model through transformers. Leave it out"
     if model.shared_prefix == "on":
-        yield "model.shared_prefix = on: on ranks prompts are not shared in a pass. Leave it out"
+        yield "model.shared_prefix = on: with several ranks prompts are not shared in a pass. Leave it out"
     if ranks % model.tensor_parallel:
         yield (
-            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: as many cut each matrix, and their "
-            "number is no multiple of it. Start another number, or set it to one that divides theirs"
+            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: that many split each matrix, and "
+            "the number of processes is not a multiple of it. Start another number, or set it to a divisor of theirs"
         )
     if model.tensor_parallel > 1 and model.lora is not None:
-        yield "model.tensor_parallel with lora: plans of transformers are for models without adapters. Leave one out"
+        yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"
     if model.agents != "shared":
-        yield "model.agents: on ranks all agents share one policy. Set model.agents: shared"
+        yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():
         if any(isinstance(rule, Iterates) for rule in part.references().values()):
             yield f"{part.name} has a reference that follows the policy, which one process keeps whole. Leave it out"

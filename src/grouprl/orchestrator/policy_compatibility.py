@@ -1,4 +1,4 @@
-"""What a run of a policy that is not a language model can and cannot do, checked before it begins."""
+"""Compatibility of a run with a policy that is not a language model, checked before the run begins."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import GroupInfluence, Policy
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
-"""Keys of `model` that apply to language models alone."""
+"""Keys of `model` that apply to language models only."""
 OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
-"""Keys of `sampling` that apply to text alone."""
+"""Keys of `sampling` that apply to text only."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
-"""Prefixes of the Batch fields that are read off texts."""
+"""Prefixes of the Batch fields that are derived from texts."""
 
 
 def kind_refusals(run: ResolvedRun) -> list[str]:
-    """Say, one sentence each, why the policy does not fit the task, the method or the settings."""
+    """Return the reasons, one sentence each, why the policy does not fit the task, the method or the settings."""
     config, name = run.config, run.config.model.name
     if policy_kind(name) is None:
         return list(_language_model(run))
     if run.row_kind.text:
-        return [f"the policy {name} acts on arrays, and the task '{run.task.name}' is made of text. Set model: tiny"]
+        return [f"the policy {name} acts on arrays, but the task '{run.task.name}' is made of text. Set model: tiny"]
     try:
         policy = build_kind(run)
     except InputError as error:
@@ -38,7 +38,7 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
 
 
 def kind_notes(run: ResolvedRun) -> Iterator[str]:
-    """Yield a sentence on the size of the policy, and one on a critic whose values have no bound."""
+    """Yield a sentence on the size of the policy, and one if its critic's values have no bound."""
     name = run.config.model.name
     if policy_kind(name) is None or run.row_kind.text:
         return
@@ -46,7 +46,7 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
     yield f"the policy {name} has {size:,} trainable parameters"
     if getattr(run.method.critic, "gamma", 0.0) == 1:
         yield (
-            f"{run.method.name} has a critic with gamma 1: where a limit cuts an episode, its return continues with "
+            f"{run.method.name} has a critic with gamma 1: when a limit cuts an episode, its return continues with "
             "the value of the final observation, and values can grow without bound. Set gamma below 1, unless every "
             "episode ends by itself"
         )
@@ -56,13 +56,13 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
     config = run.config
     if not run.row_kind.text:
         yield (
-            f"the task '{run.task.name}' shows arrays, and the model {config.model.name} reads text. Set model: mlp, "
-            "or a policy of your own (file.py:Class)"
+            f"the task '{run.task.name}' shows arrays, but the model {config.model.name} reads text. Set model: mlp, "
+            "or your own policy (file.py:Class)"
         )
     if config.model.settings:
         yield (
-            f"model.settings are those of other policies, and {config.model.name} is a language model. Leave them out, "
-            "or set model.name to mlp or a policy of your own"
+            f"model.settings are for other policies, but {config.model.name} is a language model. Leave them out, "
+            "or set model.name to mlp or your own policy"
         )
 
 
@@ -70,34 +70,37 @@ def _settings(config: Config) -> Iterator[str]:
     plain, plain_sampling = Model(), Sampling()
     for key in OF_LANGUAGE_MODELS:
         if getattr(config.model, key) != getattr(plain, key):
-            yield f"model.{key} is a setting of language models, and {config.model.name} is not one. Leave it out"
+            yield f"model.{key} is a setting of language models, but {config.model.name} is not one. Leave it out"
     for key in OF_TEXT:
         if getattr(config.sampling, key) != getattr(plain_sampling, key):
-            yield f"sampling.{key} is a setting of text, and {config.model.name} writes none. Leave it out"
+            yield f"sampling.{key} is a setting of text, but {config.model.name} writes none. Leave it out"
     if config.warmup.steps:
-        yield "warmup.steps imitates texts, and this policy writes none. Set it to 0"
+        yield "warmup.steps imitates texts, but this policy writes none. Set it to 0"
     if config.run.async_steps:
-        yield "run.async_steps samples with a copy of a language model, and this policy is not one. Set it to 0"
+        yield "run.async_steps samples with a copy of a language model, but this policy is not one. Set it to 0"
     if key := config.reward.replaced:
-        yield f"reward.{key} scores texts, and this policy writes none: its environment says what actions are worth"
+        yield f"reward.{key} scores texts, but this policy writes none. Leave it out: the environment rewards actions"
 
 
 def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
     if not (isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))):
         yield (
-            f"{name} is {type(policy).__name__}, for which there is no sampler. Derive it from "
+            f"{name} is a {type(policy).__name__}, for which there is no sampler. Derive it from "
             "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
         )
     for part in method.parts():
         if part.needs_text:
             yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"
     read = [n for n in method.needs() if n.startswith(TEXT_FIELDS)]
-    yield from (f"{method.name} reads batch.{need}, which is read off texts" for need in read)
+    yield from (
+        f"{method.name} reads batch.{need}, which is derived from texts, but {name} writes none. Take another method"
+        for need in read
+    )
     stats = [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.")]
     for output in [*stats, *method.outputs]:
         known = output == "influence" and isinstance(policy, GroupInfluence)
         if not (known or has_output(policy.outputs, output)):
-            yield f"{method.name} reads the output '{output}' of the policy, and {name} has none"
+            yield f"{method.name} reads the output '{output}' of the policy, but {name} lacks it. Take another method"
     for each in method.parts():
         if each.one_policy:
-            yield f"{each.name} looks inside a language model, and {name} is not one. Leave it out"
+            yield f"{each.name} looks inside a language model, but {name} is not one. Leave it out"

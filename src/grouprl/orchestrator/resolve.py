@@ -1,4 +1,4 @@
-"""A configuration, resolved: the one place where its names become a task, a method and a reward."""
+"""Resolution of a configuration: the only place where its names become a task, a method and a reward."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from grouprl.tasks import Task, load_task
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """What a configuration names. A command resolves it once and passes it on, so that all of it sees the same objects.
+    """The objects that a configuration names. A command resolves it once and passes it on, so that all its steps use
+    the same objects.
 
-    `resolved` is the method with where each of its numbers comes from.
+    `resolved` is the method, with the source of each of its numbers.
     """
 
     config: Config
@@ -35,11 +36,11 @@ class ResolvedRun:
 
     @property
     def method(self) -> Method:
-        """The method that is trained by."""
+        """The method of the run."""
         return self.resolved.method
 
     def with_precision(self, precision: str) -> ResolvedRun:
-        """Return the run with the precision that `auto` came to, so that it resumes with it on any machine."""
+        """Return the run with the precision that `auto` selected, so that it resumes with it on any machine."""
         if self.config.model.precision != "auto":
             return self
         model = self.config.model.model_copy(update={"precision": precision})
@@ -47,28 +48,28 @@ class ResolvedRun:
 
     @property
     def max_new_tokens(self) -> int:
-        """Token budget of a completion: the configuration's, else the task's."""
+        """The token budget of a completion: the configured one, otherwise the task's."""
         return self.config.sampling.max_new_tokens or self.task.max_new_tokens
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a frozen reference policy must be kept."""
+        """Whether a frozen reference policy is needed."""
         chosen = self.config.model.reference
         return chosen == "initial" or (chosen == "auto" and reads_frozen([*self.method.parts()]))
 
     @property
     def needs_values(self) -> bool:
-        """Whether the policy has a value head: the method has a critic."""
+        """Whether the policy needs a value head, because the method has a critic."""
         return self.method.critic is not None
 
     @cached_property
     def alphabet(self) -> str:
-        """The characters that a policy by characters must know; "" where the task does not say."""
+        """The characters that a character-level policy must know; "" if the task does not list any."""
         return alphabet_of(self.task, self.method.parts())
 
     @cached_property
     def engine(self) -> ChosenEngine:
-        """What makes the sampler of a policy.
+        """The engine that makes the sampler of a policy.
 
         Raises:
             InputError: there is no such engine, or its settings do not fit it.
@@ -77,7 +78,7 @@ class ResolvedRun:
 
     @property
     def exact(self) -> bool:
-        """Whether the engine's log-probs are known beforehand to be those that the trainer computes."""
+        """Whether the engine's log-probs are known beforehand to equal the trainer's."""
         if self.config.sampling.engine != LOCAL:
             return self.engine.exact
         model = self.config.model
@@ -86,16 +87,16 @@ class ResolvedRun:
 
     @cached_property
     def row_kind(self) -> RowKind:
-        """The class of the source that the run's rows come from.
+        """The class of the source of the run's rows.
 
         Raises:
-            InputError: what the task calls an environment is none.
+            InputError: the task's environment does not have the methods of one.
         """
         return row_kind(self.task)
 
     @cached_property
     def reward(self) -> Callable[..., object]:
-        """What scores a completion, in this process; looked up when it is first asked for, as an export needs none.
+        """The function that scores completions in this process; it is loaded on first use, since an export needs none.
 
         Raises:
             InputError: it cannot be found, or needs a column that prompts lack.
@@ -104,10 +105,10 @@ class ResolvedRun:
 
 
 def resolve(config: Config | ResolvedRun) -> ResolvedRun:
-    """Return what `config` names; a run that is resolved already is returned as it is.
+    """Return the objects that `config` names; a resolved run is returned unchanged.
 
     Raises:
-        InputError: a plugin, method or task that does not exist, or options that do not fit it.
+        InputError: a plugin, method or task does not exist, or its options do not fit it.
     """
     if isinstance(config, ResolvedRun):
         return config
@@ -116,9 +117,10 @@ def resolve(config: Config | ResolvedRun) -> ResolvedRun:
 
 
 def task_of(config: Config) -> Task:
-    """Return the task of `config`, for what looks at nothing else.
+    """Return the task of `config`, for callers that need nothing else.
 
-    A task of the user's may roll torch's dice as it is made: they are the run's, and nobody else's are touched.
+    A user's task may draw torch's random numbers while it is made: they are drawn with the run's seed, and the global
+    state is restored.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

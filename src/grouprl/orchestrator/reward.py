@@ -1,4 +1,4 @@
-"""The reward of a run: loaded, moved into worker processes, tested on completions whose reward is known."""
+"""The reward of a run: loaded, moved into worker processes, and tested on completions with a known reward."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def open_reward(
 ) -> tuple[RewardFunction, list[str]]:
     """Return the reward that scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
-    `reward` is the chosen reward if it has been looked up already; `verdicts` is the folder of a judge's verdicts, None
-    where they are not kept; `placed` is the reward computed by the workers of a cluster, if they compute it.
+    `reward` is the chosen reward if it has already been looked up; `verdicts` is the folder of a judge's verdicts,
+    None if they are not kept; `placed` is the reward computed by the workers of a cluster, if they compute it.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
@@ -115,7 +115,7 @@ def close_reward(reward: object) -> None:
 
 @contextmanager
 def opened_reward(settings: Reward, task: Task) -> Iterator[tuple[RewardFunction, list[str]]]:
-    """`open_reward`, closed at the end of the block."""
+    """Yield the result of `open_reward`, and close the reward at the end of the block."""
     reward, notes = open_reward(settings, task)
     try:
         yield reward, notes

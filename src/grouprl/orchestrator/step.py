@@ -1,6 +1,6 @@
-"""One step's rollout: sample, refill, replay; then record it in the prompt history.
+"""One step's rollout: sample, refill, replay, and record it in the prompt history.
 
-Prompts are chosen and sampled by the run's source (`grouprl.protocols.SampleSource`); this module does what follows.
+The run's source chooses and samples prompts (`grouprl.protocols.SampleSource`); this module does the rest.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def remember(context: SessionContext, rollout: StepRollout, prepared: Batch | No
 
 
 def entropy_of(prepared: Batch | None) -> float | None:
-    """Return the mean entropy of the sampled tokens that were trained on, as computed in training; None without any."""
+    """Return the mean entropy of the sampled tokens that were trained on, as computed in training; None if there are
+    none.
+    """
     if prepared is None or prepared.entropy_bt is None:
         return None
     sampled_bt = prepared.mask_bt & prepared.from_source("sampled")[:, None]

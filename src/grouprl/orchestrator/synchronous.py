@@ -1,6 +1,6 @@
-"""The source that samples for each step when it is due: choose prompts, sample completions, explore.
+"""The source that samples for each step when the step is due: choose prompts, sample completions, explore.
 
-A stage that a method lacks is the plain one: prompts in order, the same number of completions each.
+A stage without a part has a default: prompts in order, and the same number of completions for each.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Synchronous:
 
 
 def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
-    """Choose `count` prompts, and how many completions of each are sampled in what way; fewer when prompts run out."""
+    """Choose `count` prompts and how their completions are sampled; fewer if prompts run out."""
     method = context.method
     curriculum, allocation, sampling = method.curriculum, method.allocation, method.sampling
     requests: Sequence[RolloutRequest] = (
@@ -82,7 +82,7 @@ def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
 
 
 def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:
-    """[B] bool: which of `rows` are also among the others."""
+    """Return [B] bool: the rows of `rows` that are also among `others`."""
     there = set(others.row_keys)
     return np.array([key in there for key in rows.row_keys], dtype=bool)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SessionTexts:
-    """Texts and tokens of one run; what is sampled here is counted in `counts`.
+    """The texts and tokens of one run; completions sampled through it are counted in `counts`.
 
     Raises:
         InputError: the rows of `source` are not made of text.
@@ -28,7 +28,7 @@ class SessionTexts:
 
     @property
     def policy(self) -> CausalPolicy:
-        """The language model that is trained; parts that need one say so."""
+        """The language model in training; parts that need one declare it."""
         return cast("CausalPolicy", self._source.policy)
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class SessionTexts:
         return self._texts.decode(rows)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
+        """Sample one completion or turn after each of these token sequences, without environment or reward."""
         rollout = self._texts.act(beginnings, seeds)
         self._counts.add_unnamed(map(len, rollout.response_ids))
         return rollout
@@ -56,5 +56,5 @@ class SessionTexts:
         return self._source.rows_of_texts(requests, texts)
 
     def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
-        """Return the rows with other prompts in place of their own."""
+        """Return the rows with these prompts in place of their own."""
         return self._texts.with_prompts(samples, prompts)

@@ -1,4 +1,4 @@
-"""What a method reads of the texts and of the policy besides log-probs: filled in only where it needs them."""
+"""Batch fields derived from texts and the policy besides log-probs, filled in only for methods that need them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Policy) -> Batch:
-    """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` where needed.
+    """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` if needed.
 
     Plans that the rows were sampled with are left unchanged.
     """
@@ -48,7 +48,7 @@ def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, 
 
 
 def said(batch: Batch, samples: ScoredSamples) -> Tensor:
-    """[B,T] bool: tokens that an environment wrote, including those that chat templates put between turns."""
+    """Return [B,T] bool: tokens that an environment wrote, including those that chat templates put between turns."""
     present_bt = samples.tokens.present_bt()
     if "turn_bt" not in samples.extras:
         return torch.zeros_like(batch.mask_bt)
@@ -57,15 +57,15 @@ def said(batch: Batch, samples: ScoredSamples) -> Tensor:
 
 
 def numbered(values: Iterable[Hashable]) -> Tensor:
-    """[B] int64: equal values get equal numbers, in the order of their first occurrence."""
+    """Return [B] int64: equal values get equal numbers, in the order of their first occurrence."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
 
 
 def windows(policy: Policy | TokenPolicy, phrases: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the token ids of each phrase where the tokenizer can write them.
+    """Return the token ids of each phrase that the tokenizer can write.
 
-    Each is encoded as given and capitalised, both with and without a leading space.
+    Each phrase is encoded as given and capitalised, both with and without a leading space.
     """
     found: list[tuple[int, ...]] = []
     for phrase in phrases:
@@ -79,7 +79,7 @@ def windows(policy: Policy | TokenPolicy, phrases: Sequence[str]) -> list[tuple[
 
 
 def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequence[tuple[int, ...]]) -> Tensor:
-    """[B,T] bool: tokens inside an occurrence of one of `phrases` (token ids)."""
+    """Return [B,T] bool: tokens inside an occurrence of one of `phrases` (token ids)."""
     mark_bt = torch.zeros_like(batch.mask_bt)
     for row, ids in enumerate(response_ids):
         whole = tuple(ids)
@@ -91,9 +91,10 @@ def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequenc
 
 
 def all_thoughts(batch: Batch, samples: ScoredSamples, signs: Sequence[tuple[int, ...]]) -> Tensor:
-    """[B,T] bool: the policy's tokens of thinking: in every turn of an episode, what its chat template marks as such.
+    """Return [B,T] bool: the policy's tokens of thinking, which in each turn of an episode are those that its chat
+    template marks.
 
-    In other rows, everything up to the end of the first of `signs`.
+    In other rows they are the tokens up to the end of the first of `signs`.
     """
     found_bt = thoughts(batch, samples.rollout.response_ids, signs)
     for row, record in enumerate(samples.records or ()):
@@ -107,7 +108,7 @@ def all_thoughts(batch: Batch, samples: ScoredSamples, signs: Sequence[tuple[int
 
 
 def thoughts(batch: Batch, response_ids: Sequence[Sequence[int]], signs: Sequence[tuple[int, ...]]) -> Tensor:
-    """[B,T] bool: the policy's tokens up to the end of the first of `signs` (token ids); none without a sign."""
+    """Return [B,T] bool: the policy's tokens up to the end of the first of `signs` (token ids); none without a sign."""
     mark_bt = torch.zeros_like(batch.mask_bt)
     for row, ids in enumerate(response_ids):
         whole = tuple(ids)
@@ -127,7 +128,7 @@ def spans(
     begins: Sequence[tuple[int, ...]],
     ends: Sequence[tuple[int, ...]],
 ) -> Tensor:
-    """[B,T] bool: the policy's tokens from one of `begins` to the next of `ends` (token ids), both included."""
+    """Return [B,T] bool: the policy's tokens from one of `begins` to the next of `ends` (token ids), both included."""
     mark_bt = torch.zeros_like(batch.mask_bt)
     for row, ids in enumerate(response_ids):
         opened: int | None = None

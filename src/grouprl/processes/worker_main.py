@@ -11,7 +11,7 @@ from grouprl.processes.limits import die_with, limit_resources, show_stacks
 
 
 def main(lifeline: str, requests: str, replies: str, module: str) -> None:
-    """Serve until the parent closes the requests; `module` is there to be seen in lists of processes."""
+    """Serve until the parent closes the requests; `module` only makes lists of processes readable."""
     work(int(lifeline), int(requests), int(replies))
 
 

@@ -1,4 +1,4 @@
-"""Admission control: how many prompts may be in flight, which bounds the staleness of what is trained on."""
+"""Admission control: a limit on the prompts in flight, which bounds the staleness of training data."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from grouprl.core.errors import InputError
 class Admission:
     """AReaL's admission control (arXiv:2505.24298, section 5.1), counted in prompts.
 
-    A prompt may be requested while accepted + running < (bound + version + 1)·batch. Prompts are trained on in the
-    order in which they were requested, `batch` a step, so one that is admitted at version v is trained on at version
-    v + bound at the latest. A rejected prompt leaves `running` without being accepted, which makes room for another.
+    A prompt may be requested while accepted + running < (bound + version + 1)·batch. Each step trains on `batch`
+    prompts in the order of their requests, so a prompt admitted at version v is trained on at version v + bound at the
+    latest. A rejected prompt leaves `running` without being accepted, which makes room for another.
     """
 
     bound: int
-    """Versions that may lie between sampling and training; 0: none."""
+    """The largest allowed number of versions between sampling and training; 0: none."""
     batch: int
-    """Prompts of one step."""
+    """The number of prompts per step."""
     version: int = 0
-    """Steps that the policy has been trained for."""
+    """The number of steps that the policy has been trained for."""
     accepted: int = 0
-    """Prompts accepted for training since the run began."""
+    """The number of prompts accepted for training since the run began."""
     running: int = 0
-    """Prompts requested and neither accepted nor rejected."""
+    """The number of prompts that are requested but neither accepted nor rejected yet."""
 
     @classmethod
     def resumed(cls, bound: int, batch: int, version: int) -> Admission:
@@ -34,31 +34,33 @@ class Admission:
 
     @property
     def capacity(self) -> int:
-        """How many prompts may be requested now."""
+        """The number of prompts that may be requested now."""
         return max(0, (self.bound + self.version + 1) * self.batch - (self.accepted + self.running))
 
     @property
     def queue_position(self) -> int:
-        """Prompts accepted in this step plus those running: the place in the queue of the next one requested."""
+        """The position in the queue of the next prompt requested: those accepted in this step plus those running."""
         return self.accepted - self.version * self.batch + self.running
 
     def admit(self, count: int) -> None:
-        """Note that `count` prompts are requested. Raises InputError beyond the capacity."""
+        """Record that `count` prompts are requested. Raises InputError if this exceeds the capacity."""
         if count > self.capacity:
-            raise InputError(f"{count} prompts are requested with room for {self.capacity}", "staleness is bounded")
+            raise InputError(
+                f"{count} prompts are requested with room for {self.capacity}", "more would exceed the staleness bound"
+            )
         self.running += count
 
     def miss(self, count: int) -> None:
-        """Note that this step still needs `count` prompts: the others of its batch are accepted."""
+        """Record that this step still needs `count` prompts, and that the rest of its batch is accepted."""
         self.accepted = (self.version + 1) * self.batch - count
 
     def settle(self, count: int) -> None:
-        """Note that `count` running prompts are accepted; `miss` takes back those that are rejected after all."""
+        """Record `count` running prompts as accepted; `miss` takes back those that are rejected later."""
         self.running -= count
         self.accepted += count
 
     def advance(self) -> None:
-        """Note the end of a step. Prompts that it lacked count as accepted: their places are gone."""
+        """Record the end of a step. The places of prompts that it lacked count as accepted, since they are gone."""
         self.version += 1
         # Without this the places of prompts that never came back would add up, and later ones could be older than
         # `bound`: the rule counts from the version, not from what was trained on.

@@ -1,4 +1,4 @@
-"""Prompts that are under way, as plain data for a checkpoint."""
+"""Prompts in flight, as plain data for a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.tasks.task import Task
 
 
 def pack_request(request: RolloutRequest) -> dict[str, object]:
-    """Return `request` as plain data; its prompt is kept by number and id alone."""
+    """Return `request` as plain data; its prompt is stored by number and id only."""
     plain = {f.name: getattr(request, f.name) for f in fields(request)}
     prompt = (
         request.prompt
@@ -22,12 +22,12 @@ def pack_request(request: RolloutRequest) -> dict[str, object]:
 
 
 def unpack_request(plain: JsonMapping, task: Task) -> RolloutRequest:
-    """Return the request that `pack_request` was given; InputError where `task` no longer has its prompt."""
+    """Return the request that `pack_request` stored; InputError if `task` no longer has its prompt."""
     example = task.example("train", plain["index"])
     if example.id != plain["example"]:
         raise InputError(
             f"the task '{task.name}' has no prompt '{plain['example']}' (number {plain['index']})",
-            "prompts that were under way are requested again",
+            "prompts that were in flight at the checkpoint are requested again",
             "Continue with the task that the run began with",
         )
     prompt = tuple(plain["prompt"]) if isinstance(plain["prompt"], list) else plain["prompt"]

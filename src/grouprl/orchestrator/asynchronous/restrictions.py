@@ -1,4 +1,4 @@
-"""What an asynchronous run refuses, which of its settings have no effect, and what the plan says about it."""
+"""The limits of asynchronous runs: parts that cannot run ahead, settings without effect, and sentences for the plan."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.rollout.engines import LOCAL, SGLANG, VLLM
 
 SETTINGS = ("partial", "proximal", "samplers")
-_IN_THE_MAKING = "completions under way continue with new weights"
+_IN_THE_MAKING = "unfinished completions continue with new weights"
 ADD = "token_weight: [{part: truncated_importance}]"
-"""What to add to a method so that it corrects for the policies that sampled its completions."""
+"""The addition to a method that makes it correct for the policies that sampled its completions."""
 
 
 def threads_each(config: Config, found: int) -> int:
-    """Return the threads of the trainer and of each sampler process; `auto` divides the threads that were found."""
+    """Return the number of threads for the trainer and each sampler process; `auto` divides the threads that were
+    found.
+    """
     shared = config.run.async_steps > 0 and config.run.threads == "auto"
     return max(1, found // (1 + config.run.samplers)) if shared else found
 
 
 def async_refusals(config: Config, method: Method) -> Iterator[str]:
-    """Yield a sentence for each reason why this method cannot be trained asynchronously."""
+    """Yield the reasons, one sentence each, why this method cannot be trained asynchronously."""
     if not config.run.async_steps:
         return
     if method.on_policy and "behavior_bt" not in method.needs():
@@ -39,33 +41,33 @@ def async_refusals(config: Config, method: Method) -> Iterator[str]:
 
 
 def _why_not(part: DataPart) -> str:
-    """Why a part cannot run ahead; '' where it can."""
+    """Return why a part cannot run ahead; '' if it can."""
     if _async_safe(part) or isinstance(part, Pretraining):
         return ""
     if part.kind == "augment":
         return (
-            "samples more once completions are scored, in the step itself; the sampler's process only samples "
+            "samples more within the step, after completions are scored, but the sampler's process only samples "
             "what was requested"
         )
     if part.kind == "buffer":
-        return "brings in rows of earlier steps; how old a completion may be would not be bounded by run.async_steps"
+        return "brings in rows of earlier steps, so run.async_steps would not bound the age of completions"
     if isinstance(part, SamplingRule):
-        return "samples by the results of the step before, which are not yet known when completions are sampled ahead"
+        return "samples by the results of the previous step, which are not yet known when completions are sampled ahead"
     return (
-        "chooses by the results of the step before, or samples in order to choose; sampled ahead, it "
+        "chooses by the results of the previous step, or samples in order to choose; sampled ahead, it "
         "would be another method"
     )
 
 
 def _async_safe(part: DataPart) -> bool:
-    """Whether a part may choose ahead of results; `ahead`, as that was called, is understood with a note."""
+    """Return whether a part may choose before the results of earlier steps are known."""
     if hasattr(part, "ahead"):
         note_renamed(f"{type(part).__name__}.ahead", f"{type(part).__name__}.async_safe")
     return part.async_safe or bool(getattr(part, "ahead", False))
 
 
 def async_idle(config: Config, method: Method) -> Iterator[str]:
-    """Say, one sentence each, which settings of asynchronous runs have no effect."""
+    """Yield a sentence for each setting of asynchronous runs that has no effect."""
     run = config.run
     given = [name for name in SETTINGS if name in run.model_fields_set]
     if not run.async_steps:
@@ -74,15 +76,15 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
     if run.samplers > run.async_steps + 1:
         yield (
             f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to sample: a step's "
-            f"prompts go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
-            "steps are under way"
+            f"prompts go to one of them, and run.async_steps {run.async_steps} keeps only {run.async_steps + 1} "
+            "steps in flight. Set run.samplers to that number"
         )
     if config.sampling.engine == LOCAL and run.partial and "partial" in given and samples_elsewhere(config):
         yield "run.partial has no effect: the samplers of a cluster finish what they have begun"
     if config.sampling.engine != LOCAL and run.partial and "partial" in given:
         own = {
-            VLLM: "has a setting of its own, sampling.vllm.in_flight",
-            SGLANG: "goes on with new weights by itself",
+            VLLM: "has its own setting, sampling.vllm.in_flight",
+            SGLANG: "always continues with new weights",
         }
         does = own.get(config.sampling.engine, "finishes what it has begun")
         yield f"run.partial has no effect: the engine {config.sampling.engine} {does}"
@@ -91,28 +93,26 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
 
 
 def samples_elsewhere(config: Config) -> bool:
-    """Whether the workers of a cluster sample."""
+    """Return whether the workers of a cluster do the sampling."""
     return config.cluster.ray != "off" and config.cluster.samplers > 0
 
 
 def async_explanations(config: Config, method: Method, *, environment: bool) -> list[str]:
-    """Explain the asynchronous settings of a run, one sentence each."""
+    """Return sentences that explain the asynchronous settings of a run."""
     run, batch = config.run, config.batch
     if not run.async_steps:
         return []
     room = Admission.resumed(run.async_steps, batch.prompts, 0).capacity
-    where = "a process of its own (a second copy of the model)"
+    where = "a separate process (with a second copy of the model)"
     if run.samplers > 1:
-        where = (
-            f"{run.samplers} processes of their own (each with a copy of the model), a step's prompts in one of them"
-        )
+        where = f"{run.samplers} separate processes (each with a copy of the model), a step's prompts in one of them"
     found = [
         f"completions are sampled up to {run.async_steps} steps ahead of their update, in {where}: at most "
-        f"{room} prompts are under way, (async_steps + 1)·batch.prompts"
+        f"{room} prompts are in flight, (async_steps + 1)·batch.prompts"
     ]
     if run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
-        what = "episodes under way go on with new weights at their next turn" if environment else _IN_THE_MAKING
-        found.append(f"{what}; each token keeps the version that sampled it")
+        what = "unfinished episodes go on with new weights at their next turn" if environment else _IN_THE_MAKING
+        found.append(f"{what}; each token records the version that sampled it")
     if "old_bt" in method.needs():
         found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))
     return found
@@ -120,12 +120,11 @@ def async_explanations(config: Config, method: Method, *, environment: bool) -> 
 
 def _proximal(proximal: str, corrects: bool) -> str:
     if proximal == "sampler":
-        return "old log-probs are those that tokens were sampled with: the ratio, and what clips it, is to the sampler"
+        return "old log-probs are the sampler's own, so the ratio and its clipping compare the policy with the sampler"
     if corrects:
         return "old log-probs are computed anew for older completions; the method corrects for what sampled them"
     return (
-        "old log-probs are computed anew for older completions, so the ratio leaves out how the policy moved "
-        "since they "
-        f"were sampled, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), or set "
-        "run.proximal to sampler"
+        "old log-probs are computed anew for older completions, so the ratio ignores the policy's changes since "
+        f"they were sampled, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), "
+        "or set run.proximal to sampler"
     )

@@ -1,4 +1,6 @@
-"""Sampling while weights change: a sample in the making goes on with the new ones, each token accounted for."""
+"""Sampling while weights change: an unfinished sample continues with the new weights, and each token records its
+version.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """A policy that takes the newest weights from shared memory; `report` hears of each exchange."""
+    """A policy that loads the newest weights from shared memory; `report` is called after each exchange."""
 
     def __init__(self, policy: CausalPolicy, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
         self.policy, self.weights, self._report = policy, weights, report
@@ -29,11 +31,11 @@ class Follower:
 
     @property
     def outdated(self) -> bool:
-        """Whether there are newer weights than those of the policy."""
+        """Whether shared memory holds newer weights than the policy."""
         return self.weights.latest > self.version
 
     def refresh(self) -> None:
-        """Take the newest weights, if they are newer, and check the canary."""
+        """Load the newest weights if they are newer, and check the canary."""
         if not self.outdated:
             return
         self.version, state = self.weights.read()
@@ -45,7 +47,7 @@ class Follower:
 
 @dataclass
 class _Open:
-    """A sample in the making."""
+    """An unfinished sample."""
 
     request: Request[tuple[int, ...]]
     ids: list[int] = field(default_factory=list)
@@ -56,12 +58,12 @@ class _Open:
 
     @property
     def open(self) -> bool:
-        """Whether tokens are still to come."""
+        """Whether more tokens are to be sampled."""
         return not self.ended and len(self.ids) < self.request.budget
 
     @property
     def rest(self) -> Request[tuple[int, ...]]:
-        """What remains to be sampled."""
+        """A request for the tokens that remain to be sampled."""
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
         grammar = self.request.grammar
@@ -71,12 +73,13 @@ class _Open:
 
 
 class InFlight(LocalSampler):
-    """The sampler of the sampler process; with `partial` samples continue with new weights as soon as there are some.
+    """The sampler of the sampler process; with `partial`, unfinished samples continue with new weights as soon as they
+    appear.
 
-    When weights are exchanged, the keys and values of what was written are computed anew, so that the log-prob of a
-    token is exactly the one of the version that sampled it, given everything before. Its versions are the follower's.
-    In a session weights stay as they are, and so they do where sequences or texts end a sample (`stop`, `stop_texts`),
-    for these may lie across an exchange.
+    After an exchange of weights the keys and values of earlier tokens are recomputed, so that each token's log-prob is
+    exactly that of the version that sampled it, given everything before it. The follower supplies the versions.
+    Weights do not change within a session, nor in requests with stop sequences or texts (`stop`, `stop_texts`),
+    because a stop sequence may span an exchange.
     """
 
     def __init__(self, follower: Follower, *, partial: bool) -> None:
@@ -84,16 +87,18 @@ class InFlight(LocalSampler):
         self.follower, self.partial = follower, partial
 
     def publish(self, version: int, policy: object) -> None:
-        """Refuse: weights come from shared memory, at the time that the follower chooses."""
-        raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
+        """Refuse: weights come from shared memory, and the follower chooses when to load them."""
+        raise InputError(
+            f"version {version} is published to a follower", "a follower loads its weights from shared memory"
+        )
 
     def session(self) -> AbstractContextManager[LocalSession]:
-        """Keep the weights as they are while requests continue each other."""
+        """Keep the weights unchanged while requests continue each other."""
         self.version = self.follower.version
         return super().session()
 
     def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
-        """Sample what `requests` ask for, each token with the newest weights where samples may span versions."""
+        """Sample what `requests` ask for; each token uses the newest weights if samples may span versions."""
         self.version = self.follower.version
         if not self.partial or any(request.stop or request.stop_texts for request in requests):
             return super().sample(requests)
@@ -116,7 +121,7 @@ class InFlight(LocalSampler):
         )
 
     def _advance(self, samples: list[_Open]) -> Samples[int]:
-        """Continue `samples` until they end or newer weights are there; returns what was sampled now."""
+        """Continue `samples` until they end or newer weights appear; return what was sampled now."""
         part = self._sample([sample.rest for sample in samples], None, pause=lambda: self.follower.outdated)
         assert part.entropy_bt is not None
         logp, entropy = part.logp_bt.tolist(), part.entropy_bt.tolist()
@@ -130,7 +135,8 @@ class InFlight(LocalSampler):
 
 
 class Following:
-    """Another engine in the sampler process: it is given the follower's weights before each call, and none in between.
+    """Another engine in the sampler process: it receives the follower's weights before each call and keeps them
+    throughout.
 
     A sample therefore never spans two versions, and `run.partial` has no effect.
     """
@@ -140,7 +146,7 @@ class Following:
 
     @property
     def exact(self) -> bool:
-        """What the engine says of itself."""
+        """Whether the engine's log-probs are exact, by its own account."""
         return self.engine.exact
 
     def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
@@ -159,7 +165,7 @@ class Following:
 
 
 def _laid_out(rows: Sequence[Sequence[float]], fill: float) -> np.ndarray:
-    """[B,T] of ragged rows; int64 for whole numbers, else float64."""
+    """Return ragged rows as an array [B,T], padded with `fill`; int64 for whole numbers, otherwise float64."""
     kind = np.int64 if isinstance(fill, int) else np.float64
     out = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=kind)
     for row, values in zip(out, rows, strict=True):

@@ -1,4 +1,4 @@
-"""The canary: fixed sequences whose log-probs sampler and trainer compare after every exchange of weights."""
+"""The canary: fixed sequences whose log-probs the sampler and the trainer compare after every exchange of weights."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CanaryReport:
-    """The sampler's report on the weights it has just loaded: their version, checksum, and its log-probs of the canary.
+    """The sampler's report on the weights it has just loaded: their version, checksum, and its log-probs of the
+    canary.
 
-    The checksum is that of the tensors in its model, not of what it read; the log-probs come from the decoder that
-    completions are sampled with.
+    The checksum covers the tensors in its model, not the data it read; the log-probs come from the decoder that
+    samples completions.
     """
 
     version: int
@@ -34,8 +35,7 @@ class CanaryReport:
 
 @torch.no_grad()
 def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
-    """[B,T] log-probs of responses of equal length, token by token through the decoder that completions are sampled
-    with."""
+    """Return [B,T] log-probs of responses of equal length, token by token, from the sampling decoder."""
     decoder, response_bt = make_decoder(policy), torch.tensor(tokens.response_ids, device=policy.device)
     logits_bv = decoder.start(tokens.prompt_ids, range(len(tokens)), response_bt.shape[1])
     columns: list[Tensor] = []
@@ -48,7 +48,7 @@ def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
 
 
 class Canary:
-    """The trainer's side: the report that is expected for each version."""
+    """The trainer's side of the canary: the expected report for each version."""
 
     def __init__(self, policy: CausalPolicy) -> None:
         self.policy, self.tokens = policy, canary_tokens(policy)
@@ -58,7 +58,7 @@ class Canary:
 
     @torch.no_grad()
     def expect(self, version: int, checksum: int, keep: int) -> None:
-        """Record the current policy as `version`; the last `keep` versions are kept."""
+        """Record the current policy as `version` and keep the last `keep` versions."""
         self._expected[version] = (checksum, self.policy.logp(self.tokens).cpu())
         for old in sorted(self._expected)[:-keep]:
             del self._expected[old]
@@ -66,11 +66,12 @@ class Canary:
     def check(self, report: CanaryReport) -> float:
         """Return the largest difference in nats between the sampler's log-probs and the trainer's.
 
-        Raises RunError when the sampler does not hold the weights it says it holds, or samples with others.
+        Raises:
+            RunError: the sampler's weights are not those of the version it reports, or its log-probs differ too much.
         """
         if report.version not in self._expected:
             raise RunError(
-                f"the sampler says that it took version {report.version} of the weights; the trainer has published "
+                f"the sampler reports that it took version {report.version} of the weights; the trainer has published "
                 f"{_versions(self._expected)}. Continue with --resume"
             )
         checksum, logp_bt = self._expected[report.version]

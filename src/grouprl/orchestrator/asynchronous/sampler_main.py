@@ -1,4 +1,4 @@
-"""The sampler's process: it ends with the trainer, and its first message says what to sample with."""
+"""The main function of the sampler's process, which ends with the trainer; its first message describes the sampler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grouprl.processes.limits import die_with
 
 
 def main(lifeline: str, connection: str) -> None:
-    """Sample what is requested until the trainer ends, however it ends."""
+    """Complete requests until the trainer ends, for whatever reason."""
     die_with(int(lifeline))  # before what takes seconds to be imported
     wire = Connection(int(connection))
     from grouprl.orchestrator.asynchronous.sampling_worker import serve

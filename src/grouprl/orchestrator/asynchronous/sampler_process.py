@@ -1,4 +1,4 @@
-"""The sampler's process as the trainer sees it: started, sent requests, listened to, and ended with the run."""
+"""The sampler's process as seen by the trainer: it is started, sent requests, read from, and ended with the run."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from grouprl.processes.child_process import LoggedProcess, how_it_ended
 from grouprl.records.requests import RolloutRequest
 
 LOOK_SECONDS = 0.5
-"""How often a silent sampler is checked."""
+"""Seconds between two checks of a silent sampler."""
 SPEAK_SECONDS = 60.0
-"""After so many seconds of waiting the run says what it waits for, and again each time they have doubled."""
+"""Seconds of waiting after which the run reports what it waits for; the interval doubles each time."""
 SHOWN_OUTPUT = 2000
 """Bytes of a dead sampler's last output that are shown."""
 Told: TypeAlias = tuple[str, Any]
-"""A message of the sampler: its kind, which says what the content is, and the content."""
-REMEDY = "What is on disk is intact: continue with --resume"
+"""A message of the sampler: its kind, which determines the content, and the content."""
+REMEDY = "The files of the run are intact: continue with --resume"
 
 
 class SamplerProcess:
-    """A process of its own session. `hello` tells it everything; `fd` is the memory of the weights.
+    """A sampler process in its own session; `hello` is its setup, and `fd` is the descriptor of the weights' memory.
 
-    `listen` hears every message but failures, which are raised.
+    `listen` receives every message except failures, which are raised.
     """
 
     def __init__(self, hello: dict[str, object], fd: int) -> None:
@@ -39,15 +39,15 @@ class SamplerProcess:
         self._send({"weights": fd, **hello})
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
-        """Request the completions of a unit of prompts."""
+        """Request the completions of one unit of prompts."""
         self._send((number, list(requests)))
 
     def receive(self, waiting_for: str, say: Callable[[str], None]) -> Told:
-        """Return the next message (kind, content); blocks, and says from time to time what for.
+        """Return the next message (kind, content); wait for it, and report from time to time what is being waited for.
 
         Raises:
-            RunError: the process ended, or could not go on.
-            InputError: what was requested cannot be sampled.
+            RunError: the process ended or failed.
+            InputError: the requests cannot be sampled.
         """
         start, speak = time.monotonic(), SPEAK_SECONDS
         while not self._wire.poll(LOOK_SECONDS):
@@ -59,7 +59,7 @@ class SamplerProcess:
         return self._next()
 
     def received(self) -> list[tuple[str, object]]:
-        """Return the messages that have come already."""
+        """Return the messages that have already arrived."""
         found = []
         with contextlib.suppress(OSError):  # the end of the process is noticed when it is waited for
             while self._wire.poll(0):
@@ -67,7 +67,7 @@ class SamplerProcess:
         return found
 
     def close(self) -> None:
-        """End the process and everything it started; nothing on disk depends on it."""
+        """End the process and everything it started; no file depends on it."""
         self._child.end()
         self._wire.close()
 

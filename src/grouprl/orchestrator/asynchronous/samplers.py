@@ -15,7 +15,7 @@ class Samplers:
     def __init__(self, hello: dict[str, object], fd: int, count: int) -> None:
         self._each: list[SamplerProcess] = []
         self._holder: dict[int, int] = {}
-        """By unit in flight: the index of the sampler that has it."""
+        """By unit in flight: the index of its sampler."""
         try:
             for _ in range(count):
                 self._each.append(SamplerProcess(hello, fd))
@@ -34,7 +34,7 @@ class Samplers:
         return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
 
     def received(self) -> list[tuple[str, object]]:
-        """Return the messages that have arrived already."""
+        """Return the messages that have already arrived."""
         return [self._noted(message) for each in self._each for message in each.received()]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the sampler's process does: take weights, sample, score, send; nothing is remembered from unit to unit."""
+"""The work of the sampler's process: load weights, sample, score, send; it keeps no state from unit to unit."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
 Unit: TypeAlias = tuple[int, list[RolloutRequest]]
-"""Its number, and what is to be sampled for it."""
+"""The number of a unit, and its requests."""
 LOOK_SECONDS = 0.05
-"""How often new requests are looked for while environments keep everything waiting."""
+"""Seconds between two checks for new requests while everything waits for environments."""
 
 
 def serve(wire: Connection, hello: State) -> None:
-    """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
+    """Complete the units that arrive over `wire`; send any error, and end the process."""
     inbox, outbox = _threads(wire)
     try:
         sampler = WorkerSampler(hello, lambda report: outbox.put(("report", report)))
@@ -101,8 +101,9 @@ class WorkerSampler:
         self._flow = self.row_source.in_flight(self._renewed, self._may_begin) if overlapping else None
 
     def units(self, inbox: queue.Queue[Unit]) -> Iterator[tuple[int, ScoredSamples, float]]:
-        """Yield the samples of units with the seconds in which there was nothing to do: in the order in which they
-        came, or, of episodes, in the order in which they are done."""
+        """Yield each unit's number, its samples, and the idle seconds before it.
+
+        Units come in the order of their requests; with episodes, in the order in which they finish."""
         if self._flow is None:
             for number, requests, idle in _units(inbox):
                 yield number, self.sample(requests), idle
@@ -118,19 +119,18 @@ class WorkerSampler:
                 idle = 0.0
 
     def _renewed(self, busy: bool) -> bool:
-        """Take newer weights where there are some and, unless samples may span versions, no episode is in play."""
+        """Load newer weights if there are any, unless an episode is in progress and samples must not span versions."""
         if not self.follower.outdated or (busy and not self._partial):
             return False
         self.follower.refresh()
         return True
 
     def _may_begin(self, busy: bool) -> bool:
-        """Whether episodes may begin with the weights as they are."""
+        """Return whether episodes may begin with the current weights."""
         return not busy or not self.follower.outdated
 
     def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample and score the completions of `requests` with the newest weights; tokens carry the version that sampled
-        them."""
+        """Sample and score the completions of `requests` with the newest weights; each token records its version."""
         self.follower.refresh()
         sampled = self._with_versions(self.row_source.rows(requests, count_failures=False))
         if self.greedy_baseline:
@@ -138,14 +138,14 @@ class WorkerSampler:
         return sampled
 
     def _with_versions(self, sampled: ScoredSamples) -> ScoredSamples:
-        """Add the version that sampled each token of the policy's own; the present one where none is known."""
+        """Add the version that sampled each of the policy's tokens; the current version if none is recorded."""
         acted_bt, known_bt = sampled.acted_bt, sampled.rollout.version_bt
         version_bt = np.full(acted_bt.shape, self.follower.version) if known_bt is None else known_bt.numpy()
         return sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
 
 
 def _units(inbox: queue.Queue[Unit]) -> Iterator[tuple[int, list[RolloutRequest], float]]:
-    """Yield the units in the order in which they came, each with the seconds waited for it."""
+    """Yield the units in the order of their arrival, each with the seconds spent waiting for it."""
     while True:
         start = time.perf_counter()
         number, requests = inbox.get()
@@ -153,8 +153,8 @@ def _units(inbox: queue.Queue[Unit]) -> Iterator[tuple[int, list[RolloutRequest]
 
 
 def _threads(wire: Connection) -> tuple[queue.Queue[Unit], queue.Queue[object]]:
-    """Return an inbox and an outbox that never keep the sampling waiting; the process ends when the trainer has
-    gone."""
+    """Return an inbox and an outbox, served by threads, that never block the sampling; the process ends once the
+    trainer has gone."""
     inbox: queue.Queue[Unit] = queue.Queue()
     outbox: queue.Queue[object] = queue.Queue()
 

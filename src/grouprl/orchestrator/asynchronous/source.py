@@ -1,9 +1,10 @@
-"""The trainer's side: it requests samples ahead, and takes whole groups back in the order of its requests.
+"""The trainer's side of asynchronous sampling: it requests samples ahead and takes whole groups in the order of its
+requests.
 
-Why in order: whoever takes what arrives first trains on short completions first, and lengths would bias the policy;
-and a run could not be repeated. Waiting for the oldest unit costs little, as `bound` steps of others are under way.
-Why only prompts are in a checkpoint: completions of earlier weights may be sampled anew by later ones without breaking
-the bound on staleness, while keeping them would make every checkpoint as large as a step.
+Why in order: taking whatever arrives first would train on short completions first, which would bias the policy towards
+them, and a run could not be repeated. Waiting for the oldest unit costs little, since `bound` steps of other units are
+in flight. Why checkpoints hold only prompts: later weights may sample completions again without exceeding the bound on
+staleness, while stored completions would make every checkpoint as large as a step.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 
 
 def is_asynchronous(config: Config) -> bool:
-    """Whether the run samples in a process of its own."""
+    """Return whether the run samples in a separate process."""
     return config.run.async_steps > 0
 
 
 class AsyncSource:
-    """Prompts under way, the samplers that complete them, and the rule that bounds how old the completions can be.
+    """The prompts in flight, the samplers that complete them, and the admission control that bounds staleness.
 
     `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
@@ -61,20 +62,20 @@ class AsyncSource:
         self.say: Callable[[str], None] = lambda sentence: None
         self._lost: list[RolloutRequest] = []
         self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
-        """Units of prompts that were requested and not taken, in order."""
+        """The units of prompts that were requested but not yet taken, in order."""
         self._arrived: dict[int, ScoredSamples] = {}
         self._next = 0
         self._gap = 0.0
         self._placed = Counter[str]()
-        """What became of the cluster's workers since the last step, where the samplers have any."""
+        """Counts of events of the cluster's workers since the last step, if the samplers run on a cluster."""
         self._samplers: Samplers | None = None
         self._sync: SharedMemorySync | None = None
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Start the samplers with the policy as it is, and request the first completions.
+        """Start the samplers with the current policy, and request the first completions.
 
-        Prompts that were under way when the run was interrupted are requested first; what was sampled for them is gone,
-        and they are sampled anew. Nothing begins where the run has no step left.
+        Prompts that were in flight when the run was interrupted are requested first and sampled again, because their
+        completions are gone. Nothing begins if the run has no step left.
         """
         self.say = say
         if self.context.step >= self.context.steps:
@@ -94,7 +95,7 @@ class AsyncSource:
         }
         self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
         if self._lost:
-            self.say(f"{len(self._lost)} prompts were under way when the run was interrupted: sampled anew")
+            self.say(f"{len(self._lost)} prompts were in flight when the run was interrupted; they are sampled again")
             self._tell(self.starvation.lost(request.index for request in self._lost))
             lost, self._lost = self._lost, []
             for start in range(0, len(lost), self.context.prompts):
@@ -102,9 +103,9 @@ class AsyncSource:
         self._request(self.context.prompts)
 
     def round(self, count: int) -> Round | None:
-        """Return the next `count` groups, of which nothing is explored; None when no prompt is left.
+        """Return the next `count` groups, none of them from exploration; None when no prompt is left.
 
-        Rows that earlier weights sampled have foreign log-probs where the proximal policy is to be computed anew.
+        Rows sampled by earlier weights are marked as foreign if their old log-probs are to be recomputed.
         """
         # First the account, then the request: groups that were filtered out freed places, and what replaces them must
         # be on its way before this step begins to wait.
@@ -151,14 +152,14 @@ class AsyncSource:
         }
 
     def state(self) -> State:
-        """What is under way, for a checkpoint: the prompts, not their completions."""
+        """Return the prompts in flight, without their completions, for a checkpoint."""
         requests = [request for _, unit in self._units for request in unit] or self._lost
         return {
             "in_flight": {"requests": [pack_request(request) for request in requests], "lost": self.starvation.state()}
         }
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken, at the next `begin`."""
+        """Continue from `state` at the next `begin`."""
         own = state["in_flight" if "in_flight" in state else "ahead"]
         self._lost = [unpack_request(plain, self.context.task) for plain in own.get("requests", own.get("asks"))]
         self.starvation.restore(own["lost"])
@@ -173,13 +174,13 @@ class AsyncSource:
             self._sync = None
 
     def _publish(self, sync: WeightSync) -> None:
-        """Let the samplers have the policy as it is; they take it when they come to it."""
+        """Offer the current policy to the samplers, which load it when they begin a unit."""
         with self.watch("sync"):
             sync.publish(self.admission.version, self.policy)
 
     def _request(self, needed: int) -> None:
-        """Request as many prompts as the rule and the rest of the run allow, by whole steps where the next one has its
-        `needed`."""
+        """Request as many prompts as admission control and the rest of the run allow, in whole steps once the next
+        step has the `needed` ones."""
         prompts = self.context.prompts
         while room := min(self.admission.capacity, self._remaining(needed)):
             if room < prompts and self.admission.running >= needed:
@@ -192,7 +193,7 @@ class AsyncSource:
             self._send(requests)
 
     def _remaining(self, needed: int) -> int:
-        """Prompts that the run still has to request, if none is rejected."""
+        """Return how many prompts the run still has to request if none is rejected."""
         later = (self.context.steps - self.admission.version - 1) * self.context.prompts
         return max(0, later + needed - self.admission.running)
 
@@ -204,7 +205,7 @@ class AsyncSource:
         self._next += 1
 
     def _wait_for(self, number: int, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Return the completions of a unit, all reports that came before them checked."""
+        """Return the completions of a unit, after checking all reports that arrived before them."""
         assert self._samplers is not None
         for message in self._samplers.received():
             self._hear(*message)
@@ -233,7 +234,7 @@ class AsyncSource:
             self.watch.seconds[name] += value
 
     def _checked(self, sampled: ScoredSamples) -> ScoredSamples:
-        """Leave out failed and late groups, and mark the rows whose old log-probs are to be computed anew."""
+        """Drop failed and late groups, and mark the rows whose old log-probs are to be recomputed."""
         sampled = self.context.row_source.counted(sampled)
         if sampled.greedy_reward_b is not None:
             sampled = replace(sampled, valid_b=sampled.valid_b & np.isfinite(sampled.greedy_reward_b))
@@ -244,7 +245,7 @@ class AsyncSource:
         return replace(sampled, valid_b=sampled.valid_b & ~late_b, foreign_b=foreign_b)
 
     def _fed(self, rollout: StepRollout) -> None:
-        """Note which prompts were trained on, and which have lost all their completions."""
+        """Record which prompts were trained on and which have lost all their completions."""
         sampled, wanted = rollout.sampled, rollout.wanted
         trained = set(sampled.ordinal_b[sampled.valid_b].tolist())
         requested = dict(zip(sampled.ordinal_b.tolist(), sampled.index_b.tolist(), strict=True))
@@ -255,5 +256,5 @@ class AsyncSource:
         for index in starved:
             name = self.context.task.example("train", index).id
             self.say(
-                f"the prompt {name} starves: {STARVED} times in a row its completions failed, came late or were lost"
+                f"the prompt {name} starves: its completions failed, came late or were lost {STARVED} times in a row"
             )

@@ -1,4 +1,4 @@
-"""Staleness of a step's tokens: the versions that sampled them against the version that trains on them."""
+"""Staleness of a step's tokens: the difference between the version that trains and the version that sampled."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import numpy as np
 from grouprl.records.samples import ScoredSamples, subset
 
 VERSIONS = "version_bt"
-"""Column of `ScoredSamples.extras`: [B,T] int64, the version that sampled each token, -1 where the policy sampled
-none."""
+"""The column of `ScoredSamples.extras` [B,T] int64 with the version that sampled each token; -1 for tokens that the
+policy did not sample."""
 
 
 def ages(samples: ScoredSamples, version: int) -> np.ndarray:
-    """[N] int64: for each token of the policy's own, by how many versions its sampler was older than `version`."""
+    """Return [N] int64: for each token of the policy, the number of versions by which its sampler was older than
+    `version`.
+    """
     acted_bt = samples.acted_bt
     return version - samples.extras[VERSIONS][:, : acted_bt.shape[1]][acted_bt]
 
 
 def oldest_b(samples: ScoredSamples, version: int) -> np.ndarray:
-    """[B] int64: the age of the oldest token of each row; 0 where the policy wrote none."""
+    """Return [B] int64: the age of the oldest token of each row; 0 if the policy wrote none."""
     acted_bt = samples.acted_bt
     version_bt = np.where(acted_bt, samples.extras[VERSIONS][:, : acted_bt.shape[1]], version)
     return version - version_bt.min(1, initial=version)
 
 
 def spanning_b(samples: ScoredSamples) -> np.ndarray:
-    """[B] bool: rows sampled by more than one version."""
+    """Return [B] bool: rows sampled by more than one version."""
     acted_bt = samples.acted_bt
     version_bt = samples.extras[VERSIONS][:, : acted_bt.shape[1]]
     first_b = np.where(acted_bt, version_bt, np.iinfo(np.int64).max).min(1, initial=np.iinfo(np.int64).max)
@@ -33,7 +35,9 @@ def spanning_b(samples: ScoredSamples) -> np.ndarray:
 
 
 def staleness_metrics(samples: ScoredSamples, version: int) -> dict[str, float]:
-    """Return mean and largest age of the tokens, the share of each age, and the share of rows of several versions."""
+    """Return the mean and the largest age of the tokens, the share of each age, and the share of rows with several
+    versions.
+    """
     age_n = ages(samples, version)
     if not len(age_n):
         return {}
@@ -48,7 +52,7 @@ def staleness_metrics(samples: ScoredSamples, version: int) -> dict[str, float]:
 
 
 def split(samples: ScoredSamples, count: int) -> tuple[ScoredSamples, ScoredSamples | None]:
-    """Return the rows of the first `count` prompts, and those of the others; None where there are none."""
+    """Return the rows of the first `count` prompts, and those of the others; None if there are none."""
     ordinals = list(dict.fromkeys(samples.ordinal_b.tolist()))
     if len(ordinals) <= count:
         return samples, None

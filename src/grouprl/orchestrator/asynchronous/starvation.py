@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 STARVED = 3
-"""So many times in a row requested without being trained on, and not because other prompts were wanted."""
+"""The number of lost requests in a row after which a prompt starves; refilled requests do not count."""
 
 
 class Starvation:
-    """How often each prompt (number of the training split) has lost its completions since it was last trained on.
+    """By prompt (its number in the training split): how often its completions were lost since it was last trained on.
 
     Completions are lost when the reward or the environment fails on them, when they are too old, and when an
-    interruption takes them; what a refill rule leaves out does not count as lost.
+    interruption discards them; completions that a refill rule leaves out do not count as lost.
     """
 
     def __init__(self) -> None:
         self._lost: Counter[int] = Counter()
 
     def fed(self, indices: Iterable[int]) -> None:
-        """These prompts are trained on."""
+        """Record that these prompts are trained on."""
         for index in indices:
             self._lost.pop(index, None)
 
     def lost(self, indices: Iterable[int]) -> list[int]:
-        """These have lost their completions; returns those that starve as of now."""
+        """Record that these prompts have lost their completions; return those that have just begun to starve."""
         starved = []
         for index in indices:
             self._lost[index] += 1
@@ -33,9 +33,9 @@ class Starvation:
         return starved
 
     def state(self) -> dict[str, int]:
-        """Plain state for a checkpoint."""
+        """Return plain state for a checkpoint."""
         return {str(index): count for index, count in self._lost.items()}
 
     def restore(self, state: Mapping[str, int]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from `state`."""
         self._lost = Counter({int(index): count for index, count in state.items()})

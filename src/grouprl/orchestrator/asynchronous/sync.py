@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SharedMemorySync:
-    """Publishes weights to processes of this machine; their reports on each version are checked.
+    """A publisher of weights for processes on this machine, which checks their reports on each version.
 
     Args:
         policy: the policy in training; its weights determine how much memory is reserved.
@@ -39,7 +39,7 @@ class SharedMemorySync:
         return self._weights.fd
 
     def hello(self) -> dict[str, object]:
-        """Return what a sampling process must know to read the memory."""
+        """Return the information that a sampling process needs to read the memory."""
         return {"places": self._weights.places}
 
     def publish(self, version: int, policy: Policy) -> None:
@@ -48,7 +48,7 @@ class SharedMemorySync:
         self._canary.expect(version, checksum, keep=self.remembered)
 
     def check(self, report: CanaryReport) -> float:
-        """Return how far a sampler's log-probs are from the trainer's, in nats; see `Canary.check`."""
+        """Return the largest difference between sampler's and trainer's log-probs, in nats; see `Canary.check`."""
         return self._canary.check(report)
 
     def close(self) -> None:

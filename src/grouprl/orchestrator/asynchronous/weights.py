@@ -1,8 +1,8 @@
 """Weights in shared memory: versioned, checked, and never read half-written.
 
-Two slots are written in turn, so the newest whole version stays readable while the next is written. A slot carries
-its version before and after its content and a checksum of it; a reader that finds them apart reads again. The memory
-is anonymous and belongs to the two processes alone: it is gone when both have ended, however they ended.
+Two slots are written in turn, so the newest complete version stays readable while the next is written. A slot carries
+its version before and after its content, and a checksum; a reader that finds two different versions reads again. The
+memory is anonymous and belongs to the two processes only: it is freed when both have ended, for whatever reason.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from grouprl.core.errors import RunError
 
 WORD = 8
 HEADER = 8 * WORD
-"""Bytes before the slots: the newest version; then for each slot its version before, after, and its checksum."""
+"""Bytes before the slots: the newest version; then, for each slot, its version before, its version after, and its
+checksum.
+"""
 PATIENCE_SECONDS = 30.0
-"""How long a reader waits for a whole version."""
+"""Seconds that a reader waits for a complete version."""
 TRIES = 3
-"""So many times a slot may disagree with its checksum although nobody wrote to it."""
+"""The number of times that an untouched slot may disagree with its checksum."""
 NONE = -1
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one tensor lies in a slot."""
+    """The position of one tensor in a slot."""
 
     name: str
     dtype: str
@@ -43,7 +45,7 @@ class Place:
 
 
 def lay_out(state: Mapping[str, Tensor]) -> tuple[Place, ...]:
-    """Return where each tensor of `state` lies in a slot, each beginning at a multiple of 8 bytes."""
+    """Return the position of each tensor of `state` in a slot; each begins at a multiple of 8 bytes."""
     places, start = [], 0
     for name, tensor in state.items():
         size = tensor.numel() * tensor.element_size()
@@ -53,7 +55,7 @@ def lay_out(state: Mapping[str, Tensor]) -> tuple[Place, ...]:
 
 
 def checksum(state: Mapping[str, Tensor]) -> int:
-    """CRC-32 of the bytes of all tensors, in order."""
+    """Return the CRC-32 of the bytes of all tensors, in order."""
     total = 0
     for tensor in state.values():
         total = zlib.crc32(_bytes(tensor), total)
@@ -61,9 +63,9 @@ def checksum(state: Mapping[str, Tensor]) -> int:
 
 
 class SharedWeights:
-    """One process's view of the weights; `fd` is the memory, `places` say what lies where.
+    """One process's view of the weights; `fd` is the memory, and `places` are the positions of the tensors.
 
-    There is one writer; any number of readers.
+    There is one writer and any number of readers.
     """
 
     def __init__(self, fd: int, places: tuple[Place, ...]) -> None:
@@ -75,7 +77,7 @@ class SharedWeights:
 
     @classmethod
     def create(cls, state: Mapping[str, Tensor]) -> SharedWeights:
-        """Make memory for tensors like those of `state`; no version is there yet."""
+        """Reserve memory for tensors like those of `state`, without a version yet."""
         places = lay_out(state)
         size = HEADER + 2 * (places[-1].start + -(-places[-1].size // WORD) * WORD)
         fd = _anonymous(size)
@@ -89,7 +91,7 @@ class SharedWeights:
         return int(self._words[0])
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> int:
-        """Write `state` as `version`; returns its checksum."""
+        """Write `state` as `version` and return its checksum."""
         slot = version % 2
         begin, end, total = (1 + 3 * slot + i for i in range(3))
         self._words[end] = NONE  # the same version again must not look whole while it is written
@@ -106,7 +108,7 @@ class SharedWeights:
         """Return the newest version and a copy of its weights.
 
         Raises:
-            RunError: there is no version after half a minute, or its content does not match its checksum.
+            RunError: no version appeared within `PATIENCE_SECONDS`, or its content does not match its checksum.
         """
         wrong, deadline = 0, time.monotonic() + PATIENCE_SECONDS
         while wrong < TRIES and time.monotonic() < deadline:
@@ -119,21 +121,22 @@ class SharedWeights:
             time.sleep(0.001)
         if not wrong:
             raise RunError(
-                f"no whole version of the weights appeared in shared memory for {PATIENCE_SECONDS:g} seconds"
+                f"no whole version of the weights appeared in shared memory within {PATIENCE_SECONDS:g} seconds. "
+                "Continue with --resume"
             )
         raise RunError(
             f"version {self.latest} of the weights in shared memory does not match its checksum: it was damaged after "
-            "it was written"
+            "it was written. Continue with --resume"
         )
 
     def close(self) -> None:
-        """Release this process's view."""
+        """Release this process's view of the memory."""
         del self._words
         self._map.close()
         os.close(self.fd)
 
     def _copy(self, version: int) -> tuple[dict[str, Tensor] | None, bool]:
-        """Return the weights of `version` if they are whole, and whether nobody wrote to them meanwhile."""
+        """Return the weights of `version` if they are complete, and whether no process wrote to them meanwhile."""
         slot = version % 2
         begin, end, total = (1 + 3 * slot + i for i in range(3))
         expected = int(self._words[total])

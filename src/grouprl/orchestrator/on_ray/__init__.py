@@ -1,1 +1,1 @@
-"""Workers that a cluster places: samplers, rewards and environments behind the protocols of one process."""
+"""Workers on a cluster: samplers, rewards and environments behind the same protocols as in one process."""

@@ -1,4 +1,4 @@
-"""What a cluster has, asked in a process of its own: Ray may hang on a wrong address, or end whoever asked."""
+"""The resources of a cluster, read by a separate process: with a wrong address Ray may hang or end its process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError, MissingExtra
 PATIENCE = 90.0
 """Seconds that a cluster may take to answer."""
 REACHED = 5.0
-"""Seconds within which somebody is found at an address."""
+"""Seconds that a connection to an address may take."""
 START = "start one with `ray start --head` (and `ray start --address=HOST:6379` on other machines)"
 PROGRAM = """
 import json, sys, ray
@@ -35,37 +35,38 @@ print("\\n" + json.dumps(facts))
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """A running cluster: where it is, and the processors and GPUs of its nodes."""
+    """A running cluster: its address, and the processors and GPUs of its nodes."""
 
     address: str
     version: str
     nodes: Sequence[Mapping[str, float]]
     free: Mapping[str, float]
-    """What nobody has reserved, over all nodes."""
+    """Unreserved resources, summed over all nodes."""
 
     def total(self, name: str) -> float:
-        """Return how much of a resource there is, over all nodes."""
+        """Return the amount of a resource, summed over all nodes."""
         return sum(node.get(name, 0.0) for node in self.nodes)
 
     def places(self, bundle: Mapping[str, float]) -> int:
-        """Return how many reservations like this the nodes have room for, if nothing else is there."""
+        """Return how many such reservations fit on the nodes when they are empty."""
         return sum(
             min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in bundle.items()) for node in self.nodes
         )
 
     def words(self) -> str:
-        """Say what the cluster is."""
+        """Describe the cluster in one line."""
         count, gpus = len(self.nodes), self.total("GPU")
         nodes = "one node" if count == 1 else f"{count} nodes"
         return f"Ray {self.version} at {self.address}: {nodes}, {self.total('CPU'):g} CPUs, {gpus:g} GPUs"
 
 
 def look(address: str) -> ClusterFacts:
-    """Return what the cluster at `address` has; `auto`: that of RAY_ADDRESS, or the one that runs on this machine.
+    """Return the resources of the cluster at `address`; `auto`: the cluster of RAY_ADDRESS, or the one on this
+    machine.
 
     Raises:
         MissingExtra: Ray is not installed.
-        InputError: there is no cluster, or not one that answers.
+        InputError: there is no cluster, or it does not answer.
     """
     if util.find_spec("ray") is None:
         raise MissingExtra("ray", "ray", f"cluster.ray: {address}")
@@ -82,9 +83,7 @@ def look(address: str) -> ClusterFacts:
         output.seek(0)
         said = output.read().decode(errors="replace").strip().splitlines()
     if code is None:
-        raise InputError(
-            f"cluster.ray = {address}", f"whoever is there did not answer as Ray does within {PATIENCE:g} s", START
-        )
+        raise InputError(f"cluster.ray = {address}", f"nothing answered as Ray does within {PATIENCE:g} s", START)
     if code:
         why = _why(said)
         rule = "no Ray runs on this machine" if address == "auto" and "Could not find" in why else f"Ray says: {why}"
@@ -101,6 +100,6 @@ def _check_reached(address: str) -> None:
 
 
 def _why(said: list[str]) -> str:
-    """Return the last error that was raised."""
+    """Return the last error of a process's output."""
     raised = [line for line in said if "Error" in line.partition(":")[0] and not line.startswith(" ")]
     return (raised or said or ["nothing"])[-1][:500]

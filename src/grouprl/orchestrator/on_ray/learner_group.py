@@ -1,7 +1,7 @@
-"""The learners of a run on a cluster: started together, watched, and started again together when one is lost.
+"""The learners of a run on a cluster: started together, watched, and restarted together when one is lost.
 
-The ranks of a run stand and fall together: one that is lost takes the sums of a step with it. So the others are ended,
-and all go on from the newest checkpoint, on whatever nodes there are.
+Ranks depend on each other: when one is lost, its part of a step's sums is lost as well. So the other ranks are ended,
+and all continue from the newest checkpoint on the nodes that remain.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from grouprl.orchestrator.on_ray.worker_host import Ticket, WorkerHost, WorkerLo
 from grouprl.processes.liveness import RUN_FAILED
 
 LEASE = 20.0
-"""Seconds after which a learner that nobody asks for ends by itself."""
+"""Seconds after which a learner ends by itself if no message reaches it."""
 SILENT = 30.0
-"""Seconds within which a learner's room answers; its calls take none."""
+"""Seconds within which a learner's actor must answer; its calls take almost no time."""
 TOLD = 10.0
-"""Seconds in which rank 0 says what became of another rank, or the others leave after it."""
+"""Seconds that rank 0 may take to report the loss of another rank, or the others to end after rank 0."""
 TELLING = 1.0
-"""Seconds in which a call reaches its actor."""
+"""Seconds that a call may take to reach its actor."""
 POLL = 0.2
 Write = Callable[[int, bytes, bytes], None]
-"""Shows what a rank wrote to stdout and to stderr."""
+"""Function that shows what a rank wrote to stdout and to stderr."""
 
 
 class LearnerLost(Exception):
-    """A learner is gone: which one, and why."""
+    """A learner is lost; the text says which one, and why."""
 
     def __init__(self, rank: int, why: str) -> None:
         self.rank, self.why = rank, why
@@ -42,7 +42,7 @@ class LearnerLost(Exception):
 
 
 class Stopping(Exception):
-    """A signal came before there was a run that it could be passed on to."""
+    """A signal arrived before there was a run to pass it on to."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -51,7 +51,7 @@ class Stopping(Exception):
 
 @dataclass(frozen=True)
 class GroupEnd:
-    """How a group ended: with the exit code of the run, or because a learner was lost, in words."""
+    """The end of a group: the exit code of the run, or the reason why a learner was lost."""
 
     code: int | None
     why: str = ""
@@ -59,7 +59,7 @@ class GroupEnd:
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """How many learners there are, the seconds that they may take to start, and how often they are started again."""
+    """The number of learners, the seconds that they may take to start, and the limit on restarts."""
 
     count: int
     start_timeout: float
@@ -67,7 +67,7 @@ class GroupSettings:
 
 
 class LearnerGroup:
-    """One start of all learners of a run; `signals` are to be passed on to rank 0, `write` shows what ranks say."""
+    """One start of all learners of a run; `signals` are passed on to rank 0, and `write` shows the ranks' output."""
 
     def __init__(self, host: WorkerHost, settings: GroupSettings, signals: deque[int], write: Write) -> None:
         self._host, self._settings, self._signals, self._write = host, settings, signals, write
@@ -75,10 +75,10 @@ class LearnerGroup:
         self._passed: set[int] = set()
         self._leaving = 0.0
         self._asked = time.monotonic()
-        """When the learners were last asked for anything."""
+        """The time of the last call to the learners."""
 
     def run(self, arguments: Sequence[str], variables: Mapping[str, str]) -> GroupEnd:
-        """Start `grouprl` with these arguments on all ranks, and watch it to its end."""
+        """Start `grouprl` with these arguments on all ranks, and watch it until it ends."""
         try:
             places = cast("list[LearnerPlace]", self._each("place", [()] * self._settings.count))
             told = [(list(arguments), dict(variables) | own) for own in ranks_at(places)]
@@ -92,9 +92,9 @@ class LearnerGroup:
             return GroupEnd(128 + stopping.number)
 
     def end(self) -> None:
-        """End every learner, and wait for those that may still be at work where nobody reaches them.
+        """End every learner, and wait for those that may still run out of reach.
 
-        Without its head the cluster starts no others: then nothing is waited for but that they are told.
+        Without its head node the cluster starts no new learners, so nothing is waited for beyond sending the calls.
         """
         calls = []
         for actor in self._actors:
@@ -111,7 +111,7 @@ class LearnerGroup:
             time.sleep(max(0.0, self._asked + LEASE + 1.0 - time.monotonic()))
 
     def _heard(self, calls: list[Ticket]) -> int:
-        """Return of how many learners it is known that they have ended."""
+        """Return the number of learners that are known to have ended."""
         over, until = 0, time.monotonic() + 2 * LEAVING
         while calls and time.monotonic() < until:
             for call in self._host.ready(calls, POLL):
@@ -124,7 +124,7 @@ class LearnerGroup:
         return over
 
     def _each(self, method: str, arguments: Sequence[tuple[object, ...]]) -> list[object]:
-        """Return what the method of every learner gives."""
+        """Return the result of a method of every learner."""
         self._asked = time.monotonic()
         pairs = zip(self._actors, arguments, strict=True)
         calls = {self._host.call(actor, method, given): rank for rank, (actor, given) in enumerate(pairs)}
@@ -148,7 +148,7 @@ class LearnerGroup:
             raise LearnerLost(rank, str(error)) from error
 
     def _watched(self) -> GroupEnd:
-        """Show what the learners write until it is clear what became of them."""
+        """Show the learners' output until the outcome of the run is clear."""
         codes: dict[int, int] = {}
         since = time.monotonic()
         for rank, state in self._states():
@@ -164,7 +164,7 @@ class LearnerGroup:
         raise AssertionError("learners are watched until they end")
 
     def _states(self) -> Iterator[tuple[int, LearnerState]]:
-        """Yield what each learner says, again and again until it has ended."""
+        """Yield each learner's number and state, again and again until the learner has ended."""
         calls: dict[Ticket, tuple[int, float]] = {}
         waiting = list(range(len(self._actors)))
         while True:
@@ -193,9 +193,9 @@ class LearnerGroup:
 
 
 def verdict(codes: Mapping[int, int], count: int, waited: float, passed: set[int]) -> GroupEnd | None:
-    """Say what became of `count` ranks of which some have ended with `codes`, the first `waited` seconds ago.
+    """Return the outcome of `count` ranks, of which some have ended with `codes`, the first `waited` seconds ago.
 
-    `passed`: signals that rank 0 was sent. None: that is not clear yet.
+    `passed` are the signals that rank 0 was sent. None means that the outcome is not clear yet.
     """
     leader = codes.get(0)
     failed = [rank for rank, code in sorted(codes.items()) if rank and code]
@@ -210,7 +210,7 @@ def verdict(codes: Mapping[int, int], count: int, waited: float, passed: set[int
     if len(codes) == count:
         return GroupEnd(leader)
     missing = min(set(range(count)) - set(codes))
-    return GroupEnd(None, f"learner {missing} was lost (it hangs)") if waited > TOLD else None
+    return GroupEnd(None, f"learner {missing} was lost (it hung)") if waited > TOLD else None
 
 
 def _lost(rank: int, codes: Mapping[int, int]) -> GroupEnd:
@@ -220,9 +220,9 @@ def _lost(rank: int, codes: Mapping[int, int]) -> GroupEnd:
 
 
 def ranks_at(places: Sequence[LearnerPlace]) -> Iterator[dict[str, str]]:
-    """Yield what tells each rank who it is and where the others are, as torchrun does.
+    """Yield the variables that tell each rank its number and the address of rank 0, as torchrun sets them.
 
-    Each is the first of its machine to itself: Ray shows it no GPUs but its own.
+    LOCAL_RANK is always 0, because Ray shows each rank only its own GPUs.
     """
     shared = {
         "MASTER_ADDR": places[0].address,
@@ -238,7 +238,7 @@ def ranks_at(places: Sequence[LearnerPlace]) -> Iterator[dict[str, str]]:
 def kept_alive(
     attempt: Callable[[], GroupEnd], folder: Path, restarts: int, say: Callable[[str], None], signals: deque[int]
 ) -> int:
-    """Make attempts at a run until it ends by itself; return its exit code.
+    """Attempt a run until it ends by itself; return its exit code.
 
     Raises:
         RunError: learners were lost more than `restarts` times without a further checkpoint of the run in `folder`.
@@ -254,7 +254,7 @@ def kept_alive(
         if signals:
             return 128 + signals.popleft()
         count = "from the newest checkpoint" if now else "from the start, as there is no checkpoint yet"
-        say(f"{end.why}: the learners are started again, {count}")
+        say(f"{end.why}: the learners start again {count}")
     return end.code
 
 

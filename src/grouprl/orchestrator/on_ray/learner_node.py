@@ -1,4 +1,4 @@
-"""A learner on a node of the cluster: the process that trains there, started, read and ended for who watches it."""
+"""A learner on a node of the cluster: an actor starts its process, reads from it and ends it, as the group asks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MODULE = "grouprl"
 LAST_WORDS = 1.0
 """Seconds that a process's last output may take to arrive after it has ended."""
 LEAVING = 5.0
-"""Seconds that a process has to end by itself, as its run is over."""
+"""Seconds that a process may take to end by itself once its run is over."""
 
 
 @dataclass(frozen=True)
 class LearnerHello:
-    """What a learner is started with: the seconds after which it is on its own, if nobody asks for it any more."""
+    """The setting that a learner is started with: the seconds without a message after which it ends by itself."""
 
     lease: float
 
 
 @dataclass(frozen=True)
 class LearnerPlace:
-    """Where a learner is: its machine, the address of its node, and a port that nobody listens on there."""
+    """The place of a learner: its machine, the address of its node, and a free port of that node."""
 
     machine: str
     address: str
@@ -43,7 +43,7 @@ class LearnerPlace:
 
 @dataclass(frozen=True)
 class LearnerState:
-    """What a learner's process wrote since it was last asked, and its exit code once it has ended."""
+    """The output of a learner's process since the last poll, and its exit code once it has ended."""
 
     out: bytes
     err: bytes
@@ -52,7 +52,7 @@ class LearnerState:
 
 @dataclass
 class _PipeText:
-    """What came through the pipes of a process."""
+    """The output of a process, read from its pipes."""
 
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)
@@ -73,10 +73,10 @@ class _PipeText:
 
 
 class LearnerRoom:
-    """The process of one learner, and what it writes.
+    """The actor that holds the process of one learner and its output.
 
-    The process ends with this one, and when nobody has asked for it for `lease` seconds: whoever started it may be cut
-    off, and start another one elsewhere.
+    The process ends with the actor, and when no message has arrived for `lease` seconds: its launcher may have been
+    cut off and may start another learner elsewhere.
     """
 
     def __init__(self, told: LearnerHello) -> None:
@@ -86,14 +86,14 @@ class LearnerRoom:
         threading.Thread(target=self._expire, name="lease", daemon=True).start()
 
     def place(self) -> LearnerPlace:
-        """Return where this is."""
+        """Return the place of this learner."""
         self._asked = time.monotonic()
         with socket.socket() as found:
             found.bind(("", 0))
             return LearnerPlace(socket.gethostname(), own_address(), found.getsockname()[1])
 
     def begin(self, arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-        """Start `grouprl` with these arguments and variables; return the number of its process."""
+        """Start `grouprl` with these arguments and variables; return the id of its process."""
         self._asked = time.monotonic()
         assert self._process is None, "a learner is started once"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -107,7 +107,7 @@ class LearnerRoom:
         return self._process.pid
 
     def poll(self, seconds: float) -> LearnerState:
-        """Return what the process wrote, after waiting at most `seconds` for something, and how it ended, if it did."""
+        """Return the process's output, after waiting at most `seconds` for some, and its exit code if it has ended."""
         self._asked = time.monotonic()
         assert self._process is not None
         with self._heard.news:
@@ -126,7 +126,7 @@ class LearnerRoom:
             self._process.send_signal(number)
 
     def end(self, seconds: float) -> None:
-        """End the process: by itself within `seconds`, else by SIGKILL."""
+        """End the process: it has `seconds` to end by itself, and is then killed by SIGKILL."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)

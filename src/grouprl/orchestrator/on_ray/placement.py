@@ -1,4 +1,4 @@
-"""What a run places on its cluster, and the worker pools that do the work."""
+"""The kinds of work that a run places on its cluster, and the worker pools that do it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
 RESTARTED, REDONE = "workers_restarted", "work_redone"
-"""Metrics: workers of the cluster that were replaced, and pieces of work that were done again."""
+"""Metrics: cluster workers that were replaced, and pieces of work that were repeated."""
 MakeHost = Callable[[Placing, Mapping[Kind, int], Mapping[Kind, Hello]], WorkerHost]
 
 
 class RunPlacement:
-    """The workers of a run, by kind: where its completions are sampled and scored, and its environments act.
+    """The cluster workers of a run, by kind: they sample and score its completions, and run its environments.
 
     `make_host` makes the host that starts workers (default: Ray); `device` is the device of the trainer's policy.
 
@@ -68,14 +68,14 @@ class RunPlacement:
         self._read = (0, 0)
 
     def start(self) -> None:
-        """Start every worker, all at the same time, without waiting for them."""
+        """Start every worker at the same time, without waiting for them."""
         for pool in self.pools.values():
             pool.start()
 
     def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
-        """Return the engine that samples from `policy`; None where sampling is not placed.
+        """Return the engine that samples from `policy`; None if sampling does not run on the cluster.
 
-        Of a policy on several ranks all but the first drop their whole copies: nothing is sampled from them.
+        With a policy on several ranks, all but the first drop their whole copies, because nothing samples from them.
         """
         if "sampler" not in self.pools:
             return None
@@ -84,16 +84,16 @@ class RunPlacement:
         return PlacedSampler(policy, self.pools["sampler"], rank_count())
 
     def reward(self, reward: Reward) -> PlacedReward | None:
-        """Return the reward computed by the cluster's workers; None where it is not placed."""
+        """Return the reward computed by the cluster's workers; None if it does not run on the cluster."""
         return PlacedReward(reward, self.pools["reward"]) if "reward" in self.pools else None
 
     @cached_property
     def stage(self) -> Stage | None:
-        """Where the run's environments act; None where they are not placed."""
+        """The pool that runs the run's environments; None if they do not run on the cluster."""
         return PlacedStage(self.pools["environment"]) if "environment" in self.pools else None
 
     def metrics(self) -> dict[str, float]:
-        """Return how many workers were replaced since this was last called, and how much work was done again."""
+        """Return how many workers were replaced and how many pieces of work were repeated since the last call."""
         now = (sum(p.restarted for p in self.pools.values()), sum(p.redone for p in self.pools.values()))
         (restarted, redone), self._read = self._read, now
         return {RESTARTED: float(now[0] - restarted), REDONE: float(now[1] - redone)}
@@ -106,10 +106,11 @@ class RunPlacement:
 
 
 def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
-    """Return how many workers of each kind a run places; empty where it places nothing.
+    """Return how many workers of each kind a run places on its cluster; empty if it places none.
 
-    A reward is not placed where nothing calls it (stored rewards, environments that score), nor is a judge, which only
-    waits for its endpoint, nor are environments whose episodes are compared within their group.
+    A reward is not placed if no function is called (stored rewards, environments that score). A judge is not placed
+    because it only waits for its endpoint, and neither are environments whose episodes are compared within their
+    group.
     """
     config, rows = run.config, run.row_kind
     cluster = config.cluster
@@ -127,15 +128,17 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
 
 
 def ranks_sample(run: ResolvedRun) -> bool:
-    """Whether each rank of a run on several samples, from a whole copy: nobody else does, or evaluation is left."""
+    """Return whether each of several ranks samples from a whole copy: no other process samples, or only evaluation
+    does.
+    """
     config = run.config
     return config.sampling.engine == LOCAL and (config.run.async_steps > 0 or "sampler" not in placed_counts(run))
 
 
 def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:
-    """Return the workers of a run; None where it places nothing.
+    """Return the workers of a run; None if it places none.
 
-    `sampling_here`: whether this process samples for training. In an asynchronous run another process does, and
+    `sampling_here` says whether this process samples for training. In an asynchronous run another process does, and
     evaluations run in the trainer itself.
 
     Raises:
@@ -155,7 +158,7 @@ def close_placement(placement: RunPlacement | None) -> None:
 
 
 def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) -> Engine[Prompt, int]:
-    """Return the engine that samples from a run's policy: the cluster's workers, or the engine of the configuration.
+    """Return the engine that samples from a run's policy: the cluster's workers, or the configured engine.
 
     Without a cluster, synchronous runs complete the shares of several samplers in this process, so that a run gives
     the same results with Ray and without it.
@@ -173,6 +176,6 @@ def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) 
 
 
 def rank_count() -> int:
-    """Return how many ranks this process leads; 1 where it is alone."""
+    """Return how many ranks this process leads; 1 if it is alone."""
     ranks = current_ranks()
     return 1 if ranks is None else ranks.count

@@ -1,7 +1,7 @@
-"""Workers of one kind: called, watched, and replaced when they are lost, with their work done again.
+"""Workers of one kind: called, watched, and replaced when they are lost, with their work repeated.
 
-A call is answered once: when a worker is lost, so are all calls that it had, whatever it did of them, and whoever made
-them is told. What a lost worker may still say is never heard.
+Each call gets one answer: when a worker is lost, all its unanswered calls are lost, whatever it did for them, and each
+caller is told. Later answers of a lost worker are ignored.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from grouprl.core.errors import RunError
 from grouprl.orchestrator.on_ray.worker_host import PRESENT, Kind, Ticket, WorkerHost, WorkerLost
 
 LOOK_SECONDS = 1.0
-"""How often the clocks of calls are looked at."""
-REMEDY = "What is on disk is intact: continue with --resume"
+"""Seconds between two checks of the deadlines of calls."""
+REMEDY = "The files of the run are intact: continue with --resume"
 
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """Clocks and patience; see `grouprl.config.sections.Placing`."""
+    """Time limits and the allowed number of restarts; see `grouprl.config.sections.Placing`."""
 
     timeout: float = 3600.0
     start_timeout: float = 300.0
@@ -30,10 +30,10 @@ class PoolLimits:
 
 @dataclass(eq=False)
 class PlacedCall:
-    """A call of a worker; once it is `over` it has a `value`, or is `lost`."""
+    """A call of a worker; once it is `over`, it has a `value` or is `lost`."""
 
     number: int
-    """Whose."""
+    """The number of the worker."""
     method: str
     deadline: float
     ticket: Ticket
@@ -44,13 +44,13 @@ class PlacedCall:
 
 @dataclass(frozen=True)
 class PlacedJob:
-    """A piece of work: a method, and its arguments for a worker that was (`fresh`) or was not replaced since `life`."""
+    """A piece of work: a method, and a function that makes its arguments for the current life of the worker."""
 
     method: str
     arguments: Callable[[int], tuple[object, ...]]
-    """Of the worker's life, which counts from 1 and grows as it is replaced."""
+    """Makes the arguments from the worker's life, which counts from 1 and grows with each replacement."""
     number: int | None = None
-    """The worker that does it; None: whoever is free."""
+    """The number of the worker that does it; None: any free worker."""
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class _Seat:
     worker: object
     life: int
     presence: PlacedCall
-    """The first call, which says that the worker has started."""
+    """The first call, whose answer shows that the worker has started."""
 
 
 class WorkerPool:
@@ -69,21 +69,21 @@ class WorkerPool:
     ) -> None:
         self.host, self.kind, self.count, self.limits, self.say = host, kind, count, limits, say
         self.restarted = 0
-        """Workers replaced so far."""
+        """The number of workers replaced so far."""
         self.redone = 0
-        """Calls so far that were made again because their worker was lost."""
+        """The number of calls repeated so far because their worker was lost."""
         self.pids: dict[int, int] = {}
-        """By number: the process of each worker that has started."""
+        """By worker number: the process id of each worker that has started."""
         self._seats: dict[int, _Seat] = {}
         self._calls: list[PlacedCall] = []
         self._losses = dict.fromkeys(range(count), 0)
 
     def life(self, number: int) -> int:
-        """Return which worker of this number it is, from 1; it is started where there is none yet."""
+        """Return how many workers have had this number, counted from 1; start the worker if it is not running yet."""
         return self._seat(number).life
 
     def start(self) -> None:
-        """Begin to start every worker that is not there."""
+        """Begin to start every worker that is not running."""
         for number in range(self.count):
             self._seat(number)
 
@@ -97,11 +97,11 @@ class WorkerPool:
         return call
 
     def wait(self, seconds: float | None = None) -> list[PlacedCall]:
-        """Return the calls that are over since this was last called; waits for one, at most `seconds`.
+        """Return the calls that ended since the last call of this method, after waiting at most `seconds` for one.
 
         Raises:
             RunError: a worker failed, or was lost too often in a row.
-            InputError: what a worker refuses.
+            InputError: a worker refused its input.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while self._calls:
@@ -117,7 +117,7 @@ class WorkerPool:
         return []
 
     def run(self, jobs: Sequence[PlacedJob]) -> list[object]:
-        """Return what each of `jobs` gave, in their order; those of workers that are lost are done again."""
+        """Return the results of `jobs` in order, repeating the jobs of lost workers."""
         own: dict[int, deque[int]] = {number: deque() for number in range(self.count)}
         anyone: deque[int] = deque()
         for place, job in enumerate(jobs):
@@ -145,7 +145,7 @@ class WorkerPool:
         return [found[place] for place in range(len(jobs))]
 
     def forget(self, calls: Sequence[PlacedCall]) -> None:
-        """Hear no more of calls; what they give is given to nobody."""
+        """Ignore these calls from now on and discard their results."""
         for call in calls:
             if call in self._calls:
                 self._calls.remove(call)
@@ -177,7 +177,7 @@ class WorkerPool:
         return list({call.number: call for call in reversed(late)}.values())
 
     def _end(self, call: PlacedCall) -> list[PlacedCall]:
-        """Note that a call has ended; return it, or all calls of a worker that is lost."""
+        """Record that a call has ended; return it, or all calls of a worker that is lost."""
         try:
             reply = self.host.reply(call.ticket)
         except WorkerLost as error:
@@ -206,7 +206,7 @@ class WorkerPool:
                 f"is {self.limits.restarts}); the last time: {why}. {REMEDY}"
             )
         self.restarted += 1
-        self.say(f"{self.kind} {number} was lost ({why}): another one is started, and its work is done again")
+        self.say(f"{self.kind} {number} was lost ({why}): a replacement starts and repeats its work")
         self._fill(number, seat.life + 1)
         return gone
 

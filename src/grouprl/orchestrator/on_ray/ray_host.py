@@ -19,11 +19,13 @@ from grouprl.processes.current_ranks import placed_by
 from grouprl.processes.liveness import PeerWatch
 
 PATIENCE = 20.0
-"""Seconds without an answer after which Ray's head is gone; one that is started again takes less."""
+"""Seconds without an answer after which Ray's head counts as gone; a restarted head takes less."""
 GRACE = 30.0
-"""Seconds in which the run then has to end by itself, before it is ended."""
+"""Seconds that the run then has to end by itself before it is killed."""
 RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
-"""Ray ends a process that has not heard of the head for so many seconds, without a word of grouprl's."""
+"""The variable with the seconds after which Ray kills a process that has lost the head, without a message from
+grouprl.
+"""
 
 
 class _Method(Protocol):
@@ -40,12 +42,12 @@ class _Group(Protocol):
 
 @dataclass(frozen=True)
 class ObjectInStore:
-    """A value in Ray's object store, in shared memory of each node that has read it."""
+    """A value in Ray's object store, in the shared memory of each node that has read it."""
 
     reference: object
 
     def get(self) -> object:
-        """Return it; large arrays are views of the shared memory."""
+        """Return the value; large arrays are views of the shared memory."""
         import ray
 
         found: object = ray.get(self.reference)
@@ -53,10 +55,10 @@ class ObjectInStore:
 
 
 class RayHost:
-    """Places workers with the Ray at `cluster.ray`; `counts` says how many of each kind there will be.
+    """A host that places workers through the Ray at `cluster.ray`; `counts` is the number of workers of each kind.
 
-    Actors belong to this process: however it ends, they end with it. None is restarted by Ray itself, which would not
-    know what it was doing; that is the pool's work.
+    Actors belong to this process and end with it, however it ends. Ray itself restarts none, because it would not know
+    what work was lost; the pool does that.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -92,11 +94,11 @@ class RayHost:
                 wanted = f"{counts[kind]} × {words(bundle_of(self.settings, kind))} ({kind})"
                 raise RunError(
                     f"Ray at {self.settings.ray} found no room for {wanted} within cluster.start_timeout = "
-                    f"{self.settings.start_timeout:g} s: others use it"
+                    f"{self.settings.start_timeout:g} s, because others use it. Ask for fewer workers, or wait"
                 )
 
     def start(self, kind: Kind, number: int) -> object:
-        """Begin to start a worker in its place of the group; a group that lost a node is moved by Ray."""
+        """Begin to start a worker in its place of the group; Ray moves a group that lost a node."""
         self.head.check()
         ray = imported_ray()
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -117,7 +119,7 @@ class RayHost:
         return cast("_Actor", worker).call.remote(method, arguments)
 
     def ready(self, calls: Sequence[Ticket], seconds: float) -> list[Ticket]:
-        """Return the calls that have ended; waits at most `seconds` for the first."""
+        """Return the calls that have ended, after waiting at most `seconds` for the first."""
         ray = imported_ray()
         first, _ = ray.wait(list(calls), num_returns=1, timeout=seconds)
         self.head.check()
@@ -125,7 +127,7 @@ class RayHost:
         return over
 
     def reply(self, call: Ticket) -> Reply:
-        """Return what a call gave. Raises WorkerLost for an actor that is dead, and for a reply that is lost."""
+        """Return the result of a call. Raises WorkerLost if the actor is dead or the reply is lost."""
         ray = imported_ray()
         try:
             found: Reply = ray.get(call)
@@ -144,12 +146,12 @@ class RayHost:
             ray.kill(worker, no_restart=True)
 
     def share(self, value: object) -> Shared:
-        """Copy a value into the object store, once, whoever reads it."""
+        """Copy a value into the object store once, for any number of readers."""
         self.head.check()
         return ObjectInStore(imported_ray().put(value))
 
     def close(self) -> None:
-        """Give the groups back, with the actors in them, and leave the cluster."""
+        """Release the groups, with the actors in them, and leave the cluster."""
         ray = imported_ray()
         self.head.close()
         if self.head.gone:
@@ -164,7 +166,7 @@ class RayHost:
 
 
 def imported_ray() -> ModuleType:
-    """Return the module. Raises MissingExtra where it is not installed."""
+    """Return Ray's module. Raises MissingExtra if it is not installed."""
     try:
         import ray
         import ray.util
@@ -174,10 +176,10 @@ def imported_ray() -> ModuleType:
 
 
 def connect(address: str) -> None:
-    """Connect this process to a running cluster, over a node of this machine.
+    """Connect this process to a running cluster through a node of this machine.
 
-    Ray takes any node whose process it sees, the head first. Those of other machines may be seen as well, as between
-    containers that share the numbers of their processes, and what is put into the store over them never arrives.
+    By default Ray takes any node whose process it sees, the head first. It may also see nodes of other machines, as in
+    containers that share process numbers, and objects stored through such a node never arrive.
     """
     ray = imported_ray()
     ray.init(**connection(address))
@@ -190,9 +192,9 @@ def connect(address: str) -> None:
 
 
 def connection(address: str) -> dict[str, object]:
-    """Return the arguments of `ray.init` with which a run, or who looks for it, connects to a running cluster.
+    """Return the arguments of `ray.init` for connecting to a running cluster.
 
-    Workers get this process's paths, so that they find the same package and the same plugins.
+    Workers get this process's import paths, so that they find the same package and the same plugins.
     """
     paths = [os.getcwd() if entry == "" else entry for entry in sys.path]
     variables = {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
@@ -206,16 +208,16 @@ def connection(address: str) -> dict[str, object]:
 
 
 def watched_head(address: str) -> PeerWatch:
-    """Return what notices that the head of a cluster is gone: Ray waits for it in silence."""
+    """Return a watch that notices when the head of a cluster is gone, for which Ray itself would wait silently."""
     gone = (
-        f"the head of Ray at {address} is gone: it has not answered for {PATIENCE:g} s. What is on disk is intact: "
+        f"the head of Ray at {address} is gone: it has not answered for {PATIENCE:g} s. The run's files are intact: "
         "start Ray again and continue with --resume, on this cluster or another (--set cluster.ray=…)"
     )
     return PeerWatch(address, gone, PATIENCE, GRACE)
 
 
 def own_cluster() -> str:
-    """Return the address of the cluster that this process is connected to; "here" where it is to none."""
+    """Return the address of the cluster that this process is connected to; "here" if there is none."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return "here"
@@ -223,7 +225,7 @@ def own_cluster() -> str:
 
 
 def own_address() -> str:
-    """Return the address of this node of the cluster; without one, of this machine to itself."""
+    """Return the address of this node of the cluster; without a cluster, the machine's loopback address."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return "127.0.0.1"
@@ -231,14 +233,14 @@ def own_address() -> str:
 
 
 def bundle_of(cluster: Placing, kind: Kind) -> dict[str, float]:
-    """Return what a worker of a kind reserves."""
+    """Return the resources that a worker of a kind reserves."""
     if kind == "learner":
         return {"CPU": cluster.learner_cpus} | ({"GPU": cluster.learner_gpus} if cluster.learner_gpus else {})
     return {"CPU": cluster.cpus} | ({"GPU": cluster.gpus} if kind == "sampler" and cluster.gpus else {})
 
 
 def short_of(counts: Mapping[Kind, int], cluster: Placing, facts: ClusterFacts) -> Iterator[str]:
-    """Say of what a cluster has too little for so many workers, whoever uses it."""
+    """Yield a sentence for each resource of which a cluster has too little for these workers, even when it is idle."""
     needed: dict[str, float] = {}
     for kind, count in counts.items():
         bundle = bundle_of(cluster, kind)
@@ -247,21 +249,21 @@ def short_of(counts: Mapping[Kind, int], cluster: Placing, facts: ClusterFacts) 
         if facts.places(bundle) < count:
             yield (
                 f"cluster: {count} × {words(bundle)} ({kind}) are wanted, and the nodes have room for "
-                f"{facts.places(bundle)}. {facts.words()}"
+                f"{facts.places(bundle)}. {facts.words()}. Ask for less, or add nodes"
             )
     for name, amount in needed.items():
         if amount > facts.total(name) + 1e-9:
             there = f"{facts.total(name):g}. {facts.words()}"
-            yield f"cluster: workers want {amount:g} {name}s in all, and there are {there}"
+            yield f"cluster: workers want {amount:g} {name}s in all, and there are {there}. Ask for less, or add nodes"
 
 
 def words(bundle: Mapping[str, float]) -> str:
-    """Return a reservation in words: 1 CPU, 0.5 GPU."""
+    """Describe a reservation, such as "1 CPU, 0.5 GPU"."""
     return ", ".join(f"{amount:g} {name}" for name, amount in bundle.items())
 
 
 def _cause(error: Exception) -> str:
-    """Return why an actor is dead, of the many lines that Ray says."""
+    """Return why an actor is dead, extracted from Ray's message."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = next((line for line in lines if line.startswith("The actor is dead because")), "")
     told = told or next((line for line in lines if line), type(error).__name__)

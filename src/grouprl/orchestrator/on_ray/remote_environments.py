@@ -1,4 +1,4 @@
-"""Environments on a cluster: an episode lives with one worker, and is brought back by another when that one is lost."""
+"""Environments on a cluster: each episode stays with one worker, and another worker restores it if that one is lost."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from grouprl.rewards.contract import Failure
 from grouprl.tasks.task import Task
 
 TURN_SECONDS = 0.05
-"""How long a worker waits for an answer before it says that there is none: meanwhile it takes no further calls."""
+"""Seconds that a worker waits for an answer before it replies without one; it takes no other calls while it waits."""
 Journal = Sequence[tuple[int, Sequence[StageCall]]]
 """Episodes, and their answered calls in order."""
 
 
 def stage_hello(task: Task, settings: Acting) -> PlacedParcel:
-    """Return what a worker must know to act.
+    """Return the setup of a worker that runs environments.
 
     Raises:
         CannotSend: the task cannot be found or pickled for another process.
@@ -36,22 +36,22 @@ def stage_hello(task: Task, settings: Acting) -> PlacedParcel:
 
 @dataclass(eq=False)
 class _Place:
-    """What a worker of the pool has to do, and whose environments live with it."""
+    """The pending work of one worker of the pool, and the episodes that it holds."""
 
     waiting: deque[StageCall] = field(default_factory=deque)
     sent: dict[int, StageCall] = field(default_factory=dict)
-    """By episode: calls that the worker has and has not answered."""
+    """By episode: calls that were sent to the worker and are not answered yet."""
     episodes: dict[int, None] = field(default_factory=dict)
     lost: dict[int, None] = field(default_factory=dict)
-    """Episodes that the worker before it had: they are to be brought back."""
+    """Episodes of the worker's predecessor, which are to be restored."""
     turn: PlacedCall | None = None
 
 
 class PlacedStage(AnsweringStage):
-    """Environments of a task with the workers of a pool, usable wherever a stage is.
+    """The environments of a task on the workers of a pool, for use wherever an environment pool is.
 
-    An episode lives with the worker that had the fewest when it began. The answered calls of each are kept: when a
-    worker is lost, the one in its place makes the environments anew and makes these calls again.
+    An episode stays with the worker that had the fewest episodes when it began. The answered calls of each episode are
+    kept: when a worker is lost, its replacement makes the environments again and repeats these calls.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -62,7 +62,7 @@ class PlacedStage(AnsweringStage):
         self._journal: dict[int, list[StageCall]] = {}
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
-        """Begin calls of different episodes."""
+        """Begin calls for different episodes."""
         for episode, arguments in calls:
             if method == "close" and episode not in self._home:
                 self._answers[episode] = None
@@ -76,7 +76,7 @@ class PlacedStage(AnsweringStage):
             self._feed(number)
 
     def clear(self) -> None:
-        """Close every environment that is left; answers that are still to come are not waited for."""
+        """Close every remaining environment without waiting for pending answers."""
         for number, place in self._places.items():
             self.pool.forget([place.turn] if place.turn is not None else [])
             if place.episodes:
@@ -93,7 +93,7 @@ class PlacedStage(AnsweringStage):
             held.clear()
 
     def _feed(self, number: int) -> None:
-        """Give a worker its next turn, if it has none and there is something for it to do."""
+        """Give a worker its next turn, if it has none and has work to do."""
         place = self._places[number]
         if place.turn is not None or not (place.waiting or place.sent):
             return
@@ -115,7 +115,7 @@ class PlacedStage(AnsweringStage):
                 return
 
     def _take(self, call: PlacedCall) -> None:
-        """Take the answers of a turn; or what a lost worker had back, to be done again."""
+        """Take the answers of a turn; if the worker was lost, put its calls back to be repeated."""
         place = self._places[call.number]
         if place.turn is not call:
             return
@@ -132,7 +132,7 @@ class PlacedStage(AnsweringStage):
             self._note(place, place.sent.pop(episode), found)
 
     def _note(self, place: _Place, each: StageCall, found: object) -> None:
-        """Keep an answer, and the call with it, to bring the environment back."""
+        """Keep an answer with its call, so that the environment can be restored."""
         self._answers[each.episode] = found
         if each.method == "close":
             place.episodes.pop(each.episode, None)
@@ -144,7 +144,7 @@ class PlacedStage(AnsweringStage):
 
 
 class ActingWorker:
-    """Environments in a worker's process, or in processes of its own, as `environment.workers` says."""
+    """Environments in a worker's process, or in child processes of it, as `environment.workers` says."""
 
     def __init__(self, told: PlacedParcel) -> None:
         task: Task = unpack(told.parcel)
@@ -152,12 +152,12 @@ class ActingWorker:
         self._latest: dict[int, str] = {}
         """By episode: the method that was called last."""
         self._spoilt: dict[int, Failure] = {}
-        """Episodes that were brought back and did not come back the same."""
+        """Episodes whose restored environment answered differently than before."""
 
     def turn(
         self, again: Journal, calls: Sequence[StageCall], seconds: float
     ) -> tuple[list[tuple[int, object]], CallTimes]:
-        """Bring episodes back, begin calls, and return the answers that there are, with how long calls took."""
+        """Restore episodes, begin calls, and return the answers that are ready, with the times of the calls."""
         for episode, before in again:
             self._bring_back(episode, before)
         for each in calls:
@@ -168,7 +168,7 @@ class ActingWorker:
         return answers, times
 
     def _told(self, episode: int, found: object) -> object:
-        """Return an environment's answer, or how it came back as another one."""
+        """Return an environment's answer, or the failure if its restored episode differs from the original."""
         if self._latest[episode] != "close":
             return self._spoilt.get(episode, found)
         self._spoilt.pop(episode, None)

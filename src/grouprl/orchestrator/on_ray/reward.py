@@ -16,7 +16,7 @@ from grouprl.rewards.validation import Verdict, VerdictReward, plain_rewards, ve
 from grouprl.rewards.worker_choice import in_workers
 
 PIECES = 4
-"""Pieces per worker: one that finishes early takes another piece."""
+"""Pieces per worker: a worker that finishes early takes another piece."""
 
 
 def _whatever_life(given: tuple[object, ...], life: int) -> tuple[object, ...]:
@@ -25,7 +25,7 @@ def _whatever_life(given: tuple[object, ...], life: int) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class PlacedParcel:
-    """What was packed for a worker, and the limits of the processes that it starts."""
+    """The packed object for a worker, and the limits of the processes that it starts."""
 
     parcel: dict[str, object]
     workers: int | Literal["auto"]
@@ -34,7 +34,7 @@ class PlacedParcel:
 
 
 def reward_hello(reward: Reward, settings: RewardSettings) -> PlacedParcel:
-    """Return what a worker must know to score.
+    """Return the setup of a worker that scores.
 
     Raises:
         CannotSend: the reward can neither be imported in another process nor pickled for it.
@@ -45,7 +45,7 @@ def reward_hello(reward: Reward, settings: RewardSettings) -> PlacedParcel:
 class PlacedReward(VerdictReward):
     """A reward computed by the workers of a pool; usable wherever a reward is.
 
-    Pieces of a lost worker are scored by others. A reward that takes the whole batch in one call gets it whole.
+    Other workers score the pieces of a lost one. A reward that takes the whole batch in one call receives it whole.
     """
 
     def __init__(self, reward: Reward, pool: WorkerPool) -> None:
@@ -74,7 +74,7 @@ class PlacedReward(VerdictReward):
 
 
 class ScoringWorker:
-    """A reward in a worker's process, or in processes of its own, as `reward.workers` says."""
+    """A reward in a worker's process, or in child processes of it, as `reward.workers` says."""
 
     def __init__(self, told: PlacedParcel) -> None:
         reward: Reward = unpack(told.parcel)

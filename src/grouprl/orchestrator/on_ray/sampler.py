@@ -1,4 +1,4 @@
-"""Samplers of a cluster: shares of requests are completed by workers with copies of the policy."""
+"""Samplers on a cluster: workers with copies of the policy complete shares of the requests."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """What a sampler must know: the run's configuration, and the trainer's threads and device."""
+    """The setup of a sampler: the run's configuration, and the trainer's threads and device."""
 
     config: Mapping[str, object]
     threads: int
     device: str
     ranks: int = 1
-    """Over how many ranks the trainer's policy lies in parts."""
+    """The number of ranks over which the trainer's policy is sharded."""
 
 
 class PlacedSampler(ShareSampler):
-    """An `Engine` whose shares are completed by the workers of a pool, each share always by the same worker.
+    """An `Engine` whose shares are completed by the workers of a pool; a share always goes to the same worker.
 
-    There are `shares` of them, at least as many as workers, which take them in turn. A share whose worker is lost is
-    completed again by the worker that replaces it: within a session from the first requests on, so that the state kept
-    between turns, and with it the samples, are the same.
+    There are `shares` shares, at least as many as workers, assigned in turn. If a share's worker is lost, its
+    replacement completes the share again, in a session from the first requests on, so that the state kept between
+    turns and the samples are the same.
     """
 
     def __init__(self, policy: Policy, pool: WorkerPool, shares: int = 1) -> None:
@@ -50,11 +50,11 @@ class PlacedSampler(ShareSampler):
         self.pool, self.seconds = pool, 0.0
         self._weights: PublishedWeights | None = None
         self._lives: dict[tuple[int, int], int] = {}
-        """By session and share: which life of its worker has completed the requests so far."""
+        """By session and share: the life of the worker that has completed the requests so far."""
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: all compute in full precision."""
+        """Whether the log-probs equal the trainer's, because everything is computed in full precision."""
         return super().exact if current_ranks() is None else exact_copies(cast("ShardedPolicy", self.policy))
 
     def take_weights(self) -> None:
@@ -82,7 +82,7 @@ class PlacedSampler(ShareSampler):
         return share % self.pool.count
 
     def _name(self, session: SharedSession, share: int) -> int:
-        """Return the number that a worker knows a share of a session by: it may have several."""
+        """Return the number by which a worker knows a share of a session, since it may hold several."""
         return session.number * self.count + share
 
     def _job(self, number: int, share: Share, session: SharedSession | None) -> PlacedJob:
@@ -98,7 +98,7 @@ class PlacedSampler(ShareSampler):
         return PlacedJob("sample_in_session", arguments, self._worker(number))
 
     def close_session(self, session: SharedSession) -> None:
-        """Let the workers release what they keep for the session."""
+        """Make the workers release the session's state."""
         open_on = [number for number in session.batches if (session.number, number) in self._lives]
         for number in open_on:
             life = self._lives.pop((session.number, number))
@@ -114,7 +114,7 @@ class _KeptSession:
 
 
 class SamplingWorker:
-    """A copy of the policy in a worker's process, and the sampler of it."""
+    """A copy of the policy in a worker's process, and its sampler."""
 
     def __init__(self, told: SamplerSettings) -> None:
         torch.set_num_threads(told.threads)
@@ -126,7 +126,7 @@ class SamplingWorker:
         )
         self.sampler = LocalSampler(self.policy)
         self.alike = self.policy.device.type == told.device
-        """Whether matrix products round as they do in the trainer: on the same type of device."""
+        """Whether matrix products round as in the trainer, because the devices have the same type."""
         self._exchange = 0
         self._open: dict[int, _KeptSession] = {}
 
@@ -151,7 +151,7 @@ class SamplingWorker:
         return self._told(self._open[number].session.sample(last))
 
     def close_session(self, number: int) -> None:
-        """Release what was kept for a session."""
+        """Release the state of a session."""
         if number in self._open:
             self._open.pop(number).stack.close()
 

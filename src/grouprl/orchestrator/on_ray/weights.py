@@ -1,4 +1,4 @@
-"""Weights published to workers: stored once where all can read them, verified by each that loads them."""
+"""Weights published to workers: stored once for all readers, and verified by each worker that loads them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PublishedWeights:
 
 
 def publish(host: WorkerHost, policy: Policy, exchange: int, version: int) -> PublishedWeights:
-    """Store the trained weights of `policy` where all workers can read them: one copy, however many read it."""
+    """Store the trained weights of `policy` for all workers, as a single copy."""
     state = policy.trainable_state()
     return PublishedWeights(exchange, version, checksum(state), host.share(pack_tensors(state)))
 
@@ -41,18 +41,18 @@ def take(weights: PublishedWeights, policy: Policy) -> None:
     """Load published weights into `policy`, directly from shared storage.
 
     Raises:
-        RunError: the policy then has others than were published.
+        RunError: the loaded weights differ from the published ones.
     """
     policy.load_trainable_state(unpack_tensors(cast("Packed", weights.packed.get())))
     if checksum(policy.trainable_state()) != weights.checksum:
         raise RunError(
-            f"version {weights.version} of the weights is not what was published: they were damaged on the way, or "
-            "this worker's model is another one"
+            f"version {weights.version} of the weights is not what was published: they were damaged in transit, or "
+            "this worker's model differs. Continue with --resume"
         )
 
 
 def pack_tensors(state: Mapping[str, Tensor]) -> Packed:
-    """Return tensors as arrays of bytes, which Ray keeps outside of what it pickles; those of the CPU share memory."""
+    """Return tensors as byte arrays, which Ray stores outside its pickles; CPU tensors share memory with them."""
     return {
         name: (
             str(tensor.dtype).removeprefix("torch."),
@@ -64,7 +64,7 @@ def pack_tensors(state: Mapping[str, Tensor]) -> Packed:
 
 
 def unpack_tensors(packed: Packed) -> dict[str, Tensor]:
-    """Return the tensors; they share the arrays' memory and must not be written to."""
+    """Return the tensors; they share the arrays' memory and must not be modified."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")
         return {name: _tensor(array, getattr(torch, dtype), shape) for name, (dtype, shape, array) in packed.items()}

@@ -21,7 +21,7 @@ WORKERS: Mapping[str, str] = {
 }
 """By kind of worker: the class that its process builds."""
 PRESENT = "present"
-"""The call that only checks whether the worker has started."""
+"""The name of the call that only checks whether the worker has started."""
 
 
 Ticket = Hashable
@@ -30,7 +30,7 @@ Ticket = Hashable
 
 @dataclass(frozen=True)
 class Hello:
-    """What a worker is started with: where modules and files are found, and the arguments of its kind."""
+    """The setup of a worker: search paths for modules and files, and the arguments of its kind."""
 
     path: tuple[str, ...]
     folder: str
@@ -38,19 +38,21 @@ class Hello:
 
 
 class WorkerLost(Exception):
-    """A worker's process has ended, or its node."""
+    """A worker's process or its node has ended."""
 
 
 class Shared(Protocol):
-    """A value stored where every worker can read it."""
+    """A value stored for every worker to read."""
 
     def get(self) -> object:
-        """Return it; arrays in it are not copied and cannot be written to."""
+        """Return the value; its arrays are not copied and cannot be modified."""
         ...
 
 
 class WorkerHost(Protocol):
-    """Starts workers and passes calls on to them, one at a time each; a worker that ends takes its calls with it."""
+    """A host starts workers and passes calls on to them, one at a time for each; when a worker ends, its calls are
+    lost.
+    """
 
     def start(self, kind: Kind, number: int) -> object:
         """Start a worker without waiting for it."""
@@ -87,9 +89,9 @@ class Reply:
 
     value: object = None
     refused: tuple[str, str, str] | None = None
-    """An `InputError` there: what, rule, remedy."""
+    """An `InputError` in the worker: value, rule, remedy."""
     failed: str = ""
-    """Any other error there, with its trace unless it was foreseen."""
+    """The message of any other error in the worker, with its traceback if it was unexpected."""
 
     def taken(self, who: str) -> object:
         """Return the value, or raise the worker's error."""
@@ -101,7 +103,7 @@ class Reply:
 
 
 class WorkerRoom:
-    """A worker's process: it makes the worker when it is first called, so that whatever goes wrong is a reply."""
+    """A worker's process: it makes the worker on the first call, so that every error becomes a reply."""
 
     def __init__(self, kind: Kind, hello: Shared) -> None:
         self._kind, self._hello = kind, hello
@@ -124,7 +126,7 @@ class WorkerRoom:
 
 
 def made(kind: Kind, hello: Hello) -> object:
-    """Return a worker of this kind, from what `hello` says of the process that calls it and of the run."""
+    """Return a worker of this kind, made from the setup in `hello`."""
     sys.path[:] = [*sys.path, *(entry for entry in hello.path if entry not in sys.path)]
     if os.path.isdir(hello.folder):
         os.chdir(hello.folder)
@@ -134,6 +136,6 @@ def made(kind: Kind, hello: Hello) -> object:
 
 
 def hello_of(values: object) -> Hello:
-    """Return `values` with what every worker must know: where modules and files are found."""
+    """Return `values` as a worker's setup, with the search paths for modules and files added."""
     here = os.getcwd()
     return Hello(tuple(here if entry == "" else entry for entry in sys.path), here, values)
