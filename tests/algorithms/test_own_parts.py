@@ -199,7 +199,7 @@ def test_a_stage_takes_parts_of_its_own_kind() -> None:
 
 
 def test_classes_that_are_no_parts_and_names_that_are_taken_are_refused() -> None:
-    with pytest.raises(InputError, match="Loose is no part"):
+    with pytest.raises(InputError, match="Loose is not a part"):
         part("objective")(type("Loose", (), {}))
     with pytest.raises(InputError, match=r"no parts of kind 'objectiv'.*'objective'"):
         part("objectiv")(type("Loose", (Part,), {}))
@@ -326,9 +326,9 @@ def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ({"says": 3}, "says = 3. it is a text"),
+        ({"says": 3}, "says = 3. it must be a text"),
         ({"reads": "old_bt"}, r"reads = 'old_bt'.*Write reads = \(\"old_bt\",\)"),
-        ({"couples": "rows"}, "couples = 'rows'. it is one of sequence, group, batch"),
+        ({"couples": "rows"}, "couples = 'rows'. it must be one of sequence, group, batch"),
         ({"__init__": lambda self: None}, "has an __init__.*write __post_init__"),
     ],
 )

@@ -244,9 +244,9 @@ def test_forms_are_found_by_name_and_by_path() -> None:
     assert isinstance(review_form("auto"), CompactReview)
     assert isinstance(review_form("auto", Policy()), JsonReview)
     assert review_form(form(Fixed)).read("", 3) == Review(1, "9")
-    with pytest.raises(InputError, match=r"no form of reviews .jsn.[^§]*json"):
+    with pytest.raises(InputError, match=r"unknown form of reviews .jsn.[^§]*json"):
         review_form("jsn")
-    with pytest.raises(InputError, match="is no form of reviews"):
+    with pytest.raises(InputError, match="is not a form of reviews"):
         review_form(f"{__file__}:Toss")
 
 
@@ -695,8 +695,8 @@ def test_the_plan_tells_of_reviews() -> None:
     assert "reflect_retry: up to 64 reviews and 64 second attempts per rollout" in found.extra_samples[0]
     assert any("reviews each episode" in stage.words for stage in found.stages)
     single = plan(parse_config(run_config(task="addition", method="retroformer"))).refusals
-    assert any("goes on between turns" in reason for reason in single)
-    assert "no form of reviews 'jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
+    assert any("continues episodes between turns" in reason for reason in single)
+    assert "unknown form of reviews .jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
     for part in (ReflectRetry(), CutAndRegenerate(), Retrospect()):
         assert "2 agents" in part.refuse(RunFacts(environment=True, agents=2))[0]
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from grouprl.core.run_events import RunListener, StepEnded
 from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
@@ -24,6 +23,7 @@ from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.protocols import Box, Spaces
+from grouprl.protocols.run_events import RunListener, StepEnded
 from grouprl.training.export import load_trained
 from grouprl.training.loop import train
 

@@ -291,7 +291,7 @@ def test_loading_errors(tmp_path):
         load_policy("tiny", dtype="bflot16")
     with pytest.raises(InputError, match="device='tpu0'"):
         load_policy("tiny", device="tpu0")
-    with pytest.raises(InputError, match="tiny model only"):
+    with pytest.raises(InputError, match="only for the tiny model"):
         load_policy(tmp_path, hidden=3)
     with pytest.raises(InputError, match="temperature=0"):
         load_policy("tiny", temperature=0.0)

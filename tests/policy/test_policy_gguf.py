@@ -155,7 +155,7 @@ def test_a_file_of_something_else_is_said(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_off_is_said(file: Path, share: float) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[: max(8, int(len(whole) * share))])
-    with pytest.raises(InputError, match="is cut off or damaged"):
+    with pytest.raises(InputError, match="is truncated or damaged"):
         load_policy(file)
     assert not converted_folder(file).exists()
 

@@ -89,7 +89,7 @@ def test_what_the_hub_does_not_know(place: Path, monkeypatch: pytest.MonkeyPatch
         raise Unknown
 
     monkeypatch.setattr(_Hub, "model_info", info)
-    with pytest.raises(InputError, match="the Hub knows no such model"):
+    with pytest.raises(InputError, match="the Hub has no such model"):
         check_on_hub("owner/name")
 
 

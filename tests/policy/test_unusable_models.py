@@ -58,7 +58,7 @@ def test_a_folder_without_a_tokenizer_says_what_was_looked_for(folder: Path) -> 
 def test_a_damaged_file_of_a_tokenizer_is_named(folder: Path, name: str) -> None:
     text = (folder / name).read_text()
     (folder / name).write_text(text[: len(text) // 2])
-    refused(folder, rf"{name} is cut off or damaged")
+    refused(folder, rf"{name} is truncated or damaged")
 
 
 def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_prompt_of_two_completions_is_read_once() -> None:
 
 def test_rows_with_agents_are_not_joined_to_rows_without() -> None:
     plain = Tokens.of([[1]], [[2]])
-    with pytest.raises(InputError, match="rows with agents beside rows without"):
+    with pytest.raises(InputError, match="rows with agents cannot be joined"):
         plain.joined([plain.of_agents([0])])
     with pytest.raises(InputError, match="The prompt of row 1 has no tokens"):
         Tokens.of([[1], []], [[2], [3]])

@@ -74,10 +74,10 @@ def test_by_absolute_file(project):
         ("myrewards:", "not an import path"),
         ({"weight": 1}, "no name"),
         ({"name": "numeric_match", "tolerence": 1}, "no parameter 'tolerence'. Did you mean 'tolerance'"),
-        ([{"name": "exact_match", "weight": "x"}], "weight is a finite number"),
-        ([3], "each entry is a name or a mapping"),
+        ([{"name": "exact_match", "weight": "x"}], "weight must be a finite number"),
+        ([3], "each entry must be a name or a mapping"),
         ([], "no rewards"),
-        (3, "was given as 3"),
+        (3, "The reward is 3"),
     ],
 )
 def test_errors_in_words(project, spec, message):

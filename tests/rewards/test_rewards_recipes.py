@@ -356,7 +356,7 @@ def test_a_gate_only_takes_away():
     assert product(0.5, []) == 0.5
     assert product(3, [0.0, 1.0]) == 0
     for gate in (-0.1, 1.1):
-        with pytest.raises(InputError, match="gates are within"):
+        with pytest.raises(InputError, match="must be within"):
             product(1.0, [gate])
 
 
@@ -376,7 +376,7 @@ def test_a_critical_part_vetoes_and_its_components_are_still_shown():
 
 
 def test_only_parts_that_exist_can_be_critical():
-    with pytest.raises(InputError, match="no reward 'x' to be critical"):
+    with pytest.raises(InputError, match="no reward 'x' that could be critical"):
         combine([("worked", worked, 1.0)], critical=["x"])
     with pytest.raises(InputError, match="'critical' of reward 'exact_match' is 1"):
         load_reward([{"name": "exact_match", "critical": 1}])

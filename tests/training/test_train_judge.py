@@ -208,11 +208,11 @@ def test_a_policy_of_ours_may_be_the_judge():
     group = [JudgedTrajectory(({"role": "user", "content": "1+1="},), text) for text in "23"]
     try:
         client = JudgeClient(endpoint.url, "tiny", "", 60.0, 1)
-        with pytest.raises(NoAnswer, match=r"cut off; give it more|not JSON"):
+        with pytest.raises(NoAnswer, match=r"cut off; increase|not JSON"):
             TrajectoryJudge(client, tokens=8, rubric="Right ones.").judge(group)
         with pytest.raises(NoAnswer, match=r"answered 400.*the model has room for 2048"):
             TrajectoryJudge(client, tokens=4096).judge(group)
-        with pytest.raises(NoAnswer, match=r"answered 400.*not held to a form|cut off; give it more"):
+        with pytest.raises(NoAnswer, match=r"answered 400.*not held to a form|cut off; increase"):
             TrajectoryJudge(client, tokens=8, schema=True).judge(group)
         with pytest.raises(NoAnswer, match=r"answered 404.*There is no model 'big'"):
             TrajectoryJudge(JudgeClient(endpoint.url, "big", "", 60.0, 1)).judge(group)

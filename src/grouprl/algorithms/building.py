@@ -1,4 +1,4 @@
-"""Parts from plain data: their names and settings, and the parts that they hold."""
+"""Building parts from plain data: their names, settings, and the parts that they hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Part:
-    """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
+    """Build the part `name` of `kind` from plain data. Raises InputError on an unknown part, setting or value."""
     if name not in PARTS[kind] and name in OLD_PARTS:
         note_renamed(name, OLD_PARTS[name])
         name = OLD_PARTS[name]
@@ -38,7 +38,7 @@ def part_from(kind: str, given: object, where: str, current: object = None) -> P
     """Build a part from its name, {part: name, settings…}, or settings of the `current` part that change.
 
     Raises:
-        InputError: an unknown name, a part of another kind, or what is neither.
+        InputError: an unknown name, a part of another kind, or a value that is neither name nor mapping.
     """
     if isinstance(given, Part):
         if given.kind == kind:
@@ -76,7 +76,7 @@ def _with_parts(
 
 
 def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return `settings` by the part's own names for them; InputError where one is given by two names."""
+    """Return `settings` under the part's own names for them. Raises InputError if one is given under two names."""
     made: dict[str, object] = {}
     for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
         name = cls.also.get(key, key)
@@ -97,7 +97,7 @@ def checked(build: Callable[..., R], settings: Mapping[str, object], where: str)
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
             raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
         if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-            raise InputError(f"{where} is given no '{key}', which has no default", remedy=f"Set {key}") from None
+            raise InputError(f"{where} lacks '{key}', which has no default", remedy=f"Set {key}") from None
         if not key:  # a rule about several settings at once says by itself which
             raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None

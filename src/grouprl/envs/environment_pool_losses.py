@@ -31,10 +31,8 @@ class EpisodeAccount:
     def lost(self, prompt: str, method: str, failure: Failure) -> None:
         """Count an episode that was lost during a call of `method`.
 
-        Raises: RunError: most prompts lose their episodes.
-
         Raises:
-            RunError: most prompts lose theirs.
+            RunError: most prompts lose their episodes.
         """
         self._lost[prompt] += 1
         well = sum(counted[method] > 0 for name, counted in self._came.items() if name not in self._lost)

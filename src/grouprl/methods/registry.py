@@ -26,7 +26,7 @@ CATALOGUE: Discovered[Entry] = Discovered(method_homes)
 
 @dataclass(frozen=True)
 class Renamed:
-    """What a setting is called now; `values` says how each old value is written, where that changed too.
+    """Present name of a renamed setting; `values` maps each old value to the present one, if these changed too.
 
     `implies` holds settings whose default depends on the new name but did not on the old one.
     """
@@ -40,9 +40,9 @@ class Renamed:
 class Entry:
     """One catalogue entry: its name, the card and the composing function as they were written.
 
-    `renamed` maps names that settings had before to what they are called now; they are accepted for one version.
-    `base` names the entry that this one starts from, `keeps` those of its settings that this one has too (None: all).
-    `card` and `compose` are whole: with what comes from the base.
+    `renamed` maps former names of settings to their present names; they are accepted for one version. `base` names the
+    entry that this one starts from, `keeps` those of its settings that this one has too (None: all). `card` and
+    `compose` are complete: they include what comes from the base.
     """
 
     name: str
@@ -55,7 +55,9 @@ class Entry:
     # The base is looked up when an entry is first used, not when it is registered: its module may import this one's.
     @functools.cached_property
     def card(self) -> Card:
-        """The entry's card: papers of a dialect are those of its method, a base's settings have the base's lines."""
+        """The entry's card: the papers of a dialect are those of its method; settings of a base have
+        the base's lines.
+        """
         card = self.written
         if self.dialect_of and not card.papers:
             card = replace(card, papers=find(self.name.partition("@")[0]).card.papers)
@@ -66,7 +68,7 @@ class Entry:
 
     @functools.cached_property
     def compose(self) -> Callable[..., Method]:
-        """The function of the entry's settings that composes its method."""
+        """The function that composes the method from the entry's settings."""
         return _upon(find(self.base), self) if self.base else self.function
 
     @property
@@ -76,19 +78,19 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """Family of the catalogue that holds the entry: the folder of its module; 'own' for code of the user's."""
+        """Family of the catalogue that holds the entry: the folder of its module; 'own' for a user's code."""
         module = self.function.__module__
         return module.rsplit(".", 2)[-2] if module.startswith("grouprl.") else "own"
 
     @property
     def dialect_of(self) -> str:
-        """Name of the peer whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
+        """Name of the library whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
     def current(self, settings: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-        """Return `settings` by their present names, and a note on each that came by an old one.
+        """Return `settings` by their present names, and a note on each that was given by a former one.
 
-        InputError where both names are given, or where an old value has no equal now.
+        Raises InputError if both names are given, or if an old value has no present equal.
         """
         made, notes = {k: v for k, v in settings.items() if k not in self.renamed}, []
         for old in [k for k in settings if k in self.renamed]:
@@ -108,7 +110,7 @@ class Entry:
         return made, notes
 
     def _given(self, name: str, settings: Mapping[str, object]) -> bool:
-        """Whether `settings` hold `name`, by its present name or by an old one."""
+        """Return whether `settings` contain `name`, by its present name or a former one."""
         return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
 
     def build(self, **settings: object) -> Method:
@@ -125,14 +127,14 @@ class Entry:
         return replace(method, name=self.name, settings={**self.settings, **settings})
 
     def inert(self, settings: Mapping[str, object]) -> list[str]:
-        """Names of `settings` off their default that change no part, such as a KL estimator without a KL weight."""
+        """Return the names of changed `settings` that change no part, such as a KL estimator without a KL weight."""
         whole = self.build(**settings)
         off_default = [name for name, value in settings.items() if value != self.settings[name]]
         rest = {name: {k: v for k, v in settings.items() if k != name} for name in off_default}
         return [name for name in off_default if self._builds(rest[name], whole)]
 
     def _builds(self, settings: Mapping[str, object], whole: Method) -> bool:
-        """Whether `settings` make the parts of `whole`; those that contradict each other make none."""
+        """Return whether `settings` give the parts of `whole`; contradictory settings give none."""
         try:
             return replace(self.build(**settings), settings=whole.settings) == whole
         except InputError:
@@ -148,18 +150,17 @@ def entry(
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     """Register the decorated composing function as catalogue entry `name`.
 
-    With `base` the function gets the base's method first, composed with the settings that the two share, and returns
-    it with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`,
-    with their types, defaults and lines of the card. A parameter of the function that bears the name of such a setting
-    replaces its default; without a default of its own it has the base's. Where it has another type than the base's,
-    it is another setting of the same name: the base's method is composed without it.
+    With `base` the function gets the base's method first, composed with the settings that the two share, and returns it
+    with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`, with
+    their types, defaults and lines of the card. A parameter of the function with the name of such a setting replaces
+    its default, or takes the base's default if it has none. If its type differs from the base's, it is another setting
+    of the same name: the base's method is composed without it.
 
-        @entry("mine", Card(…), base="grpo")
-        def mine(base: Method, power: float = 1.0) -> Method:
-            return base.with_parts(token_weight=(Sharpen(power=power),))
+    @entry("mine", Card(…), base="grpo") def mine(base: Method, power: float = 1.0) -> Method: return
+    base.with_parts(token_weight=(Sharpen(power=power),))
 
-    `renamed` maps old names of settings to the present ones.
-    Third-party methods register the same way; a name can be taken only once.
+    `renamed` maps old names of settings to the present ones. Third-party methods register the same way; a name can be
+    taken only once.
     """
 
     def register(compose: Callable[..., Method]) -> Callable[..., Method]:
@@ -193,7 +194,7 @@ def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
 
 
 def _typed(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a function by name, with their types instead of the types' names."""
+    """Return the parameters of a function by name, with their types resolved."""
     hints = typing.get_type_hints(function, include_extras=True)
     return {k: p.replace(annotation=hints.get(k, Any)) for k, p in inspect.signature(function).parameters.items()}
 
@@ -209,7 +210,7 @@ def _merged(
 
 
 def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
-    """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
+    """Return the names of the base's settings that an entry keeps; Raises InputError on one that the base lacks."""
     for name in entry.keeps or ():
         if name not in theirs:
             where = f"method {entry.name} keeps the setting '{name}' of {entry.base}"
@@ -218,7 +219,7 @@ def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
 
 
 def find(name: str) -> Entry:
-    """Return the catalogue entry `name`; InputError with suggestions when there is none."""
+    """Return the catalogue entry `name`. Raises InputError with suggestions if there is none."""
     if name not in CATALOGUE:
         raise InputError(f"unknown method '{name}'", remedy=suggest(name, CATALOGUE) + " See: grouprl methods")
     return CATALOGUE[name]

@@ -50,10 +50,7 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
         return
     wrong = [name for name in names if not name or "." in name or "/" in name or name == "value_head"]
     if wrong:
-        yield (
-            f"the agent {wrong[0]!r} cannot have its own model: a folder of weights cannot have its name. "
-            "Rename it, or set model.agents: shared"
-        )
+        yield f"the agent {wrong[0]!r} cannot have its own model: no weights can have its name. {REMEDY}"
     filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
     read = sorted(need for need in method.needs() if need == "stats.influence" and need not in filled)
     if read:

@@ -190,7 +190,7 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     if ranks % model.tensor_parallel:
         yield (
             f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: that many split each matrix, and "
-            "the number of processes is not a multiple of it. Start another number, or set it to a divisor of theirs"
+            "the number of processes is no multiple of it. Start another number, or set it to a divisor of theirs"
         )
     if model.tensor_parallel > 1 and model.lora is not None:
         yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"

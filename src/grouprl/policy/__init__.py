@@ -1,4 +1,4 @@
-"""What is trained: models that give outputs of rows by name and take their cotangents."""
+"""Trainable models: they compute outputs of rows by name and take the cotangents of these outputs."""
 
 from grouprl.policy.kinds import Build, register_policy
 from grouprl.policy.language.causal_lm import CausalPolicy

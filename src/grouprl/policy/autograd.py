@@ -1,8 +1,8 @@
-"""What functions with a backward pass of their own share."""
+"""The context type of functions with their own backward pass."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
 Ctx: TypeAlias = Any
-"""What torch hands to `forward` and `backward` of a `torch.autograd.Function`: any attribute may be put on it."""
+"""The context that torch passes to `forward` and `backward` of a `torch.autograd.Function`; it takes any attribute."""

@@ -1,4 +1,4 @@
-"""What a policy needs of a forward pass, and what can be known of a model before one is made."""
+"""The interface between a policy and a model's forward pass, and checks of a model before its first pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 CROSS = "cross@"
-"""Output with a temperature κ: the cross-entropy of the distribution at κ, held constant, and the policy's own."""
+"""Prefix of an output with a temperature κ: the cross-entropy between the distribution at κ, held constant, and the
+policy's.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,29 +42,30 @@ class Head:
     weight_vd: torch.Tensor
     bias_v: torch.Tensor | None
     precision: Precision = "float32"
-    """How the product is computed."""
+    """Precision of the product."""
 
 
 @dataclass(frozen=True)
 class Readout:
-    """The result of a forward pass for the M response tokens of its rows, row after row: states, and the way to logits.
+    """The result of a forward pass for the M response tokens of its rows, row after row: states, and what turns them
+    into logits.
 
-    Tokens that are the same after the same history may be one of N predictions.
+    Equal tokens after equal histories may share one of the N predictions.
     """
 
     hidden_nd: torch.Tensor
-    """Last hidden state (after the final norm) that made each prediction."""
+    """Last hidden state (after the final norm) of each prediction."""
     target_n: torch.Tensor
     """The tokens predicted."""
     head: Head | None
-    """The output layer; None where the model changes its logits after it."""
+    """The output layer; None if the model changes its logits after it."""
     logits_nv: torch.Tensor | None = None
-    """The model's own logits where there is no plain `head`."""
+    """The model's own logits, if there is no plain `head`."""
     place_m: torch.Tensor | None = None
-    """Which prediction each response token is; None: each is its own."""
+    """Index of each response token's prediction; None: each token has its own."""
 
     def each(self, found_n: torch.Tensor) -> torch.Tensor:
-        """Return what was found of each prediction, [N,…], for each response token, [M,…]."""
+        """Return values of predictions, [N,…], as values of response tokens, [M,…]."""
         return found_n if self.place_m is None else found_n[self.place_m]
 
     @cached_property
@@ -76,7 +79,7 @@ class Readout:
         return self.each(self.target_n)
 
     def score(self, names: Collection[str], *, temperature: float) -> dict[str, torch.Tensor]:
-        """Return those of the outputs `names` that are read off distributions at `temperature`, [M] each.
+        """Return those of the outputs `names` that are computed from the distributions at `temperature`, [M] each.
 
         They are log-probs, entropies and cross-entropies; `cross@κ` is Σ_a softmax(z/κ)_a log π(a), the first factor
         held constant.
@@ -116,7 +119,9 @@ class Readout:
         return TokenScores(logp_n, entropy_of(logp_nv) if entropy else None, cross_n)
 
     def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield the raw logits [C,V] of consecutive response tokens, as many as the device's chunk holds."""
+        """Yield slices of consecutive response tokens and their raw logits [C,V], as many at a time as fit the device's
+        chunk.
+        """
         logits_mv = None if self.logits_nv is None else self.each(self.logits_nv)
         source = logits_mv if self.head is None else self.head.weight_vd
         assert source is not None
@@ -130,12 +135,12 @@ class Readout:
 
 
 class ModelEngine(Protocol):
-    """A way to run the model; all ways give the same numbers."""
+    """A way to run the model; all implementations give the same numbers."""
 
     name: str
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        """Cut `rows` into passes of at most `budget` tokens, those that can share work side by side."""
+        """Divide `rows` into passes of at most `budget` tokens, with rows that can share work next to each other."""
         ...
 
     def read(self, tokens: Tokens) -> Readout:
@@ -144,16 +149,16 @@ class ModelEngine(Protocol):
 
 
 class ChangedHead:
-    """An engine whose output layer is put into another form before log-probs are computed with it."""
+    """An engine whose output layer is converted before log-probs are computed with it."""
 
     def __init__(
         self, engine: ModelEngine, change: Callable[[Head], Head], *, dtype: torch.dtype | None = None
     ) -> None:
-        """Wrap `engine`; `dtype` is that of the hidden states which the changed layer takes (None: their own)."""
+        """Wrap `engine`; hidden states are converted to `dtype` for the changed layer (None: left as they are)."""
         self._engine, self._change, self._dtype, self.name = engine, change, dtype, engine.name
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        """Cut `rows` into passes, as the engine does."""
+        """Divide `rows` into passes as the engine does."""
         return self._engine.split(tokens, rows, budget)
 
     def read(self, tokens: Tokens) -> Readout:
@@ -166,13 +171,13 @@ class ChangedHead:
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:
-    """Tell whether the model's forward names `argument`."""
+    """Return whether the model's forward has a parameter named `argument`."""
     return argument in inspect.signature(model.forward).parameters
 
 
 @torch.no_grad()
 def head_is_plain(model: PreTrainedModel) -> bool:
-    """Tell, by running four tokens, whether logits are exactly `head(trunk(ids))` with a linear head.
+    """Return whether logits are exactly `head(trunk(ids))` with a linear head, by running four tokens.
 
     False for models that cap or scale their logits; their log-probabilities cannot be computed from hidden
     states and the head's weight alone.

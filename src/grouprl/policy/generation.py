@@ -1,4 +1,4 @@
-"""How `generate` of transformers is to sample from a trained model."""
+"""Settings with which transformers' `generate` samples from a trained model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ KEPT = ("bos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "to
 def generation_settings(model: PreTrainedModel, eos_ids: Sequence[int]) -> GenerationConfig:
     """Return how `generate` samples from a trained model: every end token, and no penalties or forced tokens.
 
-    Completions were sampled without those, so that the most probable ones under them are not what was trained.
+    Training sampled completions without penalties or forced tokens, so with them `generate` would produce other
+    completions.
     """
     from transformers import GenerationConfig
 

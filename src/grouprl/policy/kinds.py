@@ -1,4 +1,4 @@
-"""Kinds of policies by name: those of this package, and any class or function of yours."""
+"""Kinds of policies by name: those of this package, and your own classes and functions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.protocols import ActionSpace, Policy, Space, Spaces
 
 Maker = Callable[..., Policy]
-"""Called with a `Build` and the settings of `model.settings`; returns the policy."""
+"""A function of a `Build` and the settings `model.settings` that returns a policy."""
 M = TypeVar("M", bound=Maker)
 KINDS: dict[str, Maker] = {}
 
 
 @dataclass(frozen=True)
 class Build:
-    """What a run passes to the maker of its policy."""
+    """Arguments that a run passes to the maker of its policy."""
 
     spaces: Spaces | None = None
-    """Observations and actions of the task's environments; None: text."""
+    """Observation and action spaces of the task's environments; None for text."""
     task: object = None
     seed: int = 0
-    """Of the initial weights."""
+    """Seed of the initial weights."""
     temperature: float = 1.0
-    """Of the distribution that actions are sampled from and scored under."""
+    """Temperature of the distribution that actions are sampled from and scored under."""
     values: bool = False
-    """Whether the method has a critic, so that the policy must give values."""
+    """Whether the method has a critic, so that the policy must return values."""
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     positions: int = 65536
-    """Positions per pass (`batch.tokens_per_microbatch`)."""
+    """Most positions per pass (`batch.tokens_per_microbatch`)."""
 
     def need_spaces(
         self,
@@ -44,10 +44,10 @@ class Build:
         observations: tuple[type[Space], ...] = (),
         actions: tuple[type[ActionSpace], ...] = (),
     ) -> Spaces:
-        """Return the spaces for the policy `name`, which takes these kinds of spaces; (): any.
+        """Return the spaces for the policy `name`, which accepts these kinds of spaces; (): any kind.
 
         Raises:
-            InputError: the task is made of text, or its spaces are of another kind.
+            InputError: the task consists of text, or its spaces are of another kind.
         """
         if self.spaces is None:
             raise InputError(
@@ -74,7 +74,10 @@ def register_policy(name: str) -> Callable[[M], M]:
         InputError: the name is taken, or is not a plain word.
     """
     if not name.isidentifier() or name == "tiny":
-        raise InputError(f"the policy name '{name}' cannot be registered", "a name is letters, digits and '_', new")
+        raise InputError(
+            f"the policy name '{name}' cannot be registered",
+            "a name consists of letters, digits and '_', and must be new",
+        )
 
     def register(maker: M) -> M:
         taken = KINDS.get(name)
@@ -87,9 +90,9 @@ def register_policy(name: str) -> Callable[[M], M]:
 
 
 def policy_kind(name: str) -> Maker | None:
-    """Return what makes the policy `name`: a registered one, or yours as pkg.module:Class or file.py:Class.
+    """Return the maker of the policy `name`: a registered one, or your own as pkg.module:Class or file.py:Class.
 
-    None for a language model: 'tiny', a folder or a Hub id. Raises InputError where yours cannot be imported.
+    Return None for a language model: 'tiny', a folder or a Hub id. Raises InputError if your own cannot be imported.
     """
     if name in KINDS:
         return KINDS[name]
@@ -99,7 +102,7 @@ def policy_kind(name: str) -> Maker | None:
 
     found = import_object(name, "policy")
     if not callable(found):
-        raise InputError(f"'{name}' is not a policy", "it is a class or a function that returns one")
+        raise InputError(f"'{name}' is not a policy", "a policy is named by a class or a function that returns one")
     return found
 
 
@@ -107,8 +110,8 @@ def make_policy(name: str, build: Build, settings: Mapping[str, object]) -> Poli
     """Return the policy of kind `name`, its settings checked.
 
     Raises:
-        InputError: unknown or missing settings (with the nearest known ones), a maker that refuses them, or what it
-            returns is not a `grouprl.protocols.Policy`.
+        InputError: unknown or missing settings (with the nearest known ones), a maker that refuses them, or a result
+            that is not a `grouprl.protocols.Policy`.
     """
     maker = policy_kind(name)
     assert maker is not None, f"{name} is a language model"
@@ -124,8 +127,8 @@ def make_policy(name: str, build: Build, settings: Mapping[str, object]) -> Poli
     if missing:
         raise InputError(
             f"what {name} returns has no {', '.join(missing)}",
-            "a policy has all that grouprl.protocols.Policy names",
-            "Derive it from grouprl.policy.vectors.module_policy.ModulePolicy, which brings most of it",
+            "a policy needs every attribute of grouprl.protocols.Policy",
+            "Derive it from grouprl.policy.vectors.module_policy.ModulePolicy, which has most of them",
         )
     return policy
 
@@ -146,4 +149,4 @@ def _check_settings(name: str, maker: Maker, settings: Mapping[str, object]) -> 
             raise InputError(f"unknown key 'model.settings.{key}' of the policy {name}", remedy=there)
     for p in parameters:
         if p.name in known and p.default is p.empty and p.name not in settings:
-            raise InputError(f"the policy {name} lacks its setting '{p.name}'", f"set model.settings.{p.name}")
+            raise InputError(f"the policy {name} needs the setting '{p.name}'", f"set model.settings.{p.name}")

@@ -13,17 +13,18 @@ from grouprl.policy.autograd import Ctx
 from grouprl.policy.precision import Precision, add_wide_times, linear, wide_times
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
-"""Logits held at a time: what fits the fast cache of a CPU, and what keeps a GPU's matrix units busy."""
+"""Number of logits held at a time: as many as fit a CPU's fast cache, and enough to keep a GPU's matrix units busy."""
 
 FEWEST_ROWS = 128
-"""Positions of a chunk however large the vocabulary is: each chunk goes through the whole gradient of the output
-layer's weight to add its share."""
+"""Fewest positions of a chunk, however large the vocabulary is: each chunk reads and writes the whole gradient of the
+output layer's weight.
+"""
 
 KEPT_BYTES = 2**27
-"""Up to so many bytes of distributions are kept for the backward pass; more are computed anew there, chunk by chunk."""
+"""Bytes of distributions that are kept for the backward pass; beyond this they are recomputed there, chunk by chunk."""
 
 VOCABULARY = 2**13
-"""Entries of the vocabulary whose gradients are multiplied at a time in mixed precision."""
+"""Vocabulary entries whose gradients are multiplied at a time in mixed precision."""
 
 
 class TokenScores(NamedTuple):
@@ -49,8 +50,8 @@ def token_logprobs(
     """Score `target_m` under π = softmax(z / temperature), z = hidden @ weight.T + bias.
 
     Positions are taken in chunks of at most `chunk_elements` logits (at least one position); beyond `KEPT_BYTES` the
-    backward pass computes each chunk anew, and no tensor grows with the vocabulary times the positions. `precision` is
-    how products are computed; logits are not rounded in mixed precision where the device is a CPU.
+    backward pass recomputes each chunk, and no tensor grows with the vocabulary times the positions. `precision` is the
+    precision of products; in mixed precision logits are not rounded if the device is a CPU.
 
     Returns:
         logp_m and, if requested, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
@@ -68,7 +69,9 @@ def token_logprobs(
 
 
 def chunk_rows(device: torch.device, vocabulary: int, chunk_elements: int | None = None) -> int:
-    """Return how many positions a chunk holds, at least one: `chunk_elements` logits; None: the device's."""
+    """Return the number of positions in a chunk of `chunk_elements` logits (None: the device's default), at least
+    one.
+    """
     if chunk_elements is not None:
         return max(1, chunk_elements // vocabulary)
     return max(FEWEST_ROWS, CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cuda"]) // vocabulary)
@@ -91,12 +94,14 @@ def entropy_of(logp: torch.Tensor) -> torch.Tensor:
 
 
 def softened(logits: torch.Tensor, logp: torch.Tensor, temperature: float, cross: float) -> torch.Tensor:
-    """Return q = softmax(logits / cross) without gradient; to the bit exp(logp) where both temperatures are equal."""
+    """Return q = softmax(logits / cross) without gradient; bitwise equal to exp(logp) if both temperatures are
+    equal.
+    """
     return (logp if cross == temperature else log_softmax_of(logits, cross)).detach().exp()
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """Gradients by the logits z, each divided by the temperature.
+    """Scores with gradients with respect to the logits z, each divided by the temperature.
 
     d logp / dz = onehot - p; d entropy / dz = -p (log p + entropy); d cross / dz = q - p.
     """
@@ -189,12 +194,14 @@ def mixed_logprobs(
     temperature: float,
     rows: int,
 ) -> torch.Tensor:
-    """Return the log-probs [M] of `token_logprobs` in mixed precision; what its gradients multiply is kept, rounded."""
+    """Return the log-probs [M] of `token_logprobs` in mixed precision; the factors of its gradients are kept,
+    rounded.
+    """
     return _MixedLogprobs.apply(hidden_md, weight_vd, bias_v, target_m, temperature, rows)
 
 
 class _MixedLogprobs(torch.autograd.Function):
-    """Keeps d logp / dz = onehot - p rounded to bfloat16, as the products of its gradients need it."""
+    """Log-probs that keep d logp / dz = onehot - p rounded to bfloat16, as the products of the gradients need it."""
 
     @staticmethod
     def forward(
@@ -212,7 +219,7 @@ class _MixedLogprobs(torch.autograd.Function):
             logits_cv = linear(hidden_md[part], weight_vd, bias_v, "mixed")
             logits_cv = logits_cv if temperature == 1.0 else logits_cv.div_(temperature)
             target_c1 = target_m[part, None]
-            p_cv = torch.softmax(logits_cv, -1)  # several times faster on a CPU than log_softmax
+            p_cv = torch.softmax(logits_cv, -1)  # several times faster than log_softmax on a CPU
             # The largest probability is one over the sum of all exp(logit - largest logit).
             sum_c1 = logits_cv.amax(-1, keepdim=True) - p_cv.amax(-1, keepdim=True).log()
             logp_m[part] = (logits_cv.gather(1, target_c1) - sum_c1)[:, 0]
@@ -231,7 +238,7 @@ class _MixedLogprobs(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden_md) if ctx.needs_input_grad[0] else None
         grad_weight = torch.empty_like(weight_vd) if ctx.needs_input_grad[1] else None
         grad_bias = None
-        for part in chunks(len(weight_vd), VOCABULARY):  # no rounded copy of all of the weight or its gradient
+        for part in chunks(len(weight_vd), VOCABULARY):  # avoids a rounded copy of the whole weight or its gradient
             if grad_hidden is not None:
                 grad_hidden += slope_mv[:, part] @ weight_vd[part].bfloat16()
             if grad_weight is not None:

@@ -24,9 +24,9 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> PreTraine
 
     Args:
         model: a transformers model.
-        lora: any of r (rank), alpha (scale times r), dropout, target_modules (a list of names or "all-linear").
-            Dropout acts while gradients are taken and never while log-probs are only read.
-        seed: of the adapters' initial weights.
+        lora: settings, any of r (rank), alpha (scale times r), dropout, target_modules (a list of names or
+            "all-linear"). Dropout acts while gradients are taken and never while log-probs are only read.
+        seed: seed of the adapters' initial weights.
 
     Raises:
         InputError: an unknown setting, or a target module that the model does not have.
@@ -56,16 +56,16 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> PreTraine
 def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
     """Check that every entry of `target_modules` names a module, by peft's rules.
 
-    A text is a regular expression for whole names; a list holds names, or their ends behind a dot.
+    A string is a regular expression for full names; a list holds names, or their last parts after a dot.
 
     Raises:
-        InputError: naming the entry, and the linear layers that there are.
+        InputError: an entry names no module; the message lists the model's linear layers.
     """
     if chosen == "all-linear":
         return
     modules = dict(model.named_modules())
     if not chosen:
-        rule = "it holds at least one name; without it, every linear layer but the head is adapted"
+        rule = "it needs at least one name; if it is not set, every linear layer but the head is adapted"
         raise InputError(f"LoRA's target_modules is {chosen!r}", rule, "Leave it out, or name modules")
     linear = {name.rpartition(".")[2] for name, module in modules.items() if _has_weight(module)}
     for target in [chosen] if isinstance(chosen, str) else [[each] for each in chosen]:
@@ -73,19 +73,23 @@ def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
             shown = target if isinstance(target, str) else target[0]
             raise InputError(
                 f"LoRA's target_modules holds {shown!r}, and no module of {type(model).__name__} is called so",
-                "a list holds names of modules, a text is a regular expression for whole names",
+                "a list holds names of modules, a string is a regular expression for full names",
                 suggest(shown, linear),
             )
 
 
 def adapts(chosen: str | Iterable[str], name: str) -> bool:
-    """Whether `target_modules` means the module `name`: a text fully matches it, or a list holds it or its end."""
+    """Return whether `target_modules` selects the module `name`: a string matches all of it, or a list holds it or its
+    end.
+    """
     if not isinstance(chosen, str):
         return any(name == each or name.endswith(f".{each}") for each in chosen)
     try:
         return re.fullmatch(chosen, name) is not None
     except re.error as error:
-        raise InputError(f"LoRA's target_modules is {chosen!r}", f"it is no regular expression: {error}") from error
+        raise InputError(
+            f"LoRA's target_modules is {chosen!r}", f"it is not a valid regular expression: {error}"
+        ) from error
 
 
 def _has_weight(module: Module) -> bool:
@@ -93,12 +97,14 @@ def _has_weight(module: Module) -> bool:
 
 
 def is_adapted(model: Module) -> bool:
-    """Tell whether peft wraps the model."""
+    """Return whether peft wraps the model."""
     return hasattr(model, "disable_adapter") and hasattr(model, "merge_and_unload")
 
 
 def is_linear(module: Any) -> bool:
-    """Tell whether `linear_weight` gives the module's exact weight: a plain linear layer or one with plain adapters."""
+    """Return whether `linear_weight` gives the module's exact weight: a plain linear layer or one with plain
+    adapters.
+    """
     if type(module) is nn.Linear:
         return True
     return (
@@ -112,7 +118,7 @@ def is_linear(module: Any) -> bool:
 
 @contextmanager
 def dropping(model: PreTrainedModel) -> Iterator[None]:
-    """Let the adapters' dropout act, and nothing else that a training mode would switch on."""
+    """Enable the adapters' dropout within this context, and nothing else that training mode would enable."""
     layers = [
         layer for module in model.modules() for layer in getattr(module, "lora_dropout", {}).values() if _drops(layer)
     ]
@@ -130,8 +136,9 @@ def _drops(layer: nn.Module) -> bool:
 
 
 def linear_weight(module: Any) -> torch.Tensor:
-    """Return the weight a linear layer applies, [out, in], in the type of the layer's own; gradients flow to the
-    adapters."""
+    """Return the weight that a linear layer applies, [out, in], in the layer's own type; gradients flow to the
+    adapters.
+    """
     if not hasattr(module, "lora_A"):
         return module.weight
     base = weight = module.base_layer.weight
@@ -140,4 +147,4 @@ def linear_weight(module: Any) -> torch.Tensor:
     for name in module.active_adapters:
         if name in module.lora_A:
             weight = weight + module.scaling[name] * (module.lora_B[name].weight @ module.lora_A[name].weight)
-    return weight.to(base.dtype)  # peft keeps adapters of weights in half precision in float32
+    return weight.to(base.dtype)  # peft keeps the adapters of half-precision weights in float32

@@ -1,8 +1,8 @@
 """An optimiser in float32 for weights in half precision.
 
-A weight in bfloat16 has steps of 1/256 of itself: an update of a millionth of it is rounded away, again and again. The
-optimiser therefore steps copies in float32, which add such updates up, and the weights are those rounded (Micikevicius
-et al. 2018, arXiv:1710.03740, section 3.1).
+bfloat16 numbers near a weight differ by about 1/256 of it: an update of a millionth of the weight is rounded away at
+every step. The optimiser therefore steps float32 copies, which accumulate such updates, and the weights are the rounded
+copies (Micikevicius et al. 2018, arXiv:1710.03740, section 3.1).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MASTERS = "masters"
 
 
 class MasterWeights(torch.optim.Optimizer):
-    """Steps float32 copies of `parameters` by the optimiser that `make` returns for them.
+    """Optimiser that steps float32 copies of `parameters` with the optimiser that `make` returns for them.
 
-    Weights that are changed by something else, such as a state that is loaded, are taken over before the next step.
+    Changes to the weights from elsewhere, such as loading a state, are copied before the next step.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class MasterWeights(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: object = None) -> None:  # type: ignore[override]
-        """Step the copies, and round them into the weights."""
-        assert closure is None, "a step is taken on one gradient"
+        """Take a step on the copies, and round them into the weights."""
+        assert closure is None, "steps with a closure are not supported"
         for weight, master in zip(self._weights, self._masters, strict=True):
             other = master.to(weight.dtype) != weight
             master.copy_(torch.where(other, weight.float(), master))
@@ -50,7 +50,7 @@ class MasterWeights(torch.optim.Optimizer):
             master.grad = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of the weights, or set them to zero."""
+        """Drop the gradients of the weights, or set them to zero."""
         for weight in self._weights:
             if set_to_none:
                 weight.grad = None
@@ -58,12 +58,12 @@ class MasterWeights(torch.optim.Optimizer):
                 weight.grad.zero_()
 
     def state_dict(self) -> State:
-        """Return the optimiser's state with the copies."""
+        """Return the state of the optimiser, including the float32 copies."""
         return {**self._inner.state_dict(), MASTERS: [master.detach().clone() for master in self._masters]}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: State) -> None:
-        """Go on with what `state_dict` returned; without copies in it they are those of the weights."""
+        """Load a state from `state_dict`; if it holds no copies, they are made from the weights."""
         self._inner.load_state_dict({name: value for name, value in state_dict.items() if name != MASTERS})
         self._share()
         stored = state_dict.get(MASTERS, self._weights)

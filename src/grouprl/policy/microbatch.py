@@ -1,4 +1,4 @@
-"""Cutting rows into passes that fit a token budget, and joining the results of the passes."""
+"""Dividing rows into passes that fit a token budget, and joining the results of the passes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import torch
 from grouprl.records.tokens import Tokens
 
 KEYS_SHARE = 8
-"""What is shared costs a further row an eighth of its tokens: its keys and values are laid out once per row."""
+"""Divisor of the cost of shared tokens: for each further row they cost an eighth, since their keys and values are
+gathered per row.
+"""
 
 EVEN_STEPS = 32
-"""Passes of even sizes are sought to so many parts of their budget."""
+"""Number of budget steps in the search for passes of even sizes."""
 
 
 def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool = False) -> list[list[int]]:
-    """Cut `rows` into passes of at most `budget` tokens (a longer row is a pass of its own).
+    """Divide `rows` into passes of at most `budget` tokens (a longer row is a pass of its own).
 
-    Rows of one prompt stay neighbours, because a pass can run their prompt once; prompts follow each other by length
-    and rows of a prompt by the length of their response, which keeps padding small. With `shared`, only the first
-    row of a prompt in a pass is charged the whole prompt.
+    Rows of one prompt stay together, because a pass can run their prompt once; prompts are sorted by length, and rows
+    of a prompt by the length of their response, which keeps padding small. With `shared`, only the first row of a
+    prompt in a pass is charged the whole prompt.
     """
     order = sorted(
         rows, key=lambda i: (len(tokens.prompt_ids[i]), tokens.prompt_ids[i], len(tokens.response_ids[i]), i)
@@ -42,10 +44,10 @@ def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool
 
 
 def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) -> list[list[int]]:
-    """Cut `rows` into passes as `split_rows` does where a pass runs shared beginnings of its rows once.
+    """Divide `rows` into passes as `split_rows` does, for passes that run shared beginnings of rows once.
 
-    Rows with long common beginnings are neighbours. Where sharing leaves less than `pays` times fewer tokens, passes
-    are those of rows that share nothing.
+    Rows with long common beginnings stay together. If sharing does not leave `pays` times fewer tokens, rows are
+    divided as if they shared nothing.
     """
     if math.isinf(pays) or (tree := tokens.rows(rows).tree).ratio <= pays:
         return split_rows(tokens, rows, budget)
@@ -58,12 +60,13 @@ def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) ->
             used, cost = 0, length
         passes[-1].append(rows[row])
         used += cost
-    return passes if len(passes) != 1 else [list(rows)]  # in their own order: what is known of them holds
+    return passes if len(passes) != 1 else [list(rows)]  # keep the given order, so that the cached tree remains valid
 
 
 def split_evenly(cut: Callable[[int], list[list[int]]], budget: int) -> list[list[int]]:
-    """Cut as `cut` does within `budget` tokens, into as many passes of more even sizes: the largest takes less
-    memory."""
+    """Divide rows as `cut` does within `budget` tokens, into the same number of passes of more even sizes: the largest
+    then needs less memory.
+    """
     passes, enough, few = cut(budget), budget, budget // 2
     while enough - few > budget // EVEN_STEPS:
         tried = (enough + few) // 2
@@ -76,9 +79,9 @@ def split_evenly(cut: Callable[[int], list[list[int]]], budget: int) -> list[lis
 
 
 def join_passes(tokens: Tokens, passes: Sequence[Sequence[int]], results: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Lay what each pass found of its response tokens, [M, …] row after row, into [B,T,…], zero everywhere else.
+    """Arrange the passes' results for response tokens, each [M, …] row after row, as [B,T,…], zero everywhere else.
 
-    Nothing found (no passes at all) is all zeros, [B,T].
+    Without any passes the result is all zeros, [B,T].
     """
     shape = (len(tokens), tokens.max_response)
     if not results:

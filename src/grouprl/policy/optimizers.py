@@ -1,4 +1,4 @@
-"""The optimiser by name: any of torch's, its settings checked before the run."""
+"""Optimisers by name: any of torch's, with settings checked before the run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ UNFIT = {
     "lbfgs": "it evaluates the loss several times per step, and a step here is taken on one gradient",
     "sparseadam": "it takes sparse gradients, and those of a policy are dense",
 }
-"""Optimisers of torch that a run cannot use, and why."""
+"""Optimisers of torch that a run cannot use, each with the reason."""
 BY_ELEMENT = (*("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"),)
-"""Optimisers whose step of a number depends on that number's gradients alone: a piece of the weights can be stepped by
-itself."""
+"""Optimisers whose step for a number depends only on that number's gradients, so that a piece of the weights can be
+stepped separately.
+"""
 OWN = ("params", "lr")
-"""What the run gives an optimiser itself: `optim.lr` and its schedule."""
+"""Arguments that the run sets itself, from `optim.lr` and its schedule."""
 
 
 class OptimizerSettings(Protocol):
-    """Which optimiser a run has: the section `optim` of its configuration. Made without arguments, it has defaults."""
+    """Settings of a run's optimiser: the section `optim` of its configuration, all with defaults."""
 
     @property
     def name(self) -> str:
-        """Any optimiser of torch, in small letters."""
+        """Name of an optimiser of torch, in lower case."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -43,11 +44,11 @@ class OptimizerSettings(Protocol):
 
     @property
     def betas(self) -> tuple[float, float]:
-        """Of optimisers that have betas."""
+        """The betas, for optimisers that have them."""
 
     @property
     def weight_decay(self) -> float:
-        """Of optimisers that have it."""
+        """The weight decay, for optimisers that have it."""
 
 
 def optimizer_names() -> list[str]:
@@ -58,12 +59,12 @@ def optimizer_names() -> list[str]:
 def build_optimizer(
     optim: OptimizerSettings, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """Return the optimiser that `optim` names over `parameters`, with a learning rate and weight decay of the phase.
+    """Return the optimiser that `optim` names for `parameters`, with the learning rate and weight decay of a phase.
 
-    `optim.betas` reach optimisers that have betas. AdamW takes its step in one fused kernel unless set otherwise.
+    `optim.betas` are passed to optimisers that have betas. AdamW steps in one fused kernel unless set otherwise.
 
     Raises:
-        InputError: an unknown name or setting (with the nearest known ones), or values that the optimiser refuses.
+        InputError: an unknown name or setting (with the nearest known ones), or values that the optimiser rejects.
     """
     kind = optimizer_class(optim)
     taken = inspect.signature(kind).parameters
@@ -79,7 +80,9 @@ def build_optimizer(
 
 
 def optimizer_class(optim: OptimizerSettings) -> Callable[..., torch.optim.Optimizer]:
-    """Return the class that `optim` names, its settings' names checked; raises InputError as `build_optimizer` does."""
+    """Return the class that `optim` names after checking the names of its settings; raises InputError as
+    `build_optimizer` does.
+    """
     classes = _classes()
     if optim.name not in classes:
         raise InputError(f"optim.name = {optim.name}", "torch has no such optimiser", suggest(optim.name, classes))
@@ -100,7 +103,9 @@ def optimizer_class(optim: OptimizerSettings) -> Callable[..., torch.optim.Optim
 
 
 def check_optimizer(optim: OptimizerSettings) -> None:
-    """Fail now, not after the model is loaded, if the optimiser cannot be made. Raises as `build_optimizer` does."""
+    """Raise InputError as `build_optimizer` does if the optimiser cannot be made: before the model is loaded, not
+    after.
+    """
     probe = nn.Parameter(torch.zeros(2, 2))
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 

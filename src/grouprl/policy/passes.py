@@ -1,6 +1,6 @@
-"""How rows go through the model: packed or padded, prompts shared or repeated, layers kept or computed anew.
+"""Settings of passes through the model: rows packed or padded, prompts shared or repeated, layers kept or recomputed.
 
-Each is chosen automatically where it pays, and can be forced or forbidden. None changes a number.
+Each is chosen automatically if it saves time or memory, and can be forced or forbidden. None changes a result.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ Choice = Literal["auto", "on", "off"]
 R = TypeVar("R")
 CHOICES = ("auto", "on", "off")
 SHARING_PAYS = 1.05
-"""Tokens with repeated prompts over tokens with shared ones from which sharing is chosen."""
+"""Ratio of tokens with repeated prompts to tokens with shared ones from which sharing is chosen."""
 PACKING_PAYS = 1.1
-"""Tokens with padding over tokens without from which packing is chosen."""
+"""Ratio of tokens with padding to tokens without from which packing is chosen."""
 CACHED_NUMBERS = 8_000_000
-"""Numbers of a layer that a CPU works on best at a time: more leave its cache, fewer leave it waiting for calls."""
+"""Numbers of a layer that a CPU best processes at a time: more exceed its cache, with fewer the overhead of calls
+dominates.
+"""
 FEWEST_TOKENS = 1024
-"""Tokens that a pass may have on a CPU however wide the layers are: each pass goes through all weights several times,
-to join them and to add up their gradients."""
+"""Tokens that a pass may always have on a CPU, however wide the layers are: each pass reads all weights several times,
+to join them and to add up their gradients.
+"""
 MEMORY_SHARE = 0.4
-"""Share of the free memory from which the activations of a pass are computed anew instead of kept."""
+"""Share of the free memory from which the activations of a pass are recomputed instead of kept."""
 
 
 @dataclass(frozen=True)
 class PassSettings:
-    """What is forced ("on"), forbidden ("off") or chosen ("auto").
+    """Settings of passes: each is forced ("on"), forbidden ("off") or chosen automatically ("auto").
 
     Attributes:
-        packing: several sequences in one row without padding, without attending to each other.
+        packing: several sequences are put into one row without padding, and do not attend to each other.
         shared_prefix: a prompt goes through the model once for all its responses; the lean engine extends this,
             to any beginning that rows share.
         checkpointing: only each layer's input is kept for the backward pass; a third more computation.
@@ -58,36 +61,38 @@ class PassSettings:
         for name in ("packing", "shared_prefix", "checkpointing"):
             if getattr(self, name) not in CHOICES:
                 value = getattr(self, name)
-                raise InputError(f"{name}={value!r}", "It is auto, on or off", suggest(str(value), CHOICES))
+                raise InputError(f"{name}={value!r}", "It must be auto, on or off", suggest(str(value), CHOICES))
 
 
 AUTO, PADDED = PassSettings(), PassSettings("off", "off", "off")
 
 
 def padding_ratio(tokens: Tokens) -> float:
-    """Return positions with every row padded to the longest, over real ones; 1 for no rows."""
+    """Return the ratio of positions with every row padded to the longest to real ones; 1 if there are no rows."""
     lengths = tokens.lengths
     return len(lengths) * max(lengths) / sum(lengths) if lengths else 1.0
 
 
 def sharing_ratio(tokens: Tokens) -> float:
-    """Return tokens with every row's own prompt, over tokens with each distinct prompt once; 1 for no rows."""
+    """Return the ratio of tokens with every row's own prompt to tokens with each distinct prompt once; 1 if there are
+    no rows.
+    """
     distinct = sum(map(len, set(tokens.prompt_ids))) + sum(tokens.response_lengths)
     return sum(tokens.lengths) / distinct if distinct else 1.0
 
 
 def shares(choice: Choice, tokens: Tokens) -> bool:
-    """Tell whether the rows of a pass share their prompts."""
+    """Return whether the rows of a pass share their prompts."""
     return sharing_ratio(tokens) > pays(choice)
 
 
 def pays(choice: Choice) -> float:
-    """Return beyond which ratio of tokens sharing is chosen."""
+    """Return the ratio of tokens beyond which sharing is chosen."""
     return {"on": 1.0, "auto": SHARING_PAYS, "off": math.inf}[choice]
 
 
 def bins(lengths: Sequence[int]) -> list[list[int]]:
-    """Cut rows into bins no longer than the longest row: first fit, longest first."""
+    """Distribute rows over bins no longer than the longest row: first fit, longest first."""
     room, found = max(lengths), list[list[int]]()
     free: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -101,12 +106,12 @@ def bins(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def numbers_per_token(hidden: int, intermediate: int, kv_width: int) -> int:
-    """Return numbers that a Llama-like layer with fused attention keeps of a token for the backward pass."""
+    """Return how many numbers a Llama-like layer with fused attention keeps per token for the backward pass."""
     return 8 * hidden + 4 * intermediate + 2 * kv_width
 
 
 def sizes_of(config: PretrainedConfig) -> tuple[int, int, int, int]:
-    """Return layers, hidden size, intermediate size and width of keys of a model's text configuration."""
+    """Return the number of layers, hidden size, intermediate size and width of keys of a model's text configuration."""
     heads = getattr(config, "num_attention_heads", None) or 1
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     intermediate = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
@@ -115,21 +120,21 @@ def sizes_of(config: PretrainedConfig) -> tuple[int, int, int, int]:
 
 
 def bytes_per_token(config: object, itemsize: int) -> int:
-    """Return bytes that all layers of a model keep of a token for the backward pass."""
+    """Return how many bytes all layers of a model keep per token for the backward pass."""
     layers, *sizes = sizes_of(config)
     return layers * numbers_per_token(*sizes) * itemsize
 
 
 def cached_tokens(config: object, device: torch.device, *, mixed: bool = False) -> int:
-    """Return how many tokens a pass may have on a CPU: what its layers compute should stay near its cache."""
+    """Return how many tokens a pass may have on a CPU, so that activations of a layer stay near its cache."""
     _, *sizes = sizes_of(config)
     return tokens_in_cache(numbers_per_token(*sizes), device.type, mixed=mixed)
 
 
 def tokens_in_cache(per_token: int, device_type: str, *, mixed: bool = False) -> int:
-    """Return how many tokens of `per_token` numbers a layer a pass may have, at least `FEWEST_TOKENS`.
+    """Return how many tokens, with `per_token` numbers per layer, a pass may have; at least `FEWEST_TOKENS`.
 
-    In mixed precision twice as many: what is kept of them takes half the bytes.
+    Mixed precision allows twice as many, since their activations take half the bytes.
     """
     if device_type != "cpu":
         return sys.maxsize
@@ -137,7 +142,7 @@ def tokens_in_cache(per_token: int, device_type: str, *, mixed: bool = False) ->
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device, None where it cannot be told."""
+    """Return the free memory of a device in bytes; None if it cannot be determined."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     info = Path("/proc/meminfo")
@@ -147,15 +152,16 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def checkpointing_threshold(choice: Choice, per_token: int, free: int | None) -> float:
-    """Return up to how many tokens of a pass layers keep what they compute (`per_token` bytes); beyond, they compute
-    it anew: never, always, or where it would fill the free memory."""
+    """Return the number of tokens in a pass up to which layers keep their activations (`per_token` bytes). Larger
+    passes recompute them: by `choice` never, always, or if they would take too much of the free memory.
+    """
     if choice == "on":
         return 0
     return math.inf if choice == "off" or free is None else MEMORY_SHARE * free / per_token
 
 
 def anew(function: Callable[..., R], *arguments: object, **named: Any) -> R:
-    """Call `function`; where gradients are taken, keep its inputs alone and call it again in the backward pass."""
+    """Call `function`; if gradients are enabled, keep only its inputs and call it again in the backward pass."""
     if not torch.is_grad_enabled():
         return function(*arguments, **named)
     found: R = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True, **named)
@@ -170,7 +176,7 @@ def layers_of(trunk: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def layers_anew(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Let each layer's forward pass keep its inputs alone."""
+    """Let each layer's forward pass keep only its inputs and recompute the rest in the backward pass."""
     for layer in layers:
         own = layer.forward
         layer.forward = lambda *x, _own=own, **named: anew(_own, *x, **named)

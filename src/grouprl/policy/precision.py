@@ -1,13 +1,13 @@
-"""How the products of float32 matrices are computed: by torch, by oneDNN, or in bfloat16 ("mixed precision").
+"""The precision of products of float32 matrices: by torch, by oneDNN, or in bfloat16 ("mixed precision").
 
 In mixed precision weights, optimiser, norms, softmax, log-probs and losses stay in float32 (Micikevicius et al. 2018,
 arXiv:1710.03740, section 3.1; bfloat16 needs no scaling of the loss: Kalamkar et al. 2019, arXiv:1905.12322). Weights
-are rounded anew for each pass, so that an update far below bfloat16's steps of 1/256 is not lost. Logits are not
-rounded to bfloat16 on a CPU: those of 20 would be off by 0.06. Their product is taken in bfloat16 where the processor
-has AMX; oneDNN takes it in float32 on others.
+are rounded again for each pass, so that updates far below bfloat16's relative precision of 1/256 are not lost. Logits
+are not rounded to bfloat16 on a CPU: a logit of 20 would be off by 0.06. Their product is computed in bfloat16 if the
+processor has AMX; on others oneDNN computes it in float32.
 
-oneDNN's products are float32 throughout, and differ from those of torch's default library in the last bits. Some
-processors' widest instructions are used by it alone: there they take half the time.
+oneDNN's products are float32 throughout, and differ from those of torch's default library in the last bits. On some
+processors only oneDNN uses the widest instructions, and its products take half the time.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ from grouprl.policy.autograd import Ctx
 Precision = Literal["float32", "onednn", "mixed"]
 PRECISIONS = ("auto", "float32", "onednn", "mixed")
 FASTER = 1.25
-"""How much faster products must be for `auto` to take them: the rounding, or other last bits, should be worth it."""
+"""Speed-up from which `auto` chooses other products, so that the rounding, or different last bits, are worth it."""
 WIDE = 256
 """Hidden size from which products are most of a step; below, `auto` keeps float32, whatever the machine."""
 ROWS = 512
-"""Rows of the products that are tried: about what a pass through a model of a hundred million parameters holds."""
+"""Rows of the products that are timed: about the tokens of a pass through a model of a hundred million parameters."""
 SERIES = 15
 SETTABLE = hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision")
-"""Whether this torch lets float32 products be computed otherwise (since 2.9); before, those that need it are not."""
+"""Whether this torch has a setting for the precision of float32 products (since 2.9)."""
 
 
 def has_onednn() -> bool:
-    """Tell whether this torch can be asked for oneDNN's float32 product."""
+    """Return whether this torch can be told to use oneDNN's float32 product."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return a @ b of float32 matrices, [M,K] and [K,N], in float32; for mixed both are rounded to bfloat16 first."""
+    """Return a @ b of float32 matrices, [M,K] and [K,N], in float32; in mixed precision both are rounded to bfloat16
+    first.
+    """
     if precision == "mixed":
         return (a.bfloat16() @ b.bfloat16()).float()
     return _onednn(a, b) if precision == "onednn" else a @ b
 
 
 def wide_times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return the same; sums are never rounded to bfloat16 on a CPU."""
+    """Return the same as `times`, but on a CPU with sums that are never rounded to bfloat16."""
     if precision == "onednn":
         return _onednn(a, b)
     with wide_sums(precision == "mixed", a.device):
@@ -83,14 +85,14 @@ def _onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def product(x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return x @ weight.T of float32 x [S,K] and weight [N,K] as `times` does, and so are its gradients."""
+    """Return x @ weight.T of float32 x [S,K] and weight [N,K] computed as `times` does, as are its gradients."""
     return _Product.apply(x, weight, precision)
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
-        if precision == "mixed":  # what is rounded is kept so: half the memory
+        if precision == "mixed":  # the rounded tensor is kept: half the memory
             x, weight = x.bfloat16(), weight.bfloat16()
         ctx.save_for_backward(x, weight)
         ctx.precision = precision
@@ -111,9 +113,9 @@ class _Product(torch.autograd.Function):
 
 @contextmanager
 def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
-    """Let float32 products on a CPU be multiplied in bfloat16 where it can, their sums staying in float32.
+    """Compute float32 products on a CPU in bfloat16 if it can, with sums in float32.
 
-    oneDNN rounds the inputs in registers; where a CPU has no such unit it multiplies in float32.
+    oneDNN rounds the inputs in registers; on a CPU without such a unit it multiplies in float32.
     """
     if not mixed or device.type != "cpu" or not SETTABLE:
         yield
@@ -130,37 +132,41 @@ def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Probe:
-    """Operations per second of a float32 product, of the same in bfloat16, rounding included, and by oneDNN."""
+    """Measured operations per second of a product in float32, in bfloat16 (rounding included), and by oneDNN."""
 
     float32: float
     bfloat16: float
     onednn: float = 0.0
-    """0 where this torch cannot be asked for it."""
+    """Rate of oneDNN's float32 product; 0 if this torch cannot be told to use it."""
 
     @property
     def onednn_ratio(self) -> float:
-        """How many times faster than torch's default oneDNN is in float32."""
+        """Speed of oneDNN's float32 products relative to torch's default."""
         return self.onednn / self.float32
 
     @property
     def pays(self) -> bool:
-        """Whether oneDNN's products are worth other last bits."""
+        """Whether oneDNN is fast enough to accept different last bits."""
         return self.onednn_ratio >= FASTER
 
     @property
     def ratio(self) -> float:
-        """How many times faster bfloat16 is than the better of the others."""
+        """Speed of bfloat16 products relative to the faster of the other two."""
         return self.bfloat16 / max(self.float32, self.onednn if self.pays else 0.0)
 
 
 def probe(hidden: int, intermediate: int) -> Probe:
-    """Measure them on this machine's CPU with torch's threads, in a fraction of a second; once per shape."""
+    """Measure the rates of products on this machine's CPU with torch's threads, once per shape; this takes a fraction
+    of a second.
+    """
     return _probe(hidden, intermediate, torch.get_num_threads())
 
 
 @cache
 def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
-    """The best of a few series each, in turns; another process that takes the core spoils some, not all."""
+    """Return the best rates of several alternating series, since other processes that use the cores may disturb some of
+    them.
+    """
     width = min(intermediate, 4096)
     x, weight = torch.ones(ROWS, hidden), torch.ones(hidden, width)
     rounded, work = weight.bfloat16(), 2.0 * ROWS * hidden * width
@@ -172,7 +178,7 @@ def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
         runs["onednn"] = lambda: times(x, weight, "onednn")
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
-        run()  # kernels are chosen
+        run()  # lets the libraries choose their kernels
     for _ in range(SERIES):
         for name, run in runs.items():
             best[name] = min(best[name], _seconds(run))
@@ -188,7 +194,7 @@ def _seconds(run: Callable[[], torch.Tensor]) -> float:
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """The precision of products, and why, in words."""
+    """The chosen precision of products, and the reason in words."""
 
     precision: Precision
     why: str
@@ -200,20 +206,20 @@ def choose_precision(
     """Return how a model's products are computed.
 
     Args:
-        requested: "auto" (mixed where products are at least `FASTER` times as fast so, else onednn likewise),
-            "float32" (products in the type of the weights), "onednn" or "mixed".
-        dtype: of the weights.
-        device: where they lie.
+        requested: "auto" (mixed if that makes products at least `FASTER` times as fast, else onednn under the same
+            condition), "float32" (products in the type of the weights), "onednn" or "mixed".
+        dtype: type of the weights.
+        device: device of the weights.
         hidden: width of the residual stream.
         intermediate: width of the feed-forward layers.
-        obstacle: why the lean engine, which alone multiplies so, does not run the model; None where it does.
+        obstacle: why the lean engine, which alone supports these precisions, does not run the model; None if it does.
 
     Raises:
-        InputError: an unknown name, or products that cannot be: weights in another type than float32, another engine,
-            and for onednn another device than a CPU, or a torch without it.
+        InputError: an unknown name, or a precision that is not possible: weights of another type than float32, another
+            engine, or for onednn another device than a CPU or a torch without oneDNN.
     """
     if requested not in PRECISIONS:
-        raise InputError(f"precision={requested!r}", "It is not a known precision", suggest(str(requested), PRECISIONS))
+        raise InputError(f"precision={requested!r}", "No precision has this name", suggest(str(requested), PRECISIONS))
     named = str(dtype).removeprefix("torch.")
     impossible = f"the weights are {named}" if dtype != torch.float32 else obstacle
     if requested == "onednn" and impossible is None:
@@ -230,7 +236,7 @@ def choose_precision(
 
 
 CHOSEN: dict[str, Precision] = {"mixed": "mixed", "onednn": "onednn"}
-"""Ways to multiply that are not the type's own, by what is requested."""
+"""Precisions other than that of the weights' type, by requested name."""
 RULES: dict[Precision, str] = {
     "mixed": "Mixed precision keeps float32 weights and is computed by the lean engine",
     "onednn": "oneDNN multiplies float32 weights on a CPU, for the lean engine",
@@ -239,7 +245,7 @@ RULES: dict[Precision, str] = {
 
 def _no_onednn(device: torch.device) -> str | None:
     if device.type != "cpu":
-        return f"the weights lie on {device}"
+        return f"the weights are on {device}"
     return None if has_onednn() else "this torch has no oneDNN"
 
 
@@ -259,9 +265,9 @@ def _probed(device: torch.device, hidden: int, intermediate: int) -> PrecisionCh
 def told(
     requested: str, dtype: torch.dtype, device: torch.device, hidden: int, intermediate: int, lean: bool
 ) -> Iterator[str]:
-    """Say what a plan should know: what `auto` came to, a choice that costs time, and one that would save it.
+    """Say what a plan should show: the result of `auto`, a choice that costs time, or one that would save time.
 
-    `lean` is whether the lean engine runs the model, which alone can choose.
+    `lean` says whether the lean engine, which alone has a choice, runs the model.
     """
     if dtype in (torch.bfloat16, torch.float16):
         named = str(dtype).removeprefix("torch.")

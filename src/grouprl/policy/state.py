@@ -1,4 +1,4 @@
-"""What everything that is trained does alike: its named parameters as a state, cotangents cut by rows, log-probs."""
+"""Shared parts of trainable models: named parameters as a state, cotangents of rows, log-probs."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from grouprl.protocols import PolicyInputs, Trainable
 
 
 def check_outputs(model: Trainable, names: Iterable[str]) -> None:
-    """Raise InputError for a name of which the model has no output."""
+    """Raise InputError for a name that is not an output of the model."""
     for name in names:
         if not has_output(model.outputs, name):
             critic = name == VALUE
             raise InputError(
                 f"{type(model).__name__} has no output '{name}'",
                 "values come from a value head" if critic else f"its outputs are {', '.join(model.outputs)}",
-                "Load it with value_head=True, or take a method without critic"
+                "Load it with value_head=True, or choose a method without a critic"
                 if critic
                 else suggest(name, model.outputs),
             )
 
 
 def check_cotangents(model: Trainable, inputs: PolicyInputs, cotangents: Mapping[str, Tensor]) -> None:
-    """Raise InputError for a cotangent of an output that the model does not have, or that no shape of one fits."""
+    """Raise InputError for a cotangent of an unknown output, or with a shape that no output has."""
     check_outputs(model, cotangents)
     shape = (len(inputs), inputs.width)
     for name, cotangent in cotangents.items():
         if tuple(cotangent.shape) not in (shape, shape[:1]):
             raise InputError(
                 f"A cotangent of '{name}' of shape {tuple(cotangent.shape)}",
-                f"It is [B,T] = {shape}, or [B] of an output with a number for each row",
-                "Match the output",
+                f"It must be [B,T] = {shape}, or [B] for an output with a number for each row",
+                "Give it the shape of the output",
             )
 
 
 def live_rows(inputs: PolicyInputs, cotangents: Mapping[str, Tensor]) -> list[int]:
-    """Return the rows of which some cotangent is not zero where the row has a position."""
+    """Return the rows that have a non-zero cotangent at one of their positions."""
     present_bt = inputs.present_bt()
     found = [(c.cpu() != 0 if c.dim() == 1 else ((c.cpu() != 0) & present_bt).any(1)) for c in cotangents.values()]
     return torch.stack(found).any(0).nonzero()[:, 0].tolist() if found else []
 
 
 def of_rows(cotangents: Mapping[str, Tensor], rows: Sequence[int], width: int) -> dict[str, Tensor]:
-    """Return the cotangents of `rows`, cut to `width` positions."""
+    """Return the cotangents of `rows`, truncated to `width` positions."""
     return {name: c[rows] if c.dim() == 1 else c[rows][:, :width] for name, c in cotangents.items()}
 
 
@@ -64,7 +64,7 @@ def pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, Tensor]) -
             raise InputError(
                 f"A cotangent of '{name}' with {cotangent.dim()} axes",
                 f"the output has {outputs[name].dim()}: [B,T] of positions, [B] of rows",
-                "Match the output",
+                "Give it the shape of the output",
             )
     pairs = [(outputs[name], c.to(outputs[name])) for name, c in cotangents.items() if outputs[name].requires_grad]
     with span("backward"):
@@ -72,18 +72,18 @@ def pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, Tensor]) -
 
 
 def check_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Raise InputError where names or shapes of `state` are not those of the policy's `own` parameters."""
+    """Raise InputError if names or shapes of `state` differ from those of the policy's `own` parameters."""
     wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n, p in own.items() if p.shape != state[n].shape)
     if wrong:
         raise InputError(
             f"The stored weights differ from the policy's in {wrong[:3]}",
-            "A state can be loaded into the same model with the same adapters and value head",
+            "A state can only be loaded into the same model with the same adapters and value head",
             "Load it into a policy built from the same configuration",
         )
 
 
 class NamedParameters:
-    """Base of what is trained: what follows from its named trainable parameters."""
+    """Base of trainable models: methods that only need the named trainable parameters."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter with its name; those of value heads begin with `value_head.`."""
@@ -94,7 +94,9 @@ class NamedParameters:
         return [parameter for _, parameter in self.named_parameters()]
 
     def owners(self) -> list[list[nn.Parameter]]:
-        """Return the trainable parameters by who owns them: gradients are clipped and steps taken owner by owner."""
+        """Return the trainable parameters in groups by owner: gradients are clipped and steps are taken separately for
+        each owner.
+        """
         return [self.parameters()]
 
     def trainable_state(self) -> dict[str, Tensor]:
@@ -115,7 +117,7 @@ class NamedParameters:
 
 
 class LogProbs(NamedParameters):
-    """Base of policies: log-probs are one of their outputs."""
+    """Base of policies, which have log-probs among their outputs."""
 
     def logp(self, inputs: PolicyInputs, /) -> Tensor:
         """Return the log-prob of every action, [B,T], without a graph."""

@@ -1,10 +1,10 @@
-"""The seams of the house: policies, environments, sources of data, samplers, exchanges of weights.
+"""The interfaces between packages: policies, environments, sources of data, samplers, exchanges of weights.
 
 Everything may import this module; it imports nothing heavy and knows no engine, no tokenizer and no text: token ids,
-action numbers and vectors are all *actions*, and a method only ever sees their log-probs. What crosses a seam is data:
-a `Request` says what is to be sampled, `Samples` say what was, and neither holds a function. So the local decoder, a
-server in another process and a policy that is not a language model implement the same names. `grouprl.testing` holds
-any implementation to what is written here.
+action numbers and vectors are all *actions*, and a method only ever sees their log-probs. Only data crosses an
+interface: a `Request` says what is to be sampled, `Samples` say what was, and neither holds a function. So the local
+decoder, a server in another process and a policy that is not a language model implement the same names.
+`grouprl.testing` holds any implementation to what is written here.
 """
 
 from grouprl.protocols.data import PromptSource, PromptTask, RowSource, SampleSource

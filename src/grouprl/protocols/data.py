@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
-if TYPE_CHECKING:  # workers of environments import this module, and start in a fraction of the time without torch
+if TYPE_CHECKING:  # environment workers import this module and start much faster without torch
     from typing_extensions import Self
 
     from grouprl.core.json_types import State
@@ -23,7 +23,7 @@ Outcomes_co = TypeVar("Outcomes_co", covariant=True)
 
 @runtime_checkable
 class SampleSource(Protocol[Rows_co, Step_contra]):
-    """Where a run's scored samples come from: sampled step by step, ahead of training, or by a cluster.
+    """A source of a run's scored samples, which are sampled step by step, ahead of training, or by a cluster.
 
     The loop calls `begin` once, then for every step `round` until it has enough, and `advance` after the update. It
     does not need to know which kind of source it has.
@@ -37,35 +37,35 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
         """Get ready, with the weights as they are; `say` shows a sentence to the user."""
 
     def round(self, count: int) -> Rows_co | None:
-        """Return the samples of `count` prompts, fewer where there are no more; None when no prompt is left."""
+        """Return the samples of `count` prompts, fewer if the prompts run out; None if no prompt is left."""
 
     def advance(self, step: Step_contra | None) -> Mapping[str, float]:
-        """End a step whose samples were `step` (None: it had none) and whose update is done; return its metrics."""
+        """End a step whose samples were `step` (None: it had none) after its update; return the metrics of the step."""
 
     def state(self) -> State:
-        """Return what a checkpoint keeps: plain values, empty where nothing is under way between steps."""
+        """Return the state for a checkpoint: plain values, empty if nothing is in progress between steps."""
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken, at the next `begin`."""
+        """Continue from what `state` returned, at the next `begin`."""
 
     def close(self) -> None:
-        """End what it runs; may be called twice."""
+        """Stop everything that this source runs; may be called twice."""
 
 
 @runtime_checkable
 class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
-    """Where scored rows come from: completions, episodes over text or vectors, rows that are stored.
+    """A source of scored rows: completions, episodes over text or vectors, or stored rows.
 
     A run resolves once which source its task needs; training, asynchronous sampling and evaluation call it alike, and
     never ask which one it is. Rows follow from requests, seeds and the weights alone.
     """
 
     acts: ClassVar[bool]
-    """Whether environments act."""
+    """Whether rows are episodes in environments."""
     samples: ClassVar[bool]
-    """Whether anything is sampled, and the reward called."""
+    """Whether rows are sampled and scored by the reward, not stored."""
     text: ClassVar[bool]
-    """Whether prompts and completions are made of text."""
+    """Whether prompts and completions are text."""
 
     def rows(
         self,
@@ -79,21 +79,23 @@ class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
         """Return the scored rows that `requests` ask for, to train on."""
 
     def counted(self, samples: Rows, /) -> Rows:
-        """Return rows that were sampled with `count_failures` off, as if it had been on."""
+        """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept."""
 
     def outcomes(self, requests: Sequence[Request_contra], /, *, greedy: bool = False) -> Outcomes_co:
-        """Return what the requested completions or episodes came to, each as a whole, for an evaluation."""
+        """Return the results of the requested completions or episodes, each as a whole, for an evaluation."""
 
     def held_out(self) -> Self:
-        """Return the source of an evaluation: the same policy and environments, with settings of its own."""
+        """Return a source for evaluations: the same policy and environments with the settings of an evaluation."""
 
     def close(self) -> None:
-        """End the processes in which environments act."""
+        """Stop the processes that run environments."""
 
 
 @runtime_checkable
 class PromptTask(Protocol[Prompted_co]):
-    """Prompts by number. A prompt is what `example` returns: text, chat messages, or the beginning of an episode."""
+    """A task's numbered prompts. A prompt is what `example` returns: text, chat messages, or the beginning of an
+    episode.
+    """
 
     @property
     def name(self) -> str:
@@ -113,7 +115,7 @@ class PromptTask(Protocol[Prompted_co]):
         ...
 
     def fingerprint(self) -> str:
-        """Return a hash of everything that decides what the prompts are; a resumed run refuses another one."""
+        """Return a hash of everything that determines the prompts; a run cannot be resumed with a different one."""
         ...
 
 
@@ -121,9 +123,9 @@ class PromptSource(Protocol[Requested_co]):
     """Deals out a task's training prompts as requests of a run, and continues from a checkpoint."""
 
     size: int | None
-    """How many there are; None: they never end."""
+    """Number of prompts; None if the source is endless."""
     sampled: int
-    """How many have been dealt out in this run."""
+    """Number of prompts dealt out so far in this run."""
 
     def requests(self, count: int, completions: int, /) -> Sequence[Requested_co]:
         """Return the next `count` prompts in the source's own order, each to be sampled `completions` times."""
@@ -138,5 +140,5 @@ class PromptSource(Protocol[Requested_co]):
         ...
 
     def restore(self, state: State, /) -> None:
-        """Go on where `state` was taken."""
+        """Continue from what `state` returned."""
         ...

@@ -1,4 +1,4 @@
-"""Environments and the spaces of what is observed and done in them."""
+"""Environments, and the spaces of their observations and actions."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class MultiDiscrete:
 
 @dataclass(frozen=True)
 class Box:
-    """Arrays of finite numbers of one shape, each within its bounds."""
+    """Arrays of one shape whose numbers are finite and within bounds."""
 
     shape: tuple[int, ...]
     low: float | tuple[float, ...] = -math.inf
-    """Least value: one for all numbers, or one for each in row-major order."""
+    """Lower bound: one for all numbers, or one for each in row-major order."""
     high: float | tuple[float, ...] = math.inf
     dtype: str = "float32"
 
@@ -56,7 +56,7 @@ class Box:
 
     @property
     def size(self) -> int:
-        """How many numbers a value has."""
+        """Number of numbers in a value."""
         return math.prod(self.shape)
 
 
@@ -81,7 +81,7 @@ ArraySpace: TypeAlias = Discrete | MultiDiscrete | Box | Image
 
 @dataclass(frozen=True)
 class DictSpace:
-    """One array by name for each of several spaces."""
+    """Several named spaces; a value has one array for each name."""
 
     spaces: Mapping[str, ArraySpace] = field(default_factory=dict)
 
@@ -94,29 +94,34 @@ ActionSpace: TypeAlias = Discrete | MultiDiscrete | Box
 
 @dataclass(frozen=True)
 class Spaces:
-    """Observation and action spaces of an environment that is not made of text.
+    """Observation and action spaces of an environment without text.
 
     Raises:
-        InputError: actions that are pictures or several arrays, or a chain without a step.
+        InputError: actions that are pictures or dicts of arrays, or a chain of less than one action.
     """
 
     observation: Space
     action: ActionSpace
     context: DictSpace = DictSpace()
-    """Arrays that hold for a whole episode (a map, a graph), shown once, with its first observation."""
+    """Arrays that apply to a whole episode (a map, a graph), shown once with its first observation."""
     chain: int = 1
-    """Actions at most that the policy takes by its own dynamics before the environment is called, with all of them."""
+    """Most actions that the policy takes by its own dynamics before the environment is called with all of them."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.action, ActionSpace):
-            raise InputError(f"actions are {self.action}", "they are Discrete, MultiDiscrete or a Box")
+            raise InputError(f"actions are {self.action}", "they must be Discrete, MultiDiscrete or a Box")
         if self.chain < 1:
-            raise InputError(f"chain={self.chain}", "it is a number of actions", "1: the environment sees each")
+            raise InputError(
+                f"chain={self.chain}",
+                "it must be a number of actions, at least 1",
+                "Set it to 1 if the environment sees every action",
+            )
 
 
 @runtime_checkable
 class Environment(Protocol[Observed_co, Action_contra]):
-    """One episode: `reset` once, `step` until the end, `score`, `close`. Objects are single-use.
+    """An environment that plays one episode: `reset` once, `step` until the end, `score`, `close`. Objects are
+    single-use.
 
     Text is one instance, `Environment[grouprl.envs.Observation, str]`. With `Spaces`, observations are arrays or
     `grouprl.envs.ArrayObservation`, actions numbers or arrays: `Environment[np.ndarray, int]`; where `Spaces.chain` is
@@ -124,15 +129,17 @@ class Environment(Protocol[Observed_co, Action_contra]):
     """
 
     def reset(self, example: object, seed: int, /) -> Observed_co:
-        """Begin the episode that (prompt, seed) determine; returns the first observation."""
+        """Begin the episode that the prompt and the seed determine; return the first observation."""
         ...
 
     def step(self, action: Action_contra, /) -> object:
-        """Act; returns a `grouprl.envs.Step`: observation, reward, terminated, truncated, valid, info."""
+        """Take an action; return a `grouprl.envs.Step`: observation, reward, terminated, truncated, valid, info."""
         ...
 
     def score(self) -> Mapping[str, float]:
-        """Return the reward components of the whole episode, beside its steps' rewards; `correct` is 0 or 1."""
+        """Return the reward components of the whole episode, in addition to the rewards of its steps; `correct` is 0 or
+        1.
+        """
         ...
 
     def close(self) -> None:
@@ -142,15 +149,14 @@ class Environment(Protocol[Observed_co, Action_contra]):
 
 @runtime_checkable
 class GroupScored(Protocol[Failed_co]):
-    """A task whose environments may leave the reward of an episode to a comparison with the others of its group."""
+    """A task that may reward an episode by comparing it with the others of its group."""
 
     scores_groups: bool
-    """Whether they do; the environments then act in the trainer's process."""
+    """Whether rewards are compared within groups; if so, the environments run in the trainer's process."""
 
     async def score_group(self, names: Sequence[tuple[str, int]], /) -> Sequence[dict[str, float] | Failed_co | None]:
-        """Return the reward components of the episodes (prompt's id, seed) of a group, in this order.
+        """Return the reward components of a group's episodes, each named by (id of the prompt, seed), in this order.
 
-        In place of components there may be a `grouprl.rewards.contract.Failure`, or None for an episode that did not
-        reach its end.
+        An entry may instead be a `grouprl.rewards.contract.Failure`, or None for an episode that did not reach its end.
         """
         ...

@@ -1,4 +1,4 @@
-"""What is trained, and what scores actions."""
+"""Protocols of trainable models, of scorers of actions, and of their inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-if TYPE_CHECKING:  # workers of environments import this module, and start in a fraction of the time without torch
+if TYPE_CHECKING:  # environment workers import this module and start much faster without torch
     import torch
     from torch import Tensor, nn
     from typing_extensions import Self
@@ -19,9 +19,9 @@ Found = TypeVar("Found")
 
 @runtime_checkable
 class PolicyInputs(Protocol):
-    """B rows of what a policy needs to score actions again: token ids, observations and actions, …
+    """B rows of the inputs that a policy needs to score actions again: token ids, observations and actions, …
 
-    A batch carries them (`Batch.inputs`) and no method looks inside.
+    A batch carries them (`Batch.inputs`), and no method looks inside them.
     """
 
     def __len__(self) -> int:
@@ -34,11 +34,11 @@ class PolicyInputs(Protocol):
         ...
 
     def rows(self, index: Iterable[int]) -> PolicyInputs:
-        """Return the rows of `index` (integers), in its order and cut to their own width."""
+        """Return the rows with the numbers `index`, in that order and cut to their longest."""
         ...
 
     def present_bt(self) -> Tensor:
-        """[B,T] bool on the CPU: where a row has a position. Rows begin at position 0 and have no gaps."""
+        """Return [B,T] bool on the CPU: True where a row has a position. Rows begin at position 0 and have no gaps."""
         ...
 
     def joined(self, others: Sequence[Self]) -> Self:
@@ -46,13 +46,13 @@ class PolicyInputs(Protocol):
         ...
 
     def fingerprints(self) -> list[bytes]:
-        """Return a digest of each row, [B]; rows with the same one have the same log-probs under any policy."""
+        """Return a digest of each row, [B]; rows with the same digest have the same log-probs under any policy."""
         ...
 
 
 @runtime_checkable
 class NumberedActions(Protocol):
-    """Inputs whose actions have numbers: tokens of a vocabulary, moves of a game."""
+    """Inputs whose actions are numbered: tokens of a vocabulary, moves of a game."""
 
     @property
     def action_ids(self) -> tuple[tuple[int, ...], ...]:
@@ -62,19 +62,21 @@ class NumberedActions(Protocol):
 
 @runtime_checkable
 class FinalInputs(PolicyInputs, Protocol):
-    """Inputs that know what was observed after the last action, so that a cut episode can be bootstrapped."""
+    """Inputs that hold the observation after the last action, so that the return of a truncated episode can be
+    bootstrapped.
+    """
 
     def finals(self) -> PolicyInputs | None:
-        """Return one position for each row, which shows its final observation; None where that is not known.
+        """Return inputs with one position per row, which shows the row's final observation; None if it is not known.
 
-        The action in it means nothing: only its value is read.
+        The action of such a position is meaningless: only its value is read.
         """
         ...
 
 
 @runtime_checkable
 class Scorer(Protocol[Inputs_contra]):
-    """What can say how probable given actions are: a policy, or a reference that no longer learns."""
+    """A model that returns the log-probs of given actions: a policy, or a reference that no longer learns."""
 
     def logp(self, inputs: Inputs_contra, /) -> Tensor:
         """Return the log-prob of every action, [B,T], without a graph and exactly 0 beyond a row's length."""
@@ -83,14 +85,15 @@ class Scorer(Protocol[Inputs_contra]):
 
 @runtime_checkable
 class Trainable(Protocol[Inputs_contra]):
-    """What is trained: outputs of rows by name, and parameters that take the gradients of these outputs.
+    """A trainable model: it computes outputs of rows by name, and its parameters take the gradients of these outputs.
 
-    A policy is one whose outputs include log-probs; a reward model, a value learner or a velocity field is one, too.
+    A policy is a trainable model whose outputs include log-probs. Reward models, value learners and velocity fields are
+    others.
     """
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters live; results come back there."""
+        """The device of the parameters and of all results."""
         ...
 
     @property
@@ -104,28 +107,31 @@ class Trainable(Protocol[Inputs_contra]):
         ...
 
     def evaluate(self, inputs: Inputs_contra, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
-        """Return the outputs `names` of rows; a row's numbers depend on that row alone.
+        """Return the outputs `names` of all rows; the numbers of a row depend on that row alone.
 
         An output has a number for every position, [B,T] and exactly 0 beyond a row's length, or one for every row, [B].
-        `grad` keeps the graph, where an output has one.
+        `grad` keeps the graph, if an output has one.
 
         Raises:
-            InputError: a name of which there is no output.
+            InputError: a name that is not an output.
         """
         ...
 
     def backward(self, inputs: Inputs_contra, cotangents: Mapping[str, Tensor], /) -> None:
-        """Add the parameter gradients of sum(cotangent * output) over all names to `.grad`, bounding memory by passes.
+        """Add the gradients of sum(cotangent * output) over all names to the parameters' `.grad`, pass by pass to bound
+        memory.
 
         A row whose cotangents are all exactly zero is never run; cotangents beyond a row's length are ignored.
 
         Raises:
-            InputError: a cotangent that does not have the shape of its output, or a name of which there is no output.
+            InputError: a cotangent that does not have the shape of its output, or a name that is not an output.
         """
         ...
 
     def passes(self, inputs: Inputs_contra, rows: Sequence[int], /) -> list[list[int]]:
-        """Cut `rows` into passes that fit into memory; each row is in exactly one. Results do not depend on it."""
+        """Divide `rows` into passes that fit into memory; each row is in exactly one. Results do not depend on the
+        division.
+        """
         ...
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -137,7 +143,9 @@ class Trainable(Protocol[Inputs_contra]):
         ...
 
     def owners(self) -> list[list[nn.Parameter]]:
-        """Return the parameters by who owns them: gradients are clipped and steps taken owner by owner."""
+        """Return the parameters in groups by owner: gradients are clipped and steps are taken separately for each
+        owner.
+        """
         ...
 
     def trainable_state(self) -> dict[str, Tensor]:
@@ -149,7 +157,7 @@ class Trainable(Protocol[Inputs_contra]):
         ...
 
     def copied(self, *, trainable: bool = True) -> Trainable[Inputs_contra]:
-        """Return a copy as it is now, that shares no weights."""
+        """Return a copy of the model as it is now, which shares no weights with it."""
         ...
 
     def save(self, folder: Path, /) -> None:
@@ -159,23 +167,25 @@ class Trainable(Protocol[Inputs_contra]):
 
 @runtime_checkable
 class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_contra]):
-    """What acts and is trained by the log-probs of its actions. It samples nothing: a `Sampler` does.
+    """A model that is trained by the log-probs of its actions. It does not sample; a `Sampler` does that.
 
-    `log_prob` and `entropy` are among its outputs, `value` where it has a critic.
+    `log_prob` and `entropy` are among its outputs, and `value` if it has a critic.
     """
 
     def reference(self) -> Scorer[Inputs_contra]:
-        """Return the policy as training began, for KL terms (what the adapters of one with adapters sit on)."""
+        """Return the policy as it was when training began, for KL terms; of a policy with adapters, the model without
+        them.
+        """
         ...
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> Policy[Inputs_contra]:
-        """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
+        """Return a copy of the policy as it is now, which shares no weights; `value_head` adds a fresh critic."""
         ...
 
 
 @runtime_checkable
 class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
-    """A policy whose weights lie on several processes: what goes through all of them is requested of it."""
+    """A policy whose weights are divided among several processes; operations on all of them are its methods."""
 
     def run_passes(
         self,
@@ -187,42 +197,42 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         names: Sequence[str],
         /,
     ) -> list[Mapping[str, float]]:
-        """Go through `rows` pass by pass, somewhere: `function` is given a policy, `common` and a pass's `piece`.
+        """Process `rows` pass by pass, in any process: `function` gets a policy, `common` and the `piece` of a pass.
 
-        The function, which can be pickled by name, goes forward and backward once, through the outputs `names`.
-        Returns what it found of each pass.
+        The function must be picklable by name and runs forward and backward once, through the outputs `names`. Return
+        its result for each pass.
         """
         ...
 
     def clip(self, limit: float, /) -> float:
-        """Scale the gradient to a norm of at most `limit`; return its norm before."""
+        """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
         ...
 
     def save_parts(self, folder: Path, /) -> None:
-        """Write weights and optimiser state from wherever they lie; OSError where that failed."""
+        """Write weights and optimiser state from every process that holds some; raise OSError if that fails."""
         ...
 
     def load_parts(self, folder: Path, /) -> None:
-        """Go on with what `save_parts` wrote, from whatever number of processes."""
+        """Continue from what `save_parts` wrote, whatever the number of processes was."""
         ...
 
     def snapshot(self) -> Scorer[Inputs_contra]:
-        """Return the policy as it is now, frozen."""
+        """Return a frozen copy of the policy as it is now."""
         ...
 
 
 @runtime_checkable
 class DistributedOptimizer(Protocol):
-    """The optimiser of a spread policy, in as many pieces."""
+    """The optimiser of a distributed policy, divided as its weights are."""
 
     def measured(self, measure: Callable[[torch.optim.Optimizer], Found], /) -> list[Found]:
-        """Return what `measure`, which can be pickled by name, finds of the optimiser of each piece."""
+        """Return the result of `measure`, which must be picklable by name, for the optimiser of each piece."""
         ...
 
 
 @runtime_checkable
 class GroupInfluence(Protocol[Inputs_contra]):
-    """A policy that can say how training on one completion would move the others of its group."""
+    """A policy that can estimate how training on one completion would change log-probs of others in its group."""
 
     def influence(
         self, inputs: Inputs_contra, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None, /

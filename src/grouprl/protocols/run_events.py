@@ -1,8 +1,8 @@
-"""Events of a run, and the listeners that are told of them.
+"""Events of a run, and the listeners that receive them.
 
-The loop only tells; writing files, drawing and judging are done by listeners. An event is told to every listener before
-the next one: first to the run's own record, then to the display, then to added listeners in the order in which they
-were given, and last to the health report, whose findings are events of their own.
+The loop only sends events; listeners write files, draw and judge. Each event reaches every listener before the next
+event is sent: first the run's own record, then the display, then added listeners in the order in which they were given,
+and last the health report, whose findings are events themselves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Phase = Literal["warmup", "pretraining", "train", "eval"]
 
 
 class Sample(NamedTuple):
-    """One prompt with a completion of the policy; of an evaluation the greedy one where it was sampled.
+    """One prompt with a completion of the policy; in an evaluation the greedy completion, if one was sampled.
 
-    `correct` is None where the reward is graded, so that there is no right and wrong.
+    `correct` is None if the reward is graded, so that completions are neither right nor wrong.
     """
 
     prompt: str
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
     correct: bool | None
 
     def without_mark(self) -> Sample:
-        """Return it as neither right nor wrong."""
+        """Return the sample with `correct` set to None."""
         return self._replace(correct=None)
 
 
@@ -48,12 +48,14 @@ class RunBegan:
     step: int
     resumed: bool
     actions: bool = False
-    """Whether the policy takes actions, and writes no tokens."""
+    """Whether the policy takes actions instead of writing tokens."""
 
 
 @dataclass(frozen=True)
 class PhaseBegan:
-    """A phase of `total` steps begins, or continues after `done` of them; of an evaluation they are prompts."""
+    """A phase of `total` steps begins, or continues after `done` of them; an evaluation counts prompts instead of
+    steps.
+    """
 
     name: str
     total: int
@@ -62,7 +64,7 @@ class PhaseBegan:
 
 @dataclass(frozen=True)
 class PhaseEnded:
-    """A phase ends: it is over, the run is to stop, or an error ends it."""
+    """A phase ends because it is complete, the run is to stop, or an error occurred."""
 
     name: str
 
@@ -77,11 +79,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class RolloutScored:
-    """The rollout of a step is scored and its advantages are known; its update is made."""
+    """The rollout of a step is scored, its advantages are known, and its update has been made."""
 
     step: int
     table: Callable[[], pa.Table]
-    """Make the table that `rollouts/` stores: one row per completion, or per row of an episode. This takes a while."""
+    """Function that makes the table stored in `rollouts/`: one row per completion, or per row of an episode. It is
+    slow.
+    """
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class StepEnded:
     step: int
     record: JsonMapping
     samples: tuple[Sample, ...] | None = None
-    """A few completions of the step; None where it samples none."""
+    """A few completions of the step; None if it samples none."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class EvaluationEnded:
 
     step: int
     when: Literal["before", "between", "after"]
-    """Whether it was made before, between or after the steps of training."""
+    """The time of the evaluation: before, between or after the steps of training."""
     record: JsonMapping
     samples: tuple[Sample, ...]
 
@@ -112,7 +116,8 @@ class FindingChanged:
 
     finding: RunFinding
     change: Literal["new", "changed", "over"]
-    """Whether it begins to hold (again, perhaps), has other numbers or another severity, or no longer holds."""
+    """'new': it begins to hold, perhaps again; 'changed': its numbers or severity differ; 'over': it no longer holds.
+    """
 
 
 @dataclass(frozen=True)
@@ -133,16 +138,16 @@ class CheckpointWritten:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run ends: it is finished, it was interrupted, or `error` ended it."""
+    """A run ends because it is finished, it was interrupted, or `error` occurred."""
 
     folder: Path
     phase: str
     step: int
     before: EvaluationEnded | None = None
     after: EvaluationEnded | None = None
-    """The evaluation after training; None where the run did not finish."""
+    """The evaluation after training; None if the run did not finish."""
     verdict: str = ""
-    """What a finished run came to, in one sentence."""
+    """The result of a finished run in one sentence."""
     remarks: tuple[str, ...] = ()
     report: Path | None = None
     error: BaseException | None = None
@@ -164,40 +169,40 @@ Event: TypeAlias = (
 
 
 class RunListener:
-    """Base class of what is told of a run's events: each method does nothing until it is overridden."""
+    """Base class of listeners to a run's events: each method does nothing until it is overridden."""
 
     def begin(self, event: RunBegan) -> None:
-        """Hear that the run begins, or where it continues."""
+        """Handle the beginning of the run, or its continuation after some step."""
 
     def phase_begin(self, event: PhaseBegan) -> None:
-        """Hear that a phase begins."""
+        """Handle the beginning of a phase."""
 
     def phase_end(self, event: PhaseEnded) -> None:
-        """Hear that a phase ends."""
+        """Handle the end of a phase."""
 
     def progress(self, event: Progress) -> None:
-        """Hear how far an evaluation is."""
+        """Handle the progress of an evaluation."""
 
     def rollout(self, event: RolloutScored) -> None:
-        """Hear of the completions of a step, before its record."""
+        """Handle the completions of a step, before its record."""
 
     def step(self, event: StepEnded) -> None:
-        """Hear of a step and its metrics."""
+        """Handle the end of a step, with its metrics."""
 
     def evaluation(self, event: EvaluationEnded) -> None:
-        """Hear of an evaluation and its metrics."""
+        """Handle the end of an evaluation, with its metrics."""
 
     def finding(self, event: FindingChanged) -> None:
-        """Hear of a change of the health report."""
+        """Handle a change in the health report."""
 
     def message(self, event: UserMessage) -> None:
-        """Hear a sentence for the user."""
+        """Handle a message for the user."""
 
     def checkpoint(self, event: CheckpointWritten) -> None:
-        """Hear that a checkpoint is on disk."""
+        """Handle a checkpoint that has been written to disk."""
 
     def end(self, event: RunEnded) -> None:
-        """Hear how the run ended."""
+        """Handle the end of the run."""
 
 
 METHODS: dict[type, str] = {
@@ -213,4 +218,4 @@ METHODS: dict[type, str] = {
     CheckpointWritten: "checkpoint",
     RunEnded: "end",
 }
-"""By kind of event the method of a listener that is told of it."""
+"""The method of a listener that handles each kind of event."""

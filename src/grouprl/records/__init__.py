@@ -1,1 +1,1 @@
-"""What passes between the rooms: examples, requests, tokens, rollouts, scores and scored samples."""
+"""Records that packages exchange: examples, requests, tokens, rollouts, scores and scored samples."""

@@ -1,4 +1,4 @@
-"""What is kept of an episode: its turns, and who acted."""
+"""The record of an episode: its turns, and the agent that acted in each."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 @dataclass
 class Turn:
-    """One action and what it led to."""
+    """One action, and the observation that followed."""
 
     number: int
-    """Which turn of the episode it is, from 0, whoever acted."""
+    """Number of the turn within the episode, from 0, over all agents."""
     state: str
     action: str
     reward: float = 0.0
     valid: bool = True
     seen: str = ""
-    """Text of the observation that followed, whoever it was for."""
+    """Text of the observation that followed, for whichever agent it was."""
     seconds: float = 1.0
-    """How long the action took, where the environment says so (`Step.info["seconds"]`)."""
+    """Duration of the action, if the environment reports it (`Step.info["seconds"]`)."""
     thinking: str = ""
-    """What of the action is thinking, by the syntax of the policy's chat template."""
+    """The part of the action that is thinking, by the syntax of the policy's chat template."""
     thought: int = 0
-    """How many tokens of the action that is, from the first one, its signs included."""
+    """Number of tokens of that part, counted from the first token and including the markers around it."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a row for readers and for replaying it."""
+    """The record of a row, kept for readers and for replaying it."""
 
     agent: str
     ended: str

@@ -11,11 +11,11 @@ from grouprl.core.json_types import JsonMapping
 
 Split = Literal["train", "eval"]
 Columns: TypeAlias = JsonMapping
-"""What a data set says of a prompt besides its text: values of any kind by name; a reward names those that it reads."""
+"""A prompt's fields in a data set besides its text, by name; a reward names those that it reads."""
 
 
 class Message(TypedDict):
-    """One chat message; an assistant's may hold calls of tools, and a tool's say which call it belongs to."""
+    """One chat message; an assistant's may hold tool calls, and a tool's names the call that it answers."""
 
     role: str
     content: str
@@ -32,7 +32,7 @@ class Example:
     """One prompt.
 
     `id` is stable and unique within the task; `prompt` is plain text or chat messages; `columns` is what the reward
-    receives as keyword arguments; `level` is the difficulty, 0 where unknown.
+    receives as keyword arguments; `level` is the difficulty, 0 if unknown.
     """
 
     id: str
@@ -44,7 +44,7 @@ class Example:
 class Chat(tuple[JsonMapping, ...]):
     """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces.
 
-    `variables` are set in the template.
+    `variables` are passed to the chat template.
     """
 
     tools: tuple[JsonMapping, ...]
@@ -63,7 +63,7 @@ class Chat(tuple[JsonMapping, ...]):
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """Return a prompt as one text: chat messages as `role: content` lines, calls of tools as JSON behind them."""
+    """Return a prompt as one text: chat messages as `role: content` lines, followed by tool calls as JSON."""
     return prompt if isinstance(prompt, str) else "\n".join(map(_line, prompt))
 
 

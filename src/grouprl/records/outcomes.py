@@ -1,4 +1,4 @@
-"""What whole completions or episodes came to, on their way to an evaluation."""
+"""Results of whole completions or episodes, for an evaluation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Outcomes:
     """R whole completions or episodes with their scores; an episode counts with the reward of its first agent."""
 
     texts: tuple[str, ...]
-    """[R] the completion, or the whole exchange, for readers."""
+    """[R] the completion, or the whole exchange of an episode, for readers."""
     openings: tuple[str, ...]
-    """[R] what an episode began with; "" where the prompt says it."""
+    """[R] the first observation of an episode; "" if the prompt already holds it."""
     lengths: tuple[float, ...]
-    """[R] actions or tokens that the policy wrote."""
+    """[R] number of actions or tokens that the policy wrote."""
     truncated: tuple[bool, ...]
     """[R] whether the budget ran out."""
     scores: Scores

@@ -51,7 +51,7 @@ class Moments:
 
 
 class PromptHistory:
-    """Visits of the training prompts by index; written after each step, read by curricula and budgets."""
+    """Visits of the training prompts by index, written after each step and read by curricula and budgets."""
 
     def __init__(self) -> None:
         self._visits: dict[int, list[Visit]] = {}
@@ -73,7 +73,7 @@ class PromptHistory:
         return found[-1] if found else None
 
     def rate(self, index: int, unseen: float = 0.5) -> float:
-        """Share of correct completions at the last visit of prompt `index`; `unseen` if there was none."""
+        """Return the share of correct completions at the last visit of prompt `index`; `unseen` if there was none."""
         last = self.last(index)
         return unseen if last is None else last.rate
 
@@ -86,7 +86,7 @@ class PromptHistory:
         return sorted(self._visits)
 
     def at(self, step: int) -> dict[int, list[Visit]]:
-        """Return the visits made in `step` by prompt, for prompts that were not sampled again since."""
+        """Return the visits made in `step` by prompt, for prompts that have not been sampled since."""
         latest = {i: v for i, v in self._visits.items() if v[-1].step == step}
         return {i: [v for v in latest[i] if v.step == step] for i in sorted(latest)}
 
@@ -96,7 +96,9 @@ class PromptHistory:
         self._moments[index] = self.moments(index).after(visit.mean, visit.std)
 
     def past(self, indices: Iterable[int]) -> dict[str, np.ndarray]:
-        """Columns [B] for `Batch.past`: visits so far, mean and standard deviation of the rewards over them."""
+        """Return the columns [B] of `Batch.past`: visits so far, and the mean and standard deviation of the rewards
+        over them.
+        """
         found = [self.moments(int(index)) for index in indices]
         return {
             "visits": np.array([float(m.visits) for m in found]),

@@ -1,4 +1,4 @@
-"""What is requested of the policy: a prompt, shown in some form, with so many completions, sampled in some way."""
+"""Requests for completions: a prompt in some form, the number of completions, and how they are sampled."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from grouprl.records.examples import Example, Prompt
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """A prompt that gets completions; data parts change it with `dataclasses.replace`.
+    """A prompt to be completed; data parts change it with `dataclasses.replace`.
 
-    The seed of a completion follows from (run, `ordinal`, number of the completion), so it depends on nothing else.
+    The seed of a completion follows from (run, `ordinal`, number of the completion), and on nothing else.
     """
 
     ordinal: int
-    """Number of the prompt in this run; the group of its completions."""
+    """Number of the prompt in this run, which is also the group of its completions."""
     index: int
     """Number of the prompt in the task's training split."""
     example: Example
     completions: int
-    """How many completions are sampled."""
+    """Number of completions to sample."""
     first: int = 0
     """Number of the first completion: further completions of the same ordinal need numbers of their own."""
     prompt: Prompt | None = None
@@ -30,25 +30,27 @@ class RolloutRequest:
     prefix: tuple[int, ...] = ()
     """Token ids that every completion begins with. They are scored with the completion and never trained on."""
     prefix_turns: tuple[tuple[int, ...], ...] = ()
-    """Token ids of the first turns of every episode: acted out in its environment before the policy continues."""
+    """Token ids of the first turns of every episode, played in its environment before the policy continues."""
     opening: Prompt | None = None
-    """What an episode shows in the place of its first observation, such as the same with advice; None: nothing else."""
+    """Shown in place of the episode's first observation, such as the same observation with advice; None: no change."""
     prefix_observations: tuple[str, ...] = ()
-    """What those turns showed when they were first played, one text each; another one is an error. (): unchecked."""
+    """Observations after those turns when they were first played, one text each; a different one is an error. (): not
+    checked.
+    """
     train_prefix: bool = False
-    """Whether `prefix_turns` count as the policy's own tokens, with the log-probs that it has for them now."""
+    """Whether `prefix_turns` count as the policy's own tokens, with its current log-probs."""
     luck: int | None = None
-    """Number of the completion with whose seed the environments begin; None: every completion has a seed of its own."""
+    """Number of the completion whose seed all environments begin with; None: every completion has its own seed."""
     temperature: float | None = None
-    """None: the run's."""
+    """Sampling temperature; None: the run's."""
     max_new_tokens: int | None = None
-    """None: the run's."""
+    """Most tokens of a completion, or of a turn; None: the run's."""
     max_turns: int | None = None
-    """Turns of an episode at most; None: the task's."""
+    """Most turns of an episode; None: the task's."""
     source: int = SOURCES["sampled"]
     """Code of `grouprl.core.batch.SOURCES` for the rows."""
     keys: Mapping[str, int] = field(default_factory=dict)
-    """Groupings of the rows: `variant`, `budget`, `plan` …"""
+    """Numbers by which the rows can be grouped: `variant`, `budget`, `plan` …"""
 
     @property
     def shown(self) -> Prompt:

@@ -16,7 +16,8 @@ class Rollout:
     """B completions or episodes; T is the longest one. Tensors are on the CPU."""
 
     inputs: PolicyInputs
-    """What the policy scores the rows from: `Tokens` of a language model, observations and actions of others."""
+    """Inputs from which the policy scores the rows: `Tokens` for a language model, observations and actions for others.
+    """
     logp_bt: torch.Tensor
     """Log-prob of each action at the sampling temperature, before top-k and top-p; 0 beyond the end."""
     entropy_bt: torch.Tensor
@@ -24,13 +25,13 @@ class Rollout:
     truncated_b: torch.Tensor
     """True where the budget ran out before the row ended by itself."""
     exact: bool = True
-    """Whether the log-probs are the policy's own, as their sampler said (`grouprl.protocols.Samples.exact`)."""
+    """Whether the log-probs are the policy's own, as their sampler states (`grouprl.protocols.Samples.exact`)."""
     version_bt: torch.Tensor | None = None
-    """[B,T] int64, the version that sampled each action, -1 beyond the end; None where it is not known."""
+    """[B,T] int64, the version that sampled each action, -1 beyond the end; None if it is not known."""
 
     @property
     def action_ids(self) -> tuple[Ids, ...]:
-        """The number of each action: token ids, moves; where actions have none their places in the row."""
+        """The number of each action: a token id or a move; its position in the row if actions are not numbered."""
         if isinstance(self.inputs, NumberedActions):
             return self.inputs.action_ids
         return tuple(tuple(range(length)) for length in self.inputs.present_bt().sum(1).tolist())
@@ -40,14 +41,14 @@ class Rollout:
         """The rows as token ids.
 
         Raises:
-            InputError: their actions are no tokens.
+            InputError: the actions are not tokens.
         """
         if isinstance(self.inputs, Tokens):
             return self.inputs
         raise InputError(
             f"the rows of {type(self.inputs).__name__} have no tokens",
-            "only a language model writes some",
-            "Leave out what works on texts, or train a language model",
+            "only a language model writes tokens",
+            "Remove the part that works on texts, or train a language model",
         )
 
     @property

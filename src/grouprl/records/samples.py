@@ -22,7 +22,7 @@ from grouprl.records.tokens import Tokens
 
 @dataclass(frozen=True)
 class ScoredSamples:
-    """B scored rows; `valid_b` says which may be trained on."""
+    """B scored rows; `valid_b` marks those that may be trained on."""
 
     examples: tuple[Example, ...]
     """[B] the prompt of each row."""
@@ -34,7 +34,7 @@ class ScoredSamples:
     index_b: np.ndarray
     """[B] number of the prompt in the task's training split."""
     sample_b: np.ndarray
-    """[B] number of the completion among those of its prompt. Several rows of an episode share one."""
+    """[B] number of the completion among those of its prompt; all rows of an episode have the same."""
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
@@ -47,46 +47,46 @@ class ScoredSamples:
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Further Batch fields, [B, ...] by name: `keys.budget`, `past.advantage`, `turn_bt`, `turn_reward_bs` …"""
     records: tuple[Record | None, ...] | None = None
-    """[B] of episodes: who acted, turn by turn. None where no row is one."""
+    """[B] for episodes, the turns of the row and the agent that acted; None if no row belongs to an episode."""
 
     def __len__(self) -> int:
         return len(self.examples)
 
     @property
     def kept_b(self) -> np.ndarray:
-        """Old name of `valid_b`, with a note."""
+        """Deprecated name of `valid_b`; reading it shows a warning."""
         note_renamed("ScoredSamples.kept_b", "ScoredSamples.valid_b")
         return self.valid_b
 
     @property
     def tokens(self) -> Tokens:
-        """The rows of text as a policy scores them; InputError where they are not made of text."""
+        """The rows as tokens. Raises InputError if they are not text."""
         agent_b = self.extras.get("agent_b")
         return self.rollout.tokens if agent_b is None else self.rollout.tokens.of_agents(agent_b)
 
     @property
     def inputs(self) -> PolicyInputs:
-        """What the policy scores the rows from."""
+        """Inputs from which the policy scores the rows."""
         return self.tokens if isinstance(self.rollout.inputs, Tokens) else self.rollout.inputs
 
     @property
     def ordinal_b(self) -> np.ndarray:
-        """[B] ordinal of the prompt in this run, whoever acted."""
+        """[B] ordinal of the prompt in this run, the same for all agents."""
         return self.extras.get("keys.prompt", self.group_b)
 
     @property
     def context_b(self) -> np.ndarray:
-        """[B] which row of its episode a row is, from 0."""
+        """[B] number of the row within its episode, from 0."""
         return self.extras.get("keys.context", np.zeros(len(self), dtype=np.int64))
 
     @property
     def row_keys(self) -> list[tuple[int, int, int]]:
-        """(ordinal of the prompt, number of the completion, which row of it): a name of each row."""
+        """A unique key of each row: (ordinal of the prompt, number of the completion, number of the row within it)."""
         return list(zip(self.ordinal_b.tolist(), self.sample_b.tolist(), self.context_b.tolist(), strict=True))
 
     @property
     def first_b(self) -> np.ndarray:
-        """[B] bool: one row of each completion or episode that is here, the one that was begun first."""
+        """[B] bool: True for one row of each completion or episode, the one that began first."""
         if "keys.episode" not in self.extras:
             return np.ones(len(self), dtype=bool)
         order = np.lexsort((np.arange(len(self)), self.context_b))
@@ -95,14 +95,14 @@ class ScoredSamples:
 
     @property
     def acted_bt(self) -> np.ndarray:
-        """[B,T] bool: tokens that the policy wrote; what an environment wrote between them is not."""
+        """[B,T] bool: True for tokens that the policy wrote, False for those that an environment wrote between them."""
         acted_bt = self.rollout.inputs.present_bt().numpy()
         given_bt = self.extras.get("mask_bt")
         return acted_bt if given_bt is None else acted_bt & given_bt[:, : acted_bt.shape[1]]
 
     @property
     def length_b(self) -> np.ndarray:
-        """[B] int64: how many tokens the policy wrote."""
+        """[B] int64: number of tokens that the policy wrote."""
         return self.acted_bt.sum(1)
 
     def with_extras(self, **extras: np.ndarray) -> ScoredSamples:
@@ -142,7 +142,7 @@ def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
 
 
 def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
-    """The rows of `rows` ([N] int or [B] bool); `samples` itself where those are all of them, in order."""
+    """Return the rows `rows` ([N] int or [B] bool); `samples` itself if these are all its rows in order."""
     index = np.flatnonzero(rows) if rows.dtype == bool else rows
     if np.array_equal(index, np.arange(len(samples))):
         return samples
@@ -173,7 +173,7 @@ def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
 
 
 def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
-    """The scores of the rows `index` [N]."""
+    """Return the scores of the rows `index` [N]."""
     return Scores(
         reward_b=scores.reward_b[index],
         components={name: values[index] for name, values in scores.components.items()},
@@ -191,10 +191,10 @@ def sort_by_group(samples: ScoredSamples) -> ScoredSamples:
 
 
 def to_batch(samples: ScoredSamples, *, max_length: int) -> Batch:
-    """Lay scored rows out as a Batch of B rows and T = longest completion positions.
+    """Arrange scored rows as a Batch of B rows and T positions, the length of the longest completion.
 
-    Everything is acted, in one turn, unless the extras `mask_bt` and `turn_bt` say otherwise. Where log-probs are
-    foreign, `old_bt` still has to be computed by the policy.
+    All tokens count as the policy's own, in one turn, unless the extras `mask_bt` and `turn_bt` say otherwise. If
+    log-probs are foreign, the policy still has to compute `old_bt`.
     """
     rollout, scores = samples.rollout, samples.scores
     width = rollout.inputs.width
@@ -226,7 +226,7 @@ def to_batch(samples: ScoredSamples, *, max_length: int) -> Batch:
 
 
 def _callers(batch: Batch) -> Tensor:
-    """[B] row of the caller of each row, -1 where there is none or it is not here."""
+    """Return [B] the row of each row's caller; -1 if it has none or the caller is not in the batch."""
     episodes, contexts, callers = (batch.keys[name].tolist() for name in ("episode", "context", "caller"))
     row_of = {key: row for row, key in enumerate(zip(episodes, contexts, strict=True))}
     found = [row_of.get(key, -1) for key in zip(episodes, callers, strict=True)]
@@ -234,7 +234,7 @@ def _callers(batch: Batch) -> Tensor:
 
 
 def _without_empty_turns(batch: Batch) -> Batch:
-    """Set turn and state to -1 where an episode has none: rows of other lengths joined with it have zeros there."""
+    """Set turn and state to -1 beyond an episode's turns, where joining it with longer rows has put zeros."""
     assert batch.turn_bt is not None
     turn_bt = torch.where(batch.mask_bt, batch.turn_bt, -1)
     if batch.state_bs is None:
@@ -244,7 +244,7 @@ def _without_empty_turns(batch: Batch) -> Batch:
 
 
 def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, object]:
-    """Batch fields made of extra columns: dotted names go into their mapping, token columns are cut to T."""
+    """Return the Batch fields of the extra columns: dotted names go into their mapping, token columns are cut to T."""
     fields: dict[str, Any] = {}
     for name, values in extras.items():
         whole, _, key = name.partition(".")
@@ -273,7 +273,7 @@ def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
 
 
 def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
-    """[B,T] versions; None where those of some rollout are not known."""
+    """Return versions [B,T]; None if those of some rollout are not known."""
     known = [r.version_bt for r in rollouts if r.version_bt is not None]
     if len(known) < len(rollouts):
         return None
@@ -298,7 +298,7 @@ def join_scores(scores: Sequence[Scores]) -> Scores:
 
 
 def _join_extras(parts: Sequence[ScoredSamples]) -> dict[str, np.ndarray]:
-    """Columns of all parts, zero where a part has none, padded to the widest."""
+    """Return the columns of all parts, zero where a part has none, padded to the widest."""
     joined: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(name for part in parts for name in part.extras):
         like = next(part.extras[name] for part in parts if name in part.extras)
@@ -319,7 +319,7 @@ def _widen(block: np.ndarray, width: int) -> np.ndarray:
 
 
 def _action_ids(rollout: Rollout) -> Tensor:
-    """[B,T] int64 number of each action or token, -1 where there is none."""
+    """Return the number of each action or token, [B,T] int64, -1 where there is none."""
     present_bt = rollout.inputs.present_bt()
     token_bt = torch.full(present_bt.shape, -1)
     flat = np.fromiter((number for ids in rollout.action_ids for number in ids), dtype=np.int64)

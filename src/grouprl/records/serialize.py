@@ -1,4 +1,4 @@
-"""Rows as plain data, for what a data part remembers: exact, and without what the task can supply again."""
+"""Rows as plain data, for the memory of data parts: exact, and without anything that the task can supply again."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from grouprl.records.scores import Problem, Scores
 from grouprl.records.tokens import Tokens
 
 Packed = JsonObject
-"""Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
+"""Data that a checkpoint can hold: numbers, strings, lists, dicts and tensors."""
 OLD_ARRAYS = {"valid_b": "kept_b"}
-"""What arrays are called in checkpoints of the version before."""
+"""Names of arrays in checkpoints of the previous version."""
 Kept = TypeVar("Kept")
 KEPT: dict[str, type] = {}
-"""Kinds of inputs, beside tokens, that rows are kept with."""
+"""Kinds of inputs, besides tokens, that rows can be stored with."""
 _ARRAYS = ("group_b", "index_b", "sample_b", "valid_b", "source_b", "foreign_b")
 
 
 class VariedTask(Protocol):
-    """A task whose prompts are found again: by number, and their variants."""
+    """A task whose prompts, and their variants, can be found again by number."""
 
     @property
     def name(self) -> str:
@@ -45,9 +45,10 @@ class VariedTask(Protocol):
 
 
 def pack(samples: ScoredSamples) -> Packed:
-    """Return rows as plain data; examples are kept by number and id alone, prompts where they are not the example's.
+    """Return rows as plain data; examples are stored only by number and id, prompts only if they differ from the
+    example's.
 
-    `unpack` with the same task gives the same rows back.
+    `unpack` returns the same rows if it is given the same task.
     """
     rollout, scores = samples.rollout, samples.scores
     greedy = samples.greedy_reward_b
@@ -73,7 +74,7 @@ def pack(samples: ScoredSamples) -> Packed:
 
 
 def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
-    """Return the rows that `pack` was given; InputError where `task` no longer has a prompt of theirs."""
+    """Return the rows that `pack` was given. Raises InputError if `task` no longer has one of their prompts."""
     examples = tuple(
         _example(task, index, name)
         for index, name in zip(packed["index_b"].tolist(), packed["example_ids"], strict=True)
@@ -108,7 +109,9 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
 
 
 def keepable(kind: type[Kept]) -> type[Kept]:
-    """Let rows whose policy reads `kind` be kept (a decorator of a dataclass of tensors, or mappings of them)."""
+    """Allow rows with inputs of this kind to be stored (a decorator for a dataclass of tensors, or of mappings of
+    them).
+    """
     KEPT[kind.__name__] = kind
     return kind
 
@@ -119,9 +122,9 @@ def _packed_inputs(inputs: PolicyInputs) -> Packed:
     name = type(inputs).__name__
     if KEPT.get(name) is not type(inputs):
         raise InputError(
-            f"rows of {name} are to be kept",
-            "a checkpoint holds inputs of kinds that say so",
-            f"Decorate {name} with grouprl.records.serialize.keepable, or leave out the part that keeps rows",
+            f"rows of {name} cannot be stored",
+            "a checkpoint holds only inputs of registered kinds",
+            f"Decorate {name} with grouprl.records.serialize.keepable, or remove the part that stores rows",
         )
     return {"kind": name, "fields": {each.name: _cloned(getattr(inputs, each.name)) for each in fields(inputs)}}  # type: ignore[arg-type]
 
@@ -146,7 +149,7 @@ def _record(plain: JsonMapping | None) -> Record | None:
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Ragged token ids as one tensor and the rows' lengths."""
+    """Return ragged token ids as one tensor with the lengths of the rows."""
     return {
         "ids": torch.tensor([token for ids in rows for token in ids], dtype=torch.int32),
         "lengths": torch.tensor([len(ids) for ids in rows], dtype=torch.int64),
@@ -166,7 +169,7 @@ def _prompt(plain: Any) -> Prompt:
 
 
 def _example(task: VariedTask, index: int, name: str) -> Example:
-    """Example `index` of the training split, or its variant called `name`."""
+    """Return example `index` of the training split, or its variant called `name`."""
     example = task.example("train", index)
     if example.id == name:
         return example
@@ -175,6 +178,6 @@ def _example(task: VariedTask, index: int, name: str) -> Example:
             return variant
     raise InputError(
         f"the task '{task.name}' has no prompt '{name}' (number {index})",
-        "stored rows belong to the prompts they were sampled for",
+        "stored rows belong to the prompts that they were sampled for",
         "Continue with the task that the run began with",
     )

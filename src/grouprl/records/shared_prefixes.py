@@ -1,4 +1,5 @@
-"""Which tokens of several rows have the same history: a causal model computes the same for them, so it reads them once.
+"""Tokens with the same history in several rows: a causal model computes the same states for them, so it reads them
+once.
 
 Rows are laid out as a tree. A prompt that several completions share is the commonest case; completions that begin
 alike, branches of one episode and prompts behind one instruction are others.
@@ -16,12 +17,12 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Histories:
-    """Rows in an order in which each has as much as possible in common with the one before it.
+    """Rows in an order in which each has as many first tokens as possible in common with the row before it.
 
     Attributes:
         order: index of the rows, [R].
-        common_r: how many first tokens a row of this order has in common with the row before it, [R].
-        length_r: tokens of a row of this order, [R].
+        common_r: number of first tokens that a row has in common with the row before it in this order, [R].
+        length_r: number of tokens of each row in this order, [R].
     """
 
     order: tuple[int, ...]
@@ -30,19 +31,20 @@ class Histories:
 
     @property
     def distinct(self) -> int:
-        """Tokens that differ in themselves or in what comes before them."""
+        """Number of tokens that differ in themselves or in their history."""
         return int((self.length_r - self.common_r).sum())
 
     @property
     def ratio(self) -> float:
-        """Tokens of all rows over distinct ones; 1 for no tokens."""
+        """Ratio of all tokens to distinct ones; 1 if there are no tokens."""
         return float(self.length_r.sum() / self.distinct) if self.distinct else 1.0
 
     def paths(self) -> np.ndarray:
-        """Return where each row's tokens stand among the distinct ones, rows in this order, [R, longest].
+        """Return the index of each row's tokens among the distinct ones, rows in this order, [R, longest].
 
-        A row's own tokens, those beyond what it has in common, follow those of the rows before it; what it has in
-        common stands where the last row before it that does not share it put it. Beyond a row's end there is nothing.
+        A row's own tokens, those after its common beginning, follow the tokens of the rows before it; tokens of the
+        common beginning have the indices that they got with the row that first held them. Entries beyond a row's end
+        are undefined.
         """
         row_r, at_l = np.arange(len(self.order)), np.arange(self.length_r.max(initial=0))
         own_r = self.length_r - self.common_r
@@ -52,7 +54,7 @@ class Histories:
 
 
 def histories(rows: Sequence[Ids]) -> Histories:
-    """Lay rows of token ids out as a tree: the sorted order has the longest common beginnings side by side."""
+    """Arrange rows of token ids as a tree: sorting puts rows with the longest common beginnings next to each other."""
     order = sorted(range(len(rows)), key=rows.__getitem__)
     pairs = zip([None, *order[:-1]], order, strict=True) if order else ()
     common = [0 if before is None else common_beginning(rows[before], rows[row]) for before, row in pairs]

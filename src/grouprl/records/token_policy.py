@@ -1,4 +1,4 @@
-"""What samples, scores and serves text needs of a policy, whether it is one language model or several."""
+"""The policy as samplers, scorers and servers of text see it, whether it is one language model or several."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 class TokenPolicy(Protocol):
-    """A policy that reads and writes tokens: a language model, a team of them, or one that is spread over ranks."""
+    """A policy that reads and writes tokens: a language model, a team of them, or one that is sharded over ranks."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Turns texts into tokens and back, and holds the chat template."""
+        """The tokenizer, which also holds the chat template."""
         ...
 
     @property
     def temperature(self) -> float:
-        """At which it scores."""
+        """The temperature at which log-probs are computed."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters live."""
+        """The device of the parameters."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class TokenPolicy(Protocol):
 
     @property
     def precision(self) -> str:
-        """The type of the products."""
+        """The precision of matrix products."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class TokenPolicy(Protocol):
 
     @property
     def max_positions(self) -> int | None:
-        """Longest sequence the model was built for, if it says so."""
+        """Longest sequence that the model was built for; None if unknown."""
         ...
 
     def encode(self, text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Token ids of a batch of sequences: what a text policy needs to score them."""
+"""Token ids of a batch of sequences, from which a text policy scores them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from grouprl.records.shared_prefixes import Histories, Ids, histories
 class Tokens:
     """Prompts and responses of B rows as token ids; T is the length of the longest response.
 
-    `response_ids` holds everything after the first prompt: the policy's own tokens and whatever was
-    inserted between them (tool output). Which of them the policy wrote is the batch's `mask_bt`, not stored here.
+    `response_ids` holds everything after the first prompt: the policy's own tokens and those inserted between them
+    (tool output). The batch's `mask_bt`, which is not stored here, marks those that the policy wrote.
     """
 
     prompt_ids: tuple[tuple[int, ...], ...]
     response_ids: tuple[tuple[int, ...], ...]
     agents: tuple[int, ...] | None = None
-    """[B] number of the agent that each row belongs to, where there are several."""
+    """[B] number of the agent that each row belongs to; None if there is only one."""
 
     def __post_init__(self) -> None:
         if len(self.prompt_ids) != len(self.response_ids):
@@ -37,7 +37,9 @@ class Tokens:
                 "Repeat the prompt for each of its responses",
             )
         if self.agents is not None and len(self.agents) != len(self.prompt_ids):
-            raise InputError(f"{len(self.agents)} agents for {len(self.prompt_ids)} rows", "Every row has one agent")
+            raise InputError(
+                f"{len(self.agents)} agents for {len(self.prompt_ids)} rows", "Every row needs exactly one agent"
+            )
         for row, prompt in enumerate(self.prompt_ids):
             if not prompt:
                 raise InputError(
@@ -55,7 +57,7 @@ class Tokens:
         return len(self.prompt_ids)
 
     def rows(self, index: Iterable[int]) -> Tokens:
-        """Return the rows of `index`, in its order."""
+        """Return the rows with the numbers `index`, in that order."""
         chosen = index.tolist() if isinstance(index, torch.Tensor) else [int(i) for i in index]
         if chosen == list(range(len(self))):
             return self
@@ -93,16 +95,16 @@ class Tokens:
 
     @property
     def action_ids(self) -> tuple[Ids, ...]:
-        """The number of each action, as every kind of inputs calls it: the response's tokens."""
+        """The tokens of each response, under the name that all kinds of inputs use for numbers of actions."""
         return self.response_ids
 
     @property
     def width(self) -> int:
-        """T, as every kind of `PolicyInputs` calls it."""
+        """T, the length of the longest response, under the name that all `PolicyInputs` use."""
         return self.max_response
 
     def fingerprints(self) -> list[bytes]:
-        """Return a digest of each row: its prompt, its response, and its agent where there are several."""
+        """Return a digest of each row: its prompt, its response, and its agent if there are several."""
         agents = self.agents or (-1,) * len(self)
         rows = zip(agents, self.prompt_ids, self.response_ids, strict=True)
         numbers = (
@@ -114,28 +116,30 @@ class Tokens:
         """Return these rows and those of `others`, concatenated.
 
         Raises:
-            InputError: some rows name their agents and others do not.
+            InputError: only some rows name their agents.
         """
         parts = (self, *others)
         if len({part.agents is None for part in parts}) > 1:
-            raise InputError("rows with agents beside rows without", "all rows name their agents, or none does")
+            raise InputError(
+                "rows with agents cannot be joined with rows without", "all rows must name their agents, or none"
+            )
         agents = None if self.agents is None else tuple(i for part in parts for i in part.agents or ())
         prompts = tuple(ids for part in parts for ids in part.prompt_ids)
         return Tokens(prompts, tuple(ids for part in parts for ids in part.response_ids), agents)
 
     def present_bt(self) -> torch.Tensor:
-        """True where a row has a response token, [B,T]."""
+        """Return a mask [B,T] that is True where a row has a response token."""
         lengths_b = torch.tensor(self.response_lengths, dtype=torch.long)
         return torch.arange(self.max_response) < lengths_b[:, None]
 
     def targets(self) -> torch.Tensor:
-        """All response tokens, row after row, [M] with M the sum of `response_lengths`."""
+        """Return all response tokens, row after row, [M] with M the sum of `response_lengths`."""
         flat = np.fromiter(chain.from_iterable(self.response_ids), dtype=np.int64)
         return torch.from_numpy(flat)
 
 
 def read_rows(tokens: Tokens) -> list[Ids]:
-    """Return what a model reads of each row: the prompt and the response but for its last token."""
+    """Return the tokens of each row that a model reads: the prompt, and the response without its last token."""
     return [p + r[:-1] for p, r in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
 
 

@@ -41,11 +41,10 @@ def exact_match(completion: str, answer: object) -> float:
 def numeric_match(completion: str, answer: object, tolerance: float | None = None) -> float:
     """Return 1 iff the last number in the completion is the last number in the answer.
 
-    What counts as a number is stated by `grouprl.rewards.math.last_number`; a percent sign or a unit behind it is not
-    looked at, as golds leave them out. A fraction that is not in lowest terms is an
-    answer only where the gold is written so, as 790/2 may be the problem itself. Without `tolerance` an
-    integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two
-    may differ by so much, absolutely or relative to the larger one.
+    `grouprl.rewards.math.last_number` defines what counts as a number. A percent sign or unit after it is ignored,
+    because golds omit them. A fraction that is not in lowest terms counts only if the gold is written that way, since
+    790/2 may be the problem itself. Without `tolerance` an integer must match exactly, whatever its size, and any other
+    number to a relative 1e-6; with it, the two may differ by that much, absolutely or relative to the larger one.
 
     Raises:
         ValueError: if the answer holds no finite number.
@@ -72,8 +71,8 @@ def numeric_match(completion: str, answer: object, tolerance: float | None = Non
 def regex_format(completion: str, pattern: str = THINK_THEN_ANSWER) -> float:
     """Return 1 iff the whole completion matches the pattern, in which '.' matches line ends too.
 
-    The default asks for one <think>…</think> and then one <answer>…</answer>. Any other runs in a process of its own,
-    as a pattern may take for ever on a text that a model finds; then the text does not match.
+    The default asks for one <think>…</think> and then one <answer>…</answer>. Any other pattern runs in a separate
+    process, because a model may find a text on which it takes forever; such a text does not match.
 
     Raises:
         re.error: if it is not a pattern.
@@ -105,16 +104,16 @@ def contains_answer_tag(completion: str, answer: object) -> float:
 def math_equal(completion: str, answer: object, evaluated: bool = True) -> float:
     r"""Return 1 iff the completion's final answer equals the gold, which is read as a whole.
 
-    The final answer is the content of the last `\\boxed{…}`; where nothing is boxed, the rule goes on as
-    `grouprl.rewards.math.math_text` states it. Numbers are compared exactly, elements of tuples and intervals in their
-    order, those of sets and lists in any. Sympy compares formulas in a process of its own with a limit of time and
-    memory; what does not end there is wrong.
+    The final answer is the content of the last `\\boxed{…}`; if nothing is boxed, the further rules of
+    `grouprl.rewards.math.math_text` apply. Numbers are compared exactly, elements of tuples and intervals in order,
+    elements of sets and lists in any order. Sympy compares formulas in a separate process with limited time and memory;
+    an answer on which it exceeds them is wrong.
 
     Args:
-        completion: what the model wrote.
+        completion: the model's text.
         answer: the gold: LaTeX with or without dollar signs, or a worked solution with a box.
-        evaluated: whether a gold that is a number has to be met by a number in which nothing is left to compute, so
-            that the problem, copied into the box, is not an answer.
+        evaluated: whether a numeric gold must be met by a fully evaluated number, so that a copy of the problem in the
+            box is not an answer.
 
     Raises:
         MissingExtra: without the package math-verify.
@@ -129,7 +128,7 @@ def math_equal(completion: str, answer: object, evaluated: bool = True) -> float
 
 
 def fullmatch(pattern: str, text: str) -> bool:
-    """Whether a whole text matches a pattern in which '.' matches line ends too."""
+    """Return whether a whole text matches a pattern in which '.' matches line ends too."""
     return re.fullmatch(pattern, text, re.DOTALL) is not None
 
 

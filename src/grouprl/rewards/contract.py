@@ -1,4 +1,4 @@
-"""What a reward is, and how one is called.
+"""The forms of a reward function, and the way it is called.
 
 A reward is a plain function. Three forms are accepted, and each may be `async`:
 
@@ -29,7 +29,7 @@ from grouprl.records.scores import By
 Reward: TypeAlias = Callable[..., object]
 Function = TypeVar("Function", bound=Reward)
 LONGEST_MESSAGE = 4000
-"""Characters kept of a message or a traceback."""
+"""Most characters kept of a message or a traceback."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class KnownExample:
 
 
 class Crowded(RunError):
-    """A verdict for which the machine, not the completion, took too long; asked again it may come."""
+    """The machine, not the completion, took too long for a verdict; a second try may succeed."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Failure:
     status: Literal["error", "bad_value", "timeout"] = "bad_value"
     by: By = "reward"
     lost: bool = False
-    """Whether an environment hung, ended its process or cannot be shown: nothing of it could go on, so its prompt is
-    set aside."""
+    """Whether an environment hung, ended its process or cannot be rendered: none of its episodes could continue, so
+    its prompt is set aside."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a reward function takes: one completion or a list of them, and which columns."""
+    """The parameters of a reward function: one completion or a list, and the columns it takes."""
 
     batch: bool
     required: tuple[str, ...]
@@ -82,10 +82,10 @@ class Signature:
 
 
 def missing_column(name: str, columns: Columns, reward: Reward, where: str) -> InputError:
-    """Return the error for a reward that needs a column which is not there."""
+    """Return the error for a reward that needs an absent column."""
     remedy = suggest(name, columns) if columns else "The sample has no columns."
     what = f"Reward '{reward_name(reward)}' needs the column '{name}', which {where} lacks"
-    rule = "the first parameter is the completion, whatever its name; every other one is a column of the prompts"
+    rule = "the first parameter is the completion, whatever its name; the others are columns of the prompts"
     return InputError(what, rule, remedy)
 
 
@@ -106,13 +106,13 @@ def reward_name(reward: object) -> str:
 
 
 def inspect_reward(reward: Reward) -> Signature:
-    """Read from the function's parameters how it wants to be called.
+    """Read from a reward's parameters how to call it.
 
     Raises:
         InputError: if it is not callable or has no parameter for the completion.
     """
     if not callable(reward):
-        raise InputError(f"The reward {reward!r} is not callable", "a reward is a function")
+        raise InputError(f"The reward {reward!r} is not callable", "a reward must be a function", "Pass a function")
     parameters = list(inspect.signature(reward).parameters.values())
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in positional:
@@ -130,21 +130,21 @@ def inspect_reward(reward: Reward) -> Signature:
 
 
 def takes_batch(reward: Reward) -> bool:
-    """Whether a plain reward receives all completions in one call."""
+    """Return whether a plain reward receives all completions in one call."""
     return inspect_reward(reward).batch
 
 
 def is_async(reward: Reward) -> bool:
-    """Whether a plain reward is a coroutine function, so that its calls are worth awaiting together."""
+    """Return whether a plain reward is a coroutine function, so that its calls are worth awaiting together."""
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
 
 
 def call_each(
     reward: Reward, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str]
 ) -> Iterator[object | Failure]:
-    """Call a plain reward that takes one completion on one sample after the other, as the results are read.
+    """Call a plain reward of single completions lazily, on one sample after the other.
 
-    The rules are those of `call_reward`.
+    Errors are treated as in `call_reward`.
     """
     signature = inspect_reward(reward)
     for text, of_sample, sample_id in zip(completions, columns, ids, strict=True):
@@ -159,11 +159,10 @@ def call_reward(
     ids: Sequence[str],
     timeout: float | None = None,
 ) -> list[object | Failure]:
-    """Call a plain reward on every sample and return what it returned, or a `Failure` where it raised.
+    """Call a plain reward on every sample; return its values, with a `Failure` for each call that raised.
 
     Calls of an async reward that take longer than `timeout` seconds are given up. `Exception` and `SystemExit` are
-    caught; an interrupt ends the run. A missing optional package and a missing column are not a matter of one sample
-    and are raised.
+    caught; an interrupt ends the run. A missing optional package or column concerns all samples and is raised.
     """
     signature = inspect_reward(reward)
     picked = [signature.pick(c, reward, i) for c, i in zip(columns, ids, strict=True)]
@@ -214,12 +213,12 @@ def _failure(error: BaseException) -> Failure:
 
 
 def overdue(seconds: float) -> str:
-    """Return the sentence about a completion whose scoring took too long."""
+    """Return the message for a completion whose scoring took too long."""
     return f"the reward returned nothing within {seconds:g} s"
 
 
 def _await_all(values: list[object], timeout: float | None) -> list[object]:
-    """Replace awaitables by their results, all awaited together, each for at most `timeout` seconds."""
+    """Replace awaitables in `values` by their results, awaited together for at most `timeout` seconds each."""
     if not any(inspect.isawaitable(value) for value in values):
         return values
 
@@ -250,7 +249,7 @@ def _await_all(values: list[object], timeout: float | None) -> list[object]:
 
 
 def _run_event_loop(main: Callable[[], Coroutine[object, object, list[object]]]) -> list[object]:
-    """Run a coroutine to its end, in a thread of its own when this thread already runs a loop (notebooks)."""
+    """Run a coroutine to its end, in a new thread if this one already runs an event loop (notebooks)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What to do with samples whose reward or environment failed: leave them out, within a budget."""
+"""The handling of samples whose reward or environment failed, within a budget of errors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Mode = Literal["drop_row", "drop_group", "zero", "raise"]
 
 
 PROMPTS = 16
-"""More prompts than that that lost a sample to their environment stop the run, where they are most of the last ones;"""
+"""The run stops if more than this many recent prompts lost a sample to their environment, and they are the majority."""
 PROMPT_WINDOW = 64
-"""so many, or those of the present step if they are more."""
+"""Number of recent prompts that are counted; all prompts of the current step if they are more."""
 ALIKE = 4
-"""So many prompts in a row, all of whose samples failed in one way, stop the run: it is the code, not the prompts;"""
+"""The run stops if all samples of this many prompts in a row fail alike: the code is to blame, not the prompts."""
 ALIKE_AT_FIRST = 2
-"""as long as no sample has ever been scored, so many do."""
+"""The limit `ALIKE` as long as no sample has been scored."""
 VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 LINE = re.compile(r'File "[^"]+", line \d+')
 
@@ -30,20 +30,20 @@ LINE = re.compile(r'File "[^"]+", line \d+')
 class ErrorPolicy:
     """Decide which samples stay when a reward or environment failed on some, and stop the run if that is too often.
 
-    Modes: "drop_row" leaves out the sample; "drop_group" its whole group, so that no group is compared by the part of
-    it that happened to be scored; "zero" gives it reward 0 and keeps it; "raise" stops at the first failure.
-    A sample to which the reward does not apply (None) is left out by itself in every mode and is no failure, unless
-    it applies to no sample of the batch at all.
+    Modes: "drop_row" leaves out the sample; "drop_group" leaves out its whole group, so that no group is compared by
+    the part that happened to be scored; "zero" gives the sample reward 0 and keeps it; "raise" stops at the first
+    failure. A sample to which the reward does not apply (None) is always left out alone and is not a failure, unless
+    the reward applies to no sample of the batch.
 
     The budget: the run stops when `max_consecutive` samples in a row failed, or more than `max_fraction` of the last
-    `window` samples (counted against the full window, so that a few early failures do not stop a run). Samples that an
-    environment took with it (`Scores.lost_b`) do not count, for one bad prompt loses as many as its group has: of
-    those the run stops when more than `PROMPTS` of the last prompts had one, and they are most of them. With a
-    `max_fraction` of 0 they count like the others.
+    `window` samples (counted against the full window, so that a few early failures do not stop a run). Samples lost
+    with their environment (`Scores.lost_b`) do not count, because one bad prompt loses its whole group; instead the run
+    stops when more than `PROMPTS` of the recent prompts lost one, and they are the majority. With a `max_fraction` of 0
+    they count like the others.
 
-    Whole batches that fail in one way (the same line raises, or the same kind of value comes back) stop the run by
-    their prompts, `ALIKE` in a row and `ALIKE_AT_FIRST` before anything was scored, so that a short run that lost
-    everything does not end well. One bad prompt costs that prompt. With a `max_fraction` of 1 they do not.
+    The run also stops if all samples of `ALIKE` prompts in a row fail alike (the same line raises, or the same kind of
+    value is returned), or of `ALIKE_AT_FIRST` prompts before any sample was scored, so that a short run that lost
+    everything does not count as a success. A single bad prompt is only left out. A `max_fraction` of 1 turns this off.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class ErrorPolicy:
         if max_consecutive < 1 or window < 1 or not 0 <= max_fraction <= 1:
             raise InputError(
                 f"The error budget is max_consecutive={max_consecutive}, max_fraction={max_fraction}, window={window}",
-                "max_consecutive and window are at least 1 and max_fraction lies in 0..1",
+                "max_consecutive and window must be at least 1, and max_fraction within 0..1",
+                "Pass values in these ranges",
             )
         self.mode = mode
         self.max_consecutive = max_consecutive
@@ -68,16 +69,16 @@ class ErrorPolicy:
         self._consecutive = 0
         self._recent: list[bool] = []
         self._prompts: list[bool] = []
-        """Of the last prompts, which lost a sample to its environment."""
+        """For each recent prompt, whether it lost a sample to its environment."""
         self._scored = False
         self._last = ""
         self._way = ""
-        """How the samples of the last batch failed, where all did and in one way;"""
+        """The common failure of the last batch; empty unless all its samples failed alike."""
         self._alike = 0
-        """and on how many prompts in a row."""
+        """Number of prompts in a row with that failure."""
 
     def apply(self, scores: Scores, group_b: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return which of the B samples to keep: bool [B]; `group_b` [B] says which prompt each belongs to.
+        """Return which of the B samples to keep: bool [B]; `group_b` [B] holds the prompt of each.
 
         In mode "zero", failed entries of `scores.reward_b` are set to 0 in place.
 
@@ -87,7 +88,9 @@ class ErrorPolicy:
         """
         group_b = np.asarray(group_b)
         if group_b.shape != scores.reward_b.shape:
-            raise InputError(f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores", "they are equal")
+            raise InputError(
+                f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores", "it needs one entry per score"
+            )
         nowhere = len(scores.status_b) > 0 and bool((scores.status_b == "not_applicable").all())
         failed_b = scores.failed_b | nowhere
         self.spend(failed_b, scores.problems, scores.gone_b if self.max_fraction > 0 else None, group_b)
@@ -106,9 +109,9 @@ class ErrorPolicy:
         lost_b: NDArray[np.bool_] | None = None,
         group_b: NDArray[np.integer] | None = None,
     ) -> None:
-        """Count which of some samples failed, bool [B]; `problems` tell of those that did.
+        """Count failed samples against the budget: `failed_b` is bool [B], `problems` describes the failures.
 
-        Those of `lost_b` [B] were taken by their environment and count by their prompt `group_b` [B] alone.
+        Samples of `lost_b` [B] were lost with their environment and count only through their prompts, `group_b` [B].
 
         Raises:
             RunError: when the budget is spent, naming a sample.
@@ -132,7 +135,7 @@ class ErrorPolicy:
             raise _stop(f" on {failures} of the last {len(self._recent)} samples", problems)
 
     def raise_if_all_failed(self) -> None:
-        """Raise RunError where samples failed and none was ever scored, unless `max_fraction` is 1."""
+        """Raise RunError if samples failed and none was ever scored, unless `max_fraction` is 1."""
         if self._last and not self._scored and self.max_fraction < 1:
             raise RunError(f"No sample of this run could be scored; for instance {self._last}")
 
@@ -158,7 +161,7 @@ class ErrorPolicy:
             raise _stop(f" on {sum(self._prompts)} of the last {len(self._prompts)} prompts", problems)
 
     def state_dict(self) -> State:
-        """Return the spent budget, JSON-serialisable, for a checkpoint."""
+        """Return the spent budget for a checkpoint, JSON-serialisable."""
         budget = {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
         alike = {"scored": self._scored, "last": self._last, "way": self._way, "alike": self._alike}
         return {**budget, "prompts": [int(lost) for lost in self._prompts], **alike}
@@ -174,7 +177,7 @@ class ErrorPolicy:
 
 
 def _way(problem: Problem) -> str:
-    """Return by what two failures are alike: who failed, by what kind of error, in which line."""
+    """Return the key by which failures are alike: the part that failed, the kind of error and its line."""
     what = problem.what.partition(":")[0] if problem.trace else problem.what
     return " ".join((problem.by, VARIES.sub("…", what), *LINE.findall(problem.trace)[-1:]))
 

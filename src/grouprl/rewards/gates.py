@@ -8,15 +8,15 @@ from grouprl.core.errors import InputError
 
 
 def product(value: float, gates: Iterable[float]) -> float:
-    """Return a value times every gate, as CaRL pays progress (Jaeger et al. 2025, arXiv 2504.17838).
+    """Return a value times every gate, as CaRL rewards progress (Jaeger et al. 2025, arXiv 2504.17838).
 
-    A gate is in [0, 1]; 0 takes everything.
+    A gate is in [0, 1]; a gate of 0 makes the product 0.
 
     Raises:
         InputError: on a gate outside [0, 1].
     """
     for gate in gates:
         if not 0 <= gate <= 1:
-            raise InputError(f"A gate is {gate}", "gates are within 0..1, so that they only ever take away")
+            raise InputError(f"A gate is {gate}", "a gate only lowers a value, so it must be within 0..1", "Clip it")
         value *= gate
     return value

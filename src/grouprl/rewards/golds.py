@@ -1,4 +1,4 @@
-"""Completions that are correct by definition: the gold of a row, written as the built-in reward expects it."""
+"""Completions that are correct by definition: the gold of a row in the form that the built-in reward expects."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ GOLD_COMPLETIONS: Mapping[str, Callable[[Columns], str]] = {
     "tolerance_ramp": _plain,
     "tool_calls": lambda columns: f"<tool_call>\n{columns['answer']}\n</tool_call>",
 }
-"""By the name of a built-in reward: a row's gold as a completion. Rewards without a gold of their own are not here."""
+"""Functions from a row to its gold as a completion, by built-in reward; rewards without a gold are absent."""
 
 
 def gold_completion(reward: Reward, columns: Columns) -> str | None:
-    """Return the gold of a row as a completion that the reward must score as correct; None where it has no gold.
+    """Return the gold of a row as a completion that the reward must score as correct; None if it has no gold.
 
     Raises:
-        Exception: whatever a gold of the wrong kind raises.
+        Exception: if the gold is of the wrong kind.
     """
     while isinstance(reward, partial):
         reward = reward.func
@@ -62,7 +62,7 @@ def gold_completion(reward: Reward, columns: Columns) -> str | None:
 
 
 def refused_golds(reward: Reward, rows: Sequence[Columns], labels: Sequence[str]) -> list[str]:
-    """Return a sentence for every row whose gold a reward cannot read, or does not accept as correct."""
+    """Return a message for every row whose gold the reward cannot read or does not accept as correct."""
     found = []
     for plain in plain_rewards(reward):
         cases: list[tuple[str, Columns, str]] = []
@@ -87,6 +87,6 @@ def _refused(reward: Reward, cases: list[tuple[str, Columns, str]]) -> list[str]
     sentences = []
     for label, text, right in zip(labels, texts, scores.correct_b.tolist(), strict=True):
         if not right:
-            why = reasons.get(label, f"the gold itself, {text[:80]!r}, is not correct by '{name}'")
+            why = reasons.get(label, f"the gold itself, {text[:80]!r}, is not correct according to '{name}'")
             sentences.append(f"The gold in {label} cannot be graded: {why}")
     return sentences

@@ -1,10 +1,10 @@
-"""The datasets of the reasoning-gym library and their scorers, which are not trusted.
+"""The datasets of the reasoning-gym library, and a guard around their scorers, which are not trusted.
 
-Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several
-run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.verifier_calls`), which
-ends a scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar.
-And the full score is only believed for the library's own answer, the same number, or, where a question has several
-right answers, a text of their form (`FORMS`).
+Many of the library's scorers raise on odd texts, some reward texts that are not answers, one never ends, and several
+run the answer as Python. So each answer is scored in a separate process (`grouprl.rewards.verifier_calls`), which ends
+a scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers must first match a grammar. The full
+score is believed only for the library's own answer, the same number or, if a question has several right answers, a
+text of their form (`FORMS`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from reasoning_gym.dataset import ProceduralDataset
 
 BLOCK = 1000
-"""Entries of a dataset. Some generators prepare as many as their size says, so a stream is cut into such blocks."""
+"""Number of entries in a block of a dataset: some generators prepare all their entries, so a stream comes in blocks."""
 GENERATION_SECONDS = 20.0
-"""Processor time in which an entry is made."""
+"""Limit of the processor time for generating an entry, in seconds."""
 FULL = 0.99
 LONGEST = 20_000
-"""Characters of an answer; a longer one is none."""
+"""Most characters of an answer; a longer one scores 0."""
 SLACK = 200
-"""Characters by which an answer may be longer than four times the library's own."""
+"""Number of characters by which an answer may exceed four times the length of the library's own."""
 
-# Every alternative begins otherwise and takes all it can, so that no text makes a grammar try again and again.
+# The alternatives begin differently and match greedily, so that no text makes a grammar backtrack for long.
 ALGEBRA = r"(?:[0-9]+(?:\.[0-9]+)?(?![0-9.])|[-+*/() ]|(?:sin|cos|tan|exp|log|sqrt|pi|[a-zCE])(?![a-zA-Z0-9]))+"
 ARITHMETIC = r"(?:[-+/() 0-9]|\*(?! *\*))+"
 RUN_AS_TEXT = {
@@ -55,7 +55,7 @@ RUN_AS_TEXT = {
     "polynomial_multiplication": ALGEBRA,
     "number_sorting": r"[-\[\]0-9.,'\" ]+",
 }
-"""Datasets whose scorer runs a text as a program, and the grammar of what may reach it, without names."""
+"""Grammars, without names, of the answers that may reach a scorer that runs text as a program, by dataset."""
 
 GRID = r"[0-9\s]+"
 JSON = "json"
@@ -88,30 +88,30 @@ FORMS = {
     "tower_of_hanoi": r"(?:Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+(?:\n|\Z))+",
     "word_ladder": r"[A-Za-z]+(?:,[A-Za-z]+)*",
 }
-"""What an answer looks like where a question has several right ones, or the library forgives small differences."""
+"""Forms of an answer, by dataset, if a question has several right ones or the library allows small differences."""
 
 OWN_RULES: dict[str, Callable[[str, JsonMapping], bool]] = {
     "puzzle24": lambda text, entry: uses_and_reaches(text, entry["metadata"]["numbers"], 24),
 }
-"""What a full score has to keep besides: the library takes any four numbers for those of the question."""
+"""Further conditions of a full score, by dataset: the library accepts any four numbers as those of the question."""
 REFUSED = {
-    "composite": "it mixes datasets, and each is guarded by itself. Name one of its datasets",
-    "propositional_logic": "its scorer takes whatever follows for an answer: a premise of the question, copied, and "
-    "P ∨ ¬P. Choose another dataset",
+    "composite": "it mixes datasets, and each has its own guard. Name one of its datasets",
+    "propositional_logic": "its scorer accepts any consequence as an answer: a copied premise, or P ∨ ¬P. "
+    "Choose another dataset",
 }
 """Datasets that cannot be guarded, and why."""
 
 SIGNS = " .,;:!?*_'\"`$"
-"""What may stand around an answer without changing it."""
+"""Characters that may surround an answer without changing it."""
 JUNK = ("", "x", "nan", "-", "[[[]]]", "{}", "True False", "9" * 5000, "\0")
-"""No dataset's answers: a score above 0 for one of these is wrong."""
+"""Texts that answer no question of any dataset: a score above 0 for one of them is wrong."""
 
 
 @dataclass(frozen=True)
 class LibraryScore:
-    """The guarded scorer of a reasoning-gym dataset, 0..1, on the text of the last answer tag.
+    """The guarded scorer of a reasoning-gym dataset; it scores the text in the last answer tag within 0..1.
 
-    It travels to another process as `recipe` (name, level, config, seed): some datasets cannot be pickled.
+    It is sent to another process as `recipe` (name, level, config, seed), because some datasets cannot be pickled.
     """
 
     recipe: tuple[str, int | None, Mapping[str, object], int]
@@ -120,7 +120,7 @@ class LibraryScore:
         return LibraryScore, (self.recipe,)
 
     def __call__(self, completion: str, entry: Mapping[str, object]) -> float:
-        """Score one answer to the problem that `entry` describes; 0 where the scorer raises or does not end."""
+        """Score one answer to the problem that `entry` describes; 0 if the scorer raises or does not end."""
         tagged = ANSWER_TAG.findall(completion)
         text = (tagged[-1] if tagged else completion).strip()
         if not may_be_scored(self.recipe[0], text, entry):
@@ -133,19 +133,19 @@ class LibraryScore:
 def scorer(
     name: str, level: int | None, config: Mapping[str, object], seed: int
 ) -> Callable[[str, JsonMapping], float]:
-    """Return the library's own scorer; called in the process apart."""
+    """Return the library's own scorer; runs in the separate process."""
     dataset = dataset_maker(name, level, config)(seed)
     return lambda text, entry: float(dataset.score_answer(text, entry=entry))
 
 
 def entry_maker(name: str, level: int | None, config: Mapping[str, object], seed: int) -> Callable[[int], str]:
-    """Return the function from a position to the pickled entry there, as text; called in the process apart."""
+    """Return the function from a position to its pickled entry, as text; runs in the separate process."""
     dataset = dataset_maker(name, level, config)(seed)
-    with contextlib.suppress(Exception):  # an entry that cannot be made is a complaint of whoever asks for it
-        dataset[0]  # what the library keeps with its first entry is then there for all
+    with contextlib.suppress(Exception):  # the caller that asks for an entry reports that it cannot be made
+        dataset[0]  # forks then share what the library caches with its first entry
 
     def entry(position: int) -> str:
-        random.seed(f"{seed}/{position}")  # of the datasets that sample from Python's or numpy's common generator
+        random.seed(f"{seed}/{position}")  # for datasets that sample from the global generators of Python or numpy
         np.random.seed((seed + position) % 2**32)
         return base64.b64encode(zlib.compress(pickle.dumps(dataset[position]))).decode("ascii")
 
@@ -153,12 +153,12 @@ def entry_maker(name: str, level: int | None, config: Mapping[str, object], seed
 
 
 class Entries:
-    """Entries of a dataset, a function of its seed and their position alone.
+    """The entries of a dataset, which depend only on its seed and their position.
 
-    Some datasets iterate over sets of texts or sample from a common generator, so that they differ from process to
-    process (observed in version 0.1.25: codeio, intermediate_integration, isomorphic_strings, knight_swap,
-    list_functions, polynomial_multiplication, ransom_note, word_ladder). All are made in the process apart, which has a
-    fixed hash seed, each in a fork with generators of its own.
+    Some datasets iterate over sets of texts or sample from a global generator, so that they differ between processes
+    (observed in version 0.1.25: codeio, intermediate_integration, isomorphic_strings, knight_swap, list_functions,
+    polynomial_multiplication, ransom_note, word_ladder). So all entries are made in a separate process with a fixed
+    hash seed, each in a fork with its own generators.
     """
 
     def __init__(self, name: str, level: int | None, config: Mapping[str, object], seed: int) -> None:
@@ -167,22 +167,23 @@ class Entries:
         self._make = Apart("grouprl.rewards.library:entry_maker", True, recipe, GENERATION_SECONDS)
 
     def __getitem__(self, position: int) -> JsonObject:
-        """Return an entry.
+        """Return the entry at a position.
 
         Raises:
-            InputError: if the library cannot make it.
-            RunError, Crowded: if this machine has no process or no time for it.
+            InputError: if the library cannot generate it.
+            RunError: if no process can be started.
+            Crowded: if the process gets too little processor time.
         """
         found = self._make(position)
         if isinstance(found, Spoiled):
             raise InputError(f"reasoning-gym's '{self.name}' cannot sample a prompt", found.why)
         packed = zlib.decompress(base64.b64decode(cast(str, found)))
-        entry: JsonObject = pickle.loads(packed)  # of this package's own process
+        entry: JsonObject = pickle.loads(packed)  # safe: it comes from this package's own process
         return entry
 
 
 def may_be_scored(name: str, text: str, entry: Mapping[str, object]) -> bool:
-    """Whether a text may reach the library's scorer at all: not empty, copied or too long, of a safe grammar."""
+    """Return whether a text may reach the library's scorer: not empty, copied or too long, and of a safe grammar."""
     own = entry["answer"]
     longest = 4 * len(own) + SLACK if isinstance(own, str) else LONGEST
     copied = _plain(str(entry["question"])) in _plain(text)
@@ -209,7 +210,7 @@ def believed(name: str, text: str, entry: Mapping[str, object], found: object) -
 
 
 def hedged(text: str, own: str) -> bool:
-    """Whether a text is the library's answer with more around it than signs: its scorers pay that by its share."""
+    """Return whether a text is the library's answer with further words around it, for which scorers pay a part."""
     bare = [_plain(each).strip(SIGNS) for each in (text, own)]
     return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
@@ -217,7 +218,7 @@ def hedged(text: str, own: str) -> bool:
 def problems(
     name: str, score: Callable[[str, JsonMapping], float], entries: Sequence[Mapping[str, object]]
 ) -> list[str]:
-    """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
+    """Describe the faults of a scorer: texts that it wrongly rewards, and the library's own answers that it refuses."""
     found = []
     for entry in entries:
         own = entry["answer"]
@@ -234,7 +235,7 @@ def _plain(text: str) -> str:
 
 
 def _same_number(text: str, own: str) -> bool:
-    """Whether both are written numbers that agree to 6 digits, integers exactly."""
+    """Return whether two texts are numbers that agree to 6 digits; integers must be equal."""
     values = [_number(each) for each in (text, own)]
     if None in values:
         return False
@@ -255,7 +256,7 @@ def _number(text: str) -> Fraction | None:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is a JSON list or object, not nested deeply, of finite numbers."""
+    """Return whether a text is a JSON list or object without deep nesting or numbers that are not finite."""
     try:
         found = strict_json(text)
     except (ValueError, RecursionError):
@@ -264,7 +265,7 @@ def _is_json(text: str) -> bool:
 
 
 def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) -> Callable[[int], ProceduralDataset]:
-    """Return a function from a seed to a dataset of BLOCK entries.
+    """Return a function from a seed to a dataset of `BLOCK` entries.
 
     Raises:
         MissingExtra: without the library.
@@ -304,7 +305,9 @@ def _curriculum_fields(curriculum: BaseCurriculum, name: str, level: int) -> dic
     """Return the configuration fields that a curriculum level sets."""
     highest = max(len(attribute.levels) for attribute in curriculum.attributes.values())
     if level > highest:
-        raise InputError(f"The level of reasoning-gym's '{name}' is {level}", f"its levels are 1..{highest}")
+        raise InputError(
+            f"The level of reasoning-gym's '{name}' is {level}", f"its levels are 1..{highest}", "Choose one of them"
+        )
     curriculum.set_global_level(level - 1)
     return {**vars(curriculum.generate_configuration())}
 

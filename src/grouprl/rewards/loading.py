@@ -1,4 +1,4 @@
-"""Finding a reward by name or import path, with errors in words."""
+"""Finding a reward by name or import path, with helpful errors."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def load_reward(spec: RewardSpec) -> Reward:
     Args:
         spec: a built-in name; "pkg.module:function" or "path/to/file.py:function"; a mapping with "name" (either of
             these) and values for the function's own parameters; a list of names and such mappings, each with an
-            optional "weight" (default 1), for a weighted sum whose first entry says what is correct and in which an
-            entry with "critical: true" makes the sum 0 where it is 0; or a function, which is returned as it is.
+            optional "weight" (default 1), for a weighted sum: its first entry decides what is correct, and the sum is
+            0 if an entry with "critical: true" is 0; or a function, which is returned unchanged.
 
     Raises:
         InputError: if it cannot be found, is not callable, or is given a parameter it does not have.
@@ -80,9 +80,7 @@ def load_reward(spec: RewardSpec) -> Reward:
     if isinstance(spec, Sequence):
         parts = [(_weighted(entry), _critical(entry)) for entry in spec]
         return combine([part for part, _ in parts], critical=[part[0] for part, veto in parts if veto])
-    raise InputError(
-        f"A reward was given as {spec!r}", "it is a name, an import path, a mapping with 'name', or a list"
-    )
+    raise InputError(f"The reward is {spec!r}", "it must be a name, an import path, a mapping with 'name', or a list")
 
 
 def _by_name(spec: str) -> Reward:
@@ -97,9 +95,15 @@ def _by_name(spec: str) -> Reward:
         return BUILTIN[spec]
     reward = import_object(spec, "reward")
     if not callable(reward):
-        raise InputError(f"The reward '{spec}' is of type {type(reward).__name__}", "a reward is callable")
+        raise InputError(
+            f"The reward '{spec}' is of type {type(reward).__name__}", "a reward is callable", "Name a function"
+        )
     if inspect.isclass(reward):
-        raise InputError(f"The reward '{spec}' is a class", "a reward is a function", "Name an instance of it instead.")
+        raise InputError(
+            f"The reward '{spec}' is a class",
+            "a reward must be a function or an instance",
+            "Name an instance of it instead.",
+        )
     inspect_reward(reward)
     return reward
 
@@ -108,7 +112,9 @@ def _with_options(spec: Mapping[str, object]) -> Reward:
     options = dict(spec)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise InputError(f"The reward {dict(spec)} has no name", "the key 'name' holds a built-in name or import path")
+        raise InputError(
+            f"The reward {dict(spec)} has no name", "the key 'name' must hold a built-in name or an import path"
+        )
     reward = _by_name(name)
     if not options:
         return reward
@@ -125,20 +131,20 @@ def _weighted(spec: object) -> tuple[str, Reward, float]:
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, Mapping):
-        raise InputError(f"A list of rewards holds {spec!r}", "each entry is a name or a mapping with 'name'")
+        raise InputError(f"A list of rewards holds {spec!r}", "each entry must be a name or a mapping with 'name'")
     options = dict(spec)
     options.pop("critical", None)
     weight = options.pop("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not abs(weight) <= sys.float_info.max:
-        shown = "larger than any float" if type(weight) is int else shortened(weight)  # its digits may be too many
-        raise InputError(f"The weight of reward '{spec.get('name')}' is {shown}", "a weight is a finite number")
+        shown = "larger than any float" if type(weight) is int else shortened(weight)  # it may have too many digits
+        raise InputError(f"The weight of reward '{spec.get('name')}' is {shown}", "a weight must be a finite number")
     return str(options.get("name")).rpartition(":")[2], _with_options(options), float(weight)
 
 
 def _critical(spec: Any) -> bool:
     found = spec.get("critical", False) if isinstance(spec, Mapping) else False
     if not isinstance(found, bool):
-        raise InputError(f"'critical' of reward '{spec.get('name')}' is {found!r}", "it is true or false")
+        raise InputError(f"'critical' of reward '{spec.get('name')}' is {found!r}", "it must be true or false")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Scoring: reward values checked, split into components, and never silently turned into zeros."""
+"""Scoring: reward values are checked, split into components, and never silently turned into zeros."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def score(
         reward: any form of the contract (`grouprl.rewards.contract`).
         completions: B completions.
         columns: B mappings, the columns of each completion's prompt.
-        ids: B names, by which messages refer to the samples.
-        weights: of components, for a reward that returns a dict without a total; a component not named weighs 1.
+        ids: B names of the samples, for messages.
+        weights: weights of components, for a reward that returns a dict without a total; others weigh 1.
         correct_at: a sample without the key "correct" is correct when its total reaches this.
 
     A dict is a set of components. Its keys "reward" (the total) and "correct" (0 or 1) are not components; without
     "reward" the total is the weighted sum of the components, or "correct" if that is all there is.
 
     Raises:
-        InputError: on arguments of different lengths, a column the reward needs and a sample lacks, weights that
-            name no component or that meet a reward with a total of its own.
+        InputError: on arguments of different lengths, a missing column, weights of an unknown component, or weights for
+            a reward that returns its own total.
     """
     if not len(completions) == len(columns) == len(ids):
         raise InputError(
             f"score() got {len(completions)} completions, {len(columns)} columns and {len(ids)} ids",
-            "each sample has one of each",
+            "each sample needs one of each",
         )
     verdicts = verdicts_of(reward, completions, columns, ids, weights or {}, correct_at)
     _check_weights(weights or {}, verdicts)
@@ -56,7 +56,7 @@ def _check_weights(weights: Mapping[str, float], verdicts: list[Verdict]) -> Non
     scored = any(verdict.status == "ok" for verdict in verdicts)
     for name, weight in weights.items():
         if not math.isfinite(weight):
-            raise InputError(f"The weight of component '{name}' is {weight}", "a weight is a finite number")
+            raise InputError(f"The weight of component '{name}' is {weight}", "a weight must be a finite number")
         if scored and name not in known:
             raise InputError(
                 f"The weights name '{name}', but the reward returns no such component",
@@ -82,7 +82,7 @@ def _collect(verdicts: list[Verdict], completions: Sequence[str], ids: Sequence[
 
 
 def shorten(text: str) -> str:
-    """Return the text, its middle left out if it is long."""
+    """Return the text, without its middle if it is long."""
     if len(text) <= SHOWN_CHARACTERS:
         return text
     half = SHOWN_CHARACTERS // 2

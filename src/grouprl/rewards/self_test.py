@@ -1,4 +1,4 @@
-"""The self-test of a reward: does it tell known-right completions from known-wrong ones?"""
+"""The self-test of a reward on known-right and known-wrong completions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from grouprl.rewards.scoring import score
 
 
 def check_reward(reward: Reward, examples: Sequence[KnownExample] | None = None, *, correct_at: float = 1.0) -> int:
-    """Score completions whose correctness is known and return how many were checked, 0 if there are none.
+    """Check a reward on completions whose correctness is known, and return their number.
 
     Args:
         reward: any form of the contract.
-        examples: known-right and known-wrong completions; those that the reward declares (`known_examples`) if absent.
+        examples: known-right and known-wrong completions; by default those declared with `known_examples`.
         correct_at: as in `score`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Validation: what a reward returned, checked, and turned into a verdict per completion; several rewards combined."""
+"""Validation: the values of a reward are checked and become verdicts; several rewards are combined."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Verdict:
     what: str = ""
     trace: str = ""
     by: By = "reward"
-    """Who failed, where the status says that somebody did."""
+    """The part that failed, if the status is a failure."""
     lost: bool = False
     """Whether an environment hung or ended its process."""
     graded: bool = False
-    """Whether the reward is graded and does not say what is right: no "correct", neither 0 nor 1 nor -1."""
+    """Whether the value is graded (not 0, 1 or -1), and the reward gives no "correct" with it."""
 
 
 class VerdictReward(ABC):
-    """Something that gives verdicts on many completions at once, usable wherever a reward is."""
+    """A reward that gives verdicts on many completions at once, usable wherever a reward is."""
 
     @abstractmethod
     def verdicts(
@@ -56,10 +56,10 @@ class VerdictReward(ABC):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return the checked outcome of every sample, as the function `verdicts_of` does."""
+        """Return the checked outcome of every sample; the arguments are as for `verdicts_of`."""
 
     def __call__(self, completion: str, **columns: object) -> dict[str, float] | None:
-        """Score one completion: the total as "reward", components by their names, and "correct"; None: does not apply.
+        """Return a completion's total as "reward", its components, and "correct"; None if the reward does not apply.
 
         Raises:
             InputError: if the reward fails.
@@ -79,7 +79,7 @@ class CombinedReward(VerdictReward):
     parts: tuple[tuple[str, Reward, float], ...]
     correct: str
     critical: tuple[str, ...] = ()
-    """Parts that veto: where one of them is 0, so is the sum."""
+    """Parts that veto: if one of them is 0, so is the sum."""
 
     def verdicts(
         self,
@@ -90,7 +90,7 @@ class CombinedReward(VerdictReward):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return the weighted sums, part after part."""
+        """Return the weighted sum of the parts for every sample."""
         _refuse_weights(weights)
         by_part = [verdicts_of(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
         return [_merge(self, list(row)) for row in zip(*by_part, strict=True)]
@@ -104,7 +104,7 @@ def plain_rewards(reward: Reward) -> list[Reward]:
 
 
 def one_by_one(reward: Reward) -> bool:
-    """Whether nothing is lost by scoring one completion after the other: no part takes the whole batch or is async."""
+    """Return whether completions may be scored one by one: no part takes the whole batch or is async."""
     return not any(takes_batch(plain) or is_async(plain) for plain in plain_rewards(reward))
 
 
@@ -115,27 +115,31 @@ def combine(
 
     Args:
         parts: (name, reward, weight) each.
-        correct: the part whose verdict says whether a completion is right; the first one if not given.
-        critical: parts that veto: where one of them is 0, so is the sum (rubric anchors, Huang et al. 2025).
+        correct: the part whose verdict decides whether a completion is right; by default the first one.
+        critical: parts that veto: if one of them is 0, so is the sum (rubric anchors, Huang et al. 2025).
 
     Raises:
-        InputError: on no parts, repeated, reserved or unknown names, weights that are not finite.
+        InputError: on no parts, repeated, reserved or unknown names, or weights that are not finite.
     """
     names = [name for name, _, _ in parts]
     if not names:
         raise InputError("combine() got no rewards", remedy="Give at least one (name, reward, weight).")
     if len(set(names)) < len(names) or set(names) & set(RESERVED):
-        raise InputError(f"The names of combined rewards are {names}", "they differ, and none is 'reward' or 'correct'")
+        raise InputError(
+            f"The names of combined rewards are {names}", "they must differ, and none may be 'reward' or 'correct'"
+        )
     for name, reward, weight in parts:
         if not isinstance(reward, VerdictReward):
             inspect_reward(reward)
         if not math.isfinite(weight):
-            raise InputError(f"The weight of reward '{name}' is {weight}", "a weight is a finite number")
+            raise InputError(f"The weight of reward '{name}' is {weight}", "a weight must be a finite number")
     if correct is not None and correct not in names:
-        raise InputError(f"There is no reward '{correct}' to say what is correct", remedy=suggest(correct, names))
+        raise InputError(
+            f"There is no reward '{correct}' that could decide what is correct", remedy=suggest(correct, names)
+        )
     for name in critical:
         if name not in names:
-            raise InputError(f"There is no reward '{name}' to be critical", remedy=suggest(name, names))
+            raise InputError(f"There is no reward '{name}' that could be critical", remedy=suggest(name, names))
     return CombinedReward(tuple(parts), correct or names[0], tuple(critical))
 
 
@@ -166,7 +170,7 @@ def verdicts_each(
     weights: Mapping[str, float] | None = None,
     correct_at: float = 1.0,
 ) -> Iterator[Verdict]:
-    """Yield the checked outcome of one sample after the other; for rewards that take one completion (`one_by_one`)."""
+    """Yield the checked outcomes one by one, for rewards that take one completion (`one_by_one`)."""
     if isinstance(reward, CombinedReward):
         _refuse_weights(weights)
         by_part = [verdicts_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
@@ -183,7 +187,7 @@ def _refuse_weights(weights: Mapping[str, float] | None) -> None:
 
 
 def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    """Return the verdict that a returned value states; an object that cannot even be looked at is a bad value."""
+    """Return the verdict for a reward's value; an object that cannot even be inspected is a bad value."""
     try:
         return _read(value, reward, weights, correct_at)
     except InputError:
@@ -194,7 +198,7 @@ def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_
 
 
 def _read(value: object, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    if type(value) is float and abs(value) <= LARGEST and not weights:  # by far the commonest
+    if type(value) is float and abs(value) <= LARGEST and not weights:  # by far the most common case
         return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
     if isinstance(value, Failure):
         return Verdict(value.status, what=value.what, trace=value.trace, by=value.by, lost=value.lost)
@@ -234,7 +238,7 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
 
 
 def _is_graded(total: float, correct_at: float) -> bool:
-    """Whether a total only says how good a completion is; a threshold that was set says what is right."""
+    """Return whether a total is graded; with a threshold other than the default, totals decide what is right."""
     return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
 
 
@@ -245,7 +249,7 @@ def _summed(total: float, components: dict[str, float], correct: bool, graded: b
 
 
 def _number(value: object) -> float | None:
-    """Return the float in a Python, numpy or torch scalar; None if there is none, or one that cannot be a reward."""
+    """Return the float in a Python, numpy or torch scalar; None if it is not one, or cannot be a reward."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     if not isinstance(value, numbers.Real):

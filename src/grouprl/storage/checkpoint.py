@@ -232,8 +232,6 @@ def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tens
     """Return the trainable parameters of checkpoint `step` of a run (None: the newest complete one).
 
     Raises InputError naming the available checkpoints.
-
-    Raises InputError naming the checkpoints there are.
     """
     run = RunFolder.open(run_path)
     if step is None:

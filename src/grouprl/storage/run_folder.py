@@ -171,9 +171,7 @@ class RunFolder:
     def mend_metrics(self, size: int, steps: int) -> int:
         """Rewrite metrics.jsonl with the complete records of its first `size` bytes, up to a training step.
 
-         Return the number of lines left out.
-
-        Returns how many lines are left out.
+        Return the number of lines left out.
         """
         lines = self.metrics.read_bytes()[:size].split(b"\n") if self.metrics.is_file() else []
         found = [(line, _record(line) or {}) for line in lines]

@@ -1,4 +1,4 @@
-"""Rules of what is trained and of its inputs (`grouprl.protocols.Trainable`, `Policy`, `PolicyInputs`)."""
+"""Conformance tests of policies, other trainable models, and their inputs (`grouprl.protocols`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from grouprl.protocols import FinalInputs, Policy, PolicyInputs, Trainable
 from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
-"""Largest difference, beside a part of it relative to the number, between two ways of computing the same."""
+"""Largest difference between two ways of computing the same number, plus the same relative to the number."""
 
 
 def check_inputs(inputs: PolicyInputs) -> None:
-    """Hold rows of a policy's inputs against the protocol. Three rows or more of different lengths test most.
+    """Check rows of a policy's inputs against the protocol. Three rows or more of different lengths test most.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
     hold(isinstance(inputs, PolicyInputs), f"{type(inputs).__name__} lacks something of PolicyInputs")
     rows, present_bt = len(inputs), inputs.present_bt()
@@ -49,15 +49,15 @@ def check_inputs(inputs: PolicyInputs) -> None:
 
 
 def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str] = ()) -> None:
-    """Hold what is trained against the protocol, whether it has log-probs or not; its weights are unchanged in the end.
+    """Check a trainable model against the protocol, with log-probs or without; its weights are unchanged in the end.
 
     Args:
         model: any implementation, on any device: a policy, a reward model, a value learner.
         inputs: rows that it scores; three or more of different lengths test most.
-        names: outputs to test; none: all that have no parameter.
+        names: outputs to test; empty: all that have no parameter.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
     hold(isinstance(model, Trainable), f"{type(model).__name__} lacks something of Trainable")
     check_inputs(inputs)
@@ -75,7 +75,7 @@ def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str]
 
 
 def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) -> None:
-    """Hold a policy against the protocol; its weights are unchanged in the end.
+    """Check a policy against the protocol; its weights are unchanged in the end.
 
     Args:
         policy: any implementation, on any device.
@@ -83,7 +83,7 @@ def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) 
         values: whether it has a critic.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
     hold(isinstance(policy, Policy), f"{type(policy).__name__} lacks something of Policy")
     names = (LOG_PROB, ENTROPY, *((VALUE,) if values else ()))
@@ -203,7 +203,7 @@ def _check_saving(model: Trainable) -> None:
 
 
 def _gradients(model: Trainable, parts: Iterable[tuple[object, Mapping[str, Tensor]]]) -> Tensor:
-    """Return all gradients in one line, as `backward` adds them up; the parameters' own are left empty."""
+    """Return all gradients as one vector, as `backward` adds them up; the parameters' own gradients are cleared."""
     for parameter in model.parameters():
         parameter.grad = None
     for inputs, given in parts:

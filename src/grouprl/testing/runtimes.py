@@ -1,4 +1,4 @@
-"""What every runtime must do (`grouprl.runtimes.Runtime`), whoever wrote it."""
+"""Conformance test of runtimes (`grouprl.runtimes.Runtime`), built in or written by users."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grouprl.testing.rules import hold, refuses
 
 OUTSIDE = ("/etc/hostname", "../x", "a/../../x", "", "a\0b")
 PROMPT = 30.0
-"""Seconds within which a command of one second that was to last for minutes must be over."""
+"""Most seconds after which a command that is limited to one second must have ended."""
 
 
 def check_runtime(make: Callable[[], Runtime]) -> None:
-    """Hold a runtime against the protocol; `make` returns a fresh one, on a place with `sh`, `cat` and `sleep`.
+    """Check a runtime against the protocol; `make` returns a fresh one that has `sh`, `cat` and `sleep`.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
     runtime = make()
     hold(isinstance(runtime, Runtime), f"{type(runtime).__name__} lacks something of Runtime")

@@ -21,7 +21,7 @@ from grouprl.core.batch import Batch
 
 Limit = Annotated[float, Field(ge=0)]
 OLD_LIMITS = {"low": "floor", "high": "cap", "low_negative": "floor_negative", "high_negative": "cap_negative"}
-"""What the limits of a weight were called in the version before."""
+"""Former names of the limits of a weight."""
 
 
 @part("objective")
@@ -42,7 +42,7 @@ class Capped(Objective):
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-sg[clip(ρ_t)]·A_t·log π(y_t)."""
+        """Return -sg[clip(ρ_t)]·A_t·log π(y_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch, self.ratio, self.against).exp()
         weight_bt = torch.where(
@@ -87,7 +87,7 @@ class Capped(Objective):
         return positive if positive == negative else f"{positive} where A ≥ 0, {negative} where A < 0"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 is never capped."""
+        """Say that the cap has no effect if the ratio is always 1."""
         return [] if not self._caps() else idle_ratio(run, self.against, "the cap of the ratio")
 
 

@@ -1,4 +1,4 @@
-"""A critic of whole utterances above a policy of tokens: ArCHer."""
+"""A critic of whole utterances over a token-level policy: ArCHer."""
 
 from __future__ import annotations
 

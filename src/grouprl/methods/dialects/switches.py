@@ -25,8 +25,8 @@ def dialect(
     """Register the decorated function as entry `name`, with the settings of `switches` besides its own.
 
     `switches(method, **settings)` turns the parts on; `sources` says where its defaults come from. A setting that both
-    have is passed to both, with the decorated function's default. A dialect that builds on another is an `entry` with
-    that one as its base.
+    functions have is passed to both, with the decorated function's default. A dialect that builds on another is an
+    `entry` with that one as its base.
     """
 
     def register(core: Core) -> Core:

@@ -1,4 +1,4 @@
-"""Regression on given targets: advantages, standardised rewards or optimal values that log-ratios are fitted to."""
+"""Regression of log-ratios on given targets: advantages, standardised rewards or optimal values."""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def decoupled_ppo(
     beyond: Beyond = "mask",
     proximal: Proximal = "recomputed",
 ) -> Method:
-    """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b held by `cap`.
+    """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b limited by
+    `cap`.
 
     `proximal` "interpolated" spares the forward pass that computes π_prox.
     """
@@ -149,7 +150,7 @@ def _behaviour(cap: float | None, beyond: Beyond) -> MaskedImportance | Truncate
 
 
 FREE = 1e9
-"""A cap that no weight reaches: exponents are held within ±20."""
+"""A cap that no weight reaches: exponents are within ±20."""
 
 
 @entry(

@@ -1,4 +1,4 @@
-"""Groups that get help: demonstrations and hints for prompts that the policy cannot completion."""
+"""Help for groups: demonstrations and hints for prompts that the policy cannot solve."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def scaf_grpo(
     train_on: Literal["hinted", "original", "both"] = "hinted",
     hint_start: StartShare = 0.0,
 ) -> Method:
-    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may stand for a failed one."""
+    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may replace a failed one."""
     return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
 
 
@@ -222,7 +222,7 @@ def ghpo(
     place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt",
     hint_start: StartShare = 0.0,
 ) -> Method:
-    """Compose GHPO: GRPO on groups that were sampled again with part of the solution where all had failed."""
+    """Compose GHPO: GRPO on groups that were sampled again with part of the solution if all completions had failed."""
     return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
@@ -296,7 +296,8 @@ def xrpo(
     """Compose XRPO.
 
     Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
-    completions are raised by up to a half. A prompt that all failed is sampled again behind similar solved ones.
+    completions are raised by up to a half. A prompt without a right completion is sampled again after similar solved
+    ones.
     """
     handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
     novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()

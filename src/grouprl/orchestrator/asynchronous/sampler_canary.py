@@ -35,7 +35,7 @@ class CanaryReport:
 
 @torch.no_grad()
 def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
-    """Return [B,T] log-probs of responses of equal length, token by token, from the sampling decoder."""
+    """Return [B,T] log-probs of responses of equal length, token by token, from the decoder that samples."""
     decoder, response_bt = make_decoder(policy), torch.tensor(tokens.response_ids, device=policy.device)
     logits_bv = decoder.start(tokens.prompt_ids, range(len(tokens)), response_bt.shape[1])
     columns: list[Tensor] = []

@@ -48,7 +48,7 @@ class SharedMemorySync:
         self._canary.expect(version, checksum, keep=self.remembered)
 
     def check(self, report: CanaryReport) -> float:
-        """Return the largest difference between sampler's and trainer's log-probs, in nats; see `Canary.check`."""
+        """Return the largest gap between a sampler's log-probs and the trainer's, in nats; see `Canary.check`."""
         return self._canary.check(report)
 
     def close(self) -> None:

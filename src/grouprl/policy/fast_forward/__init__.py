@@ -1,1 +1,1 @@
-"""A forward pass of its own for Llama-like models: packed tokens, few roundings, gradients written by hand."""
+"""A dedicated forward pass for Llama-like models: packed tokens, few roundings, hand-written gradients."""

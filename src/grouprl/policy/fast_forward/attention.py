@@ -1,6 +1,7 @@
-"""Attention of the lean forward: from the stream to the padded rows of a plan's blocks and back.
+"""Attention of the lean forward pass: from the stream to the padded rows of a plan's blocks, and back.
 
-What all blocks attend with lies in one table, so that each way is one operation; gradients are written by hand.
+Queries, keys and values of all blocks are in one table, so that each direction is one operation. Gradients are
+hand-written.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from grouprl.policy.fast_forward.token_plan import Block, PassPlan
 from grouprl.policy.precision import wide_sums
 
 SHORT_KEYS = 128
-"""On a CPU, up to so many keys two batched products beat the fused attention kernel."""
+"""Number of keys up to which two batched products beat the fused attention kernel on a CPU."""
 VECTOR = 8
-"""Numbers of a vector register (float32, AVX2): torch's softmax is fast where rows are multiples of it."""
+"""Number of float32 values in an AVX2 register: torch's softmax is fast if the length of rows is a multiple of it."""
 SAFE_SCORE = 60.0
-"""exp(±60), and sums and inverses of many of them, stay far inside the range of float32."""
+"""Largest score whose exponential needs no subtraction of the maximum: exp(±60), and sums and inverses of many such
+numbers, are well within the range of float32.
+"""
 
 
 def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False) -> torch.Tensor:
     """Return softmax(query @ key.T / sqrt(d) + bias) @ value of the stream [S, heads + 2 kv_heads, d], [S, heads * d].
 
-    Query heads share key heads evenly. With `scaled` the queries are divided by sqrt(d) already.
+    Query heads share key heads evenly. `scaled` says that the queries have already been divided by sqrt(d).
     """
     scale = 1.0 if scaled else 1 / math.sqrt(qkv_shd.shape[-1])
     if not layout.long:
@@ -41,10 +44,10 @@ def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False
 
 
 class HeadLayout:
-    """Where the vectors of each token and head lie in the table [N,d] of all blocks.
+    """Places of the vectors of each token and head in the table [N,d] of all blocks.
 
-    For each block there are its queries [R,heads,L,d], keys and values [R,kv_heads,K,d]; first come the blocks that
-    `_Attend` takes, `short`, then those of the fused kernel, `long`.
+    The table holds queries [R,heads,L,d], keys and values [R,kv_heads,K,d] of each block: first of the blocks that
+    `_Attend` processes (`short`), then of those for the fused kernel (`long`).
     """
 
     def __init__(self, plan: PassPlan, heads: int, kv_heads: int, *, mixed: bool = False) -> None:
@@ -59,7 +62,7 @@ class HeadLayout:
         self._place_outputs()
 
     def _place_heads(self) -> None:
-        """Find the row of the stream, seen as [S * total, d], for each row of the table, and the way back."""
+        """Compute the row of the stream, viewed as [S * total, d], for each row of the table, and the inverse."""
         rows, kv = [], self.kv_heads
         for block in (*self.short, *self.long):
             rows += [self._rows(block.token_rl, 0, self.heads, self.total)]
@@ -71,7 +74,7 @@ class HeadLayout:
         self.back_n = _sorted_places(row_n)[: int(self.begin_n[-1])]
 
     def _place_outputs(self) -> None:
-        """Find the row of the outputs [sum of R * heads * L, d] for each token and head, and the way back."""
+        """Compute the row of the outputs [sum of R * heads * L, d] for each token and head, and the inverse."""
         blocks, packed = (*self.short, *self.long), self.stream * self.heads
         row_n = torch.cat([self._rows(block.token_rl, 0, self.heads, self.heads) for block in blocks])
         own = torch.empty(packed + 1, dtype=torch.long, device=self.device)
@@ -80,7 +83,7 @@ class HeadLayout:
         self.padding_n = (row_n == packed).nonzero()[:, 0]
 
     def _rows(self, token_rl: torch.Tensor, first: int, count: int, total: int) -> torch.Tensor:
-        """Return rows in the order [R, count, L]; padding gets the row after the last."""
+        """Return the stream's rows in the order [R, count, L]; padding gets the index after the last row."""
         head = torch.arange(first, first + count, device=token_rl.device)
         row = token_rl[:, None] * total + head[:, None]
         return row.masked_fill_(token_rl[:, None] < 0, self.stream * total).flatten()
@@ -104,10 +107,10 @@ def _keys(block: Block) -> torch.Tensor:
 
 
 def _sorted_places(row_n: torch.Tensor) -> torch.Tensor:
-    """Return the places of `row_n` in the stable order of their numbers."""
+    """Return the stable argsort of `row_n`."""
     if row_n.device.type != "cpu":
         return row_n.argsort(stable=True)
-    numbers = row_n.numpy()  # numpy sorts numbers of 16 bits by counting, many times faster
+    numbers = row_n.numpy()  # numpy uses a radix sort for 16-bit integers, which is many times faster
     return torch.from_numpy(numbers.astype(np.min_scalar_type(numbers.max())).argsort(kind="stable"))
 
 
@@ -124,14 +127,14 @@ class _Gather(torch.autograd.Function):
 
 
 def _gathered(qkv_shd: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
-    """Return the table of all blocks."""
+    """Return the table of all blocks [N,d], gathered from the stream."""
     return qkv_shd.reshape(-1, qkv_shd.shape[-1]).index_select(0, layout.gather_n)
 
 
 def _summed(grad: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
-    """Return the gradient of the stream from that of its table."""
+    """Return the gradient of the stream, given that of its table."""
     wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
-    # Keys and values that several rows see get the sum of what comes back, always in the same order.
+    # Gradients of keys and values that several rows see are summed, always in the same order.
     sums = F.embedding_bag(layout.back_n, wide, layout.begin_n, mode="sum", include_last_offset=True)
     return sums.to(grad.dtype).view(layout.stream, layout.total, -1)
 
@@ -150,7 +153,9 @@ class _Merge(torch.autograd.Function):
 
 
 def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Tensor:
-    """Attend in one kernel, [R * heads * L, d]. Rows that see their own tokens alone are causal: padding is behind."""
+    """Attend in one kernel, [R * heads * L, d]. Rows that see only their own tokens need no mask but the causal one:
+    padding comes after them.
+    """
     query, key, value = part
     causal, shared = block.key_rk is None, query.shape[1] > key.shape[1]
     mask = None if causal else block.bias
@@ -178,7 +183,9 @@ class _Attend(torch.autograd.Function):
 
 
 class _AttendAll(torch.autograd.Function):
-    """The same from the stream where all blocks are short: its table, several times as large, is made anew."""
+    """The same from the stream, if all blocks are short: the table, several times as large, is not kept but gathered
+    again.
+    """
 
     @staticmethod
     def forward(ctx: Ctx, qkv_shd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
@@ -197,7 +204,7 @@ class _AttendAll(torch.autograd.Function):
 
 
 def _attended(table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the outputs of the short blocks and the weights of each."""
+    """Return the outputs of the short blocks and each block's attention weights."""
     parts = [_batched(layout, part) for part in layout.parts(table_nd, layout.short)]
     out_nd = table_nd.new_empty(sum(query.shape[:2].numel() for query, _, _ in parts), table_nd.shape[-1])
     outs, weights = _like(out_nd, [query for query, _, _ in parts]), []
@@ -235,14 +242,16 @@ def _grad_attended(
 
 
 def _batched(layout: HeadLayout, part: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """View a block's vectors as batches, one for each row and key head; query heads of one key head side by side."""
+    """View a block's vectors as batches, one for each row and key head, with the query heads of a key head next to each
+    other.
+    """
     query, key, value = part
     shared = layout.heads // layout.kv_heads * query.shape[2]
     return query.view(-1, shared, query.shape[3]), key.flatten(0, 1), value.flatten(0, 1)
 
 
 def _like(rows_nd: torch.Tensor, batches: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Cut rows into batches with as many rows as `batches` [n,m,…] have."""
+    """Split rows into batches with the numbers of rows of `batches` [n,m,…]."""
     pieces = rows_nd.split([x.shape[:2].numel() for x in batches])
     return [piece.view(*x.shape[:2], -1) for piece, x in zip(pieces, batches, strict=True)]
 
@@ -250,8 +259,8 @@ def _like(rows_nd: torch.Tensor, batches: Sequence[torch.Tensor]) -> list[torch.
 def attention_weights(scores: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return softmax(scores + bias) over the last axis; `scores` is overwritten.
 
-    torch's softmax is about ten times slower on a CPU where the axis is no multiple of its vector width. There the
-    exponentials are summed by hand, without subtracting the maximum where no score is large enough to need that.
+    torch's softmax on a CPU is about ten times slower if the axis is not a multiple of its vector width. In that case
+    the exponentials are summed here, without subtracting the maximum unless a score is large enough to need it.
     """
     keys = scores.shape[-1]
     smallest, largest = torch.aminmax(scores)

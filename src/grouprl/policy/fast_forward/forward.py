@@ -1,7 +1,7 @@
 """A lean forward pass for Llama-like models over the parameters of the transformers model.
 
-The numbers are those of the model's own forward; what differs is the work: no padding outside attention, what
-several rows begin with is run once, and few, large operations.
+It computes the same numbers as the model's own forward pass with less work: no padding outside attention, common
+beginnings of rows run once, and few, large operations.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
-"""Up to so many parameters "auto" takes the lean engine, which copies joined weights in every pass."""
+"""Number of parameters up to which "auto" chooses the lean engine, which copies joined weights in every pass."""
 FEWER_ROWS = 4
-"""Tokens per entry of the vocabulary from which the first layer's projection is taken of the vocabulary."""
+"""Ratio of tokens to vocabulary entries from which the first layer projects the vocabulary instead of the tokens."""
 
 
 class HasWeight(Protocol):
-    """A norm."""
+    """A module with a weight, such as a norm."""
 
     weight: torch.Tensor
 
@@ -49,7 +49,7 @@ class _Attention(Protocol):
     v_proj: nn.Linear
     o_proj: nn.Linear
     q_norm: HasWeight
-    """Where the family has it, and `k_norm` too."""
+    """Present, like `k_norm`, only in families that normalise queries and keys."""
     k_norm: HasWeight
 
 
@@ -60,7 +60,7 @@ class _FeedForward(Protocol):
 
 
 class DecoderLayer(Protocol):
-    """A layer of one of `FAMILIES`; its linear layers may have adapters."""
+    """A decoder layer of a model from `FAMILIES`; its linear layers may have adapters."""
 
     self_attn: _Attention
     mlp: _FeedForward
@@ -69,7 +69,7 @@ class DecoderLayer(Protocol):
 
 
 def why_not_lean(model: object) -> str | None:
-    """Return why the lean forward would not equal the model's own, or None if it does."""
+    """Return why the lean forward pass would differ from the model's own, or None if it is the same."""
     core = base_model(model)
     config = core.config
     if type(core).__name__ not in FAMILIES or not type(core).__module__.startswith("transformers."):
@@ -110,9 +110,9 @@ def _projections(core: PreTrainedModel) -> list[tuple[str, nn.Module]]:
 
 
 class LeanModel:
-    """The parameters and sizes of a Llama-like model as the lean forward and the lean decoder read them.
+    """The parameters and sizes of a Llama-like model, for the lean forward pass and the lean decoder.
 
-    `precision` is how products are computed (`grouprl.policy.precision`).
+    `precision` says how products are computed (`grouprl.policy.precision`).
     """
 
     def __init__(self, model: PreTrainedModel, precision: Precision = "float32") -> None:
@@ -126,7 +126,7 @@ class LeanModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters live."""
+        """Device of the parameters."""
         return self.core.model.embed_tokens.weight.device
 
     @property
@@ -135,7 +135,9 @@ class LeanModel:
         return self.core.model.embed_tokens.weight.dtype
 
     def _paired_order(self) -> torch.Tensor:
-        """Rows of the joined q, k, v weights with the two halves of each q and k head interleaved (see `rotate`)."""
+        """Return the row order of the joined q, k, v weights in which the two halves of each q and k head are
+        interleaved (see `rotate`).
+        """
         head = torch.arange(self.size).view(2, -1).T.flatten()
         turned = self.heads + self.kv_heads
         pairs = (torch.arange(turned)[:, None] * self.size + head).flatten()
@@ -148,14 +150,16 @@ class LeanModel:
         return weight[order], None if bias is None else bias[order]
 
     def turns(self, position: torch.Tensor) -> torch.Tensor:
-        """Return exp(i * angle) per position, [..., d / 2] complex, from the model's own frequencies in float32."""
+        """Return the rotary factors exp(i * angle) of positions, [..., d / 2] complex, from the model's own float32
+        frequencies.
+        """
         frequency = self.core.model.rotary_emb.inv_freq.to(self.device, torch.float32)
         angle = position[..., None].float() * frequency
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         return torch.complex(angle.cos().to(wide), angle.sin().to(wide))
 
     def normed_heads(self, layer: DecoderLayer, qkv_shd: torch.Tensor) -> torch.Tensor:
-        """Apply the norms of q and k heads where the model has them (Qwen3)."""
+        """Apply the norms of q and k heads, if the model has them (Qwen3)."""
         attention = layer.self_attn
         if not hasattr(attention, "q_norm"):
             return qkv_shd
@@ -164,13 +168,13 @@ class LeanModel:
         return torch.cat([q, rms_norm(k, self.paired(attention.k_norm.weight), self.eps), v], dim=-2)
 
     def paired(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the weight [d] of a norm of heads in the order of the interleaved pairs."""
+        """Return the weight [d] of a head norm in the order of the interleaved pairs."""
         return weight[self._order[: self.size].to(self.device)]
 
     def states(self, plan: PassPlan, checkpointing: bool = False) -> torch.Tensor:
         """Return the last hidden states of the plan's predictions, [N, hidden].
 
-        With `checkpointing`, layers keep their input alone and are computed anew in the backward pass.
+        With `checkpointing`, layers keep only their input and are recomputed in the backward pass.
         """
         layout = HeadLayout(plan, self.heads, self.kv_heads, mixed=self.precision == "mixed")
         stream = Stream(plan, layout, self.turns(plan.position_s)[:, None])
@@ -183,7 +187,9 @@ class LeanModel:
     def _layer(
         self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool, needed_u: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return what the layer makes of x; behind its attention only the tokens `needed_u` go on (None: all)."""
+        """Return the output of the layer for x; after its attention only the tokens `needed_u` are computed (None:
+        all).
+        """
         heads, scaled = self._heads(layer, x, stream, first)
         out = attention(heads, stream.layout, scaled=scaled)
         if needed_u is not None:
@@ -191,7 +197,7 @@ class LeanModel:
         return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.precision))
 
     def _heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
-        """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
+        """Return rotated queries and keys, and values, [S, heads + 2 kv_heads, d]; and whether queries are scaled."""
         norm, turning = layer.input_layernorm.weight, self.heads + self.kv_heads
         if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
             return self._heads_apart(layer, x, stream), False
@@ -209,7 +215,7 @@ class LeanModel:
         return project(rows, norm, weights, bias, how).view(len(x), -1, self.size), True
 
     def _mixed_heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """Return the same in mixed precision; queries are scaled."""
+        """Return the same as `_heads` in mixed precision, with scaled queries."""
         own, order = layer.self_attn, self._order.to(self.device)
         modules, scales = (own.q_proj, own.k_proj, own.v_proj), (1 / math.sqrt(self.size), 1.0, 1.0)
         bias = None
@@ -221,7 +227,7 @@ class LeanModel:
         return found.view(len(x), -1, self.size)
 
     def _heads_apart(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """The same in single steps, for models that normalise heads and for half precision."""
+        """Return the same as `_heads` in separate steps, for models that normalise heads and for half precision."""
         weight, bias = self.qkv(layer)
         normed = rms_norm(x, layer.input_layernorm.weight, self.eps)
         heads = self.normed_heads(layer, self._linear(normed, weight, bias).view(len(x), -1, self.size))
@@ -234,7 +240,9 @@ class LeanModel:
         return found if bias is None else found + bias
 
     def _embeds_fewer_rows(self, stream: Stream) -> bool:
-        """Whether the vocabulary is so small that the first layer's projection of all of it costs less."""
+        """Return whether the vocabulary is so small that projecting all of it in the first layer costs less than
+        projecting the tokens.
+        """
         table = self.core.model.embed_tokens.weight
         return len(table) * FEWER_ROWS <= len(stream.plan.ids_s)
 
@@ -244,7 +252,7 @@ class LeanModel:
         return scale
 
     def mlp(self, layer: DecoderLayer, x: torch.Tensor) -> torch.Tensor:
-        """Return x plus the layer's feed-forward block of it."""
+        """Return x plus the output of the layer's feed-forward block for x."""
         mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
         modules = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         if self.precision == "mixed" and all(module.bias is None for module in modules):
@@ -262,7 +270,7 @@ class LeanModel:
 
 @dataclass(frozen=True)
 class Stream:
-    """The tokens of one pass: where they lie, and their rotary turns [S, 1, d / 2]."""
+    """The tokens of one pass: their layout, and their rotary factors [S, 1, d / 2]."""
 
     plan: PassPlan
     layout: HeadLayout
@@ -270,7 +278,7 @@ class Stream:
 
 
 def joined(modules: Sequence[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the weights and biases of linear layers with the same input as those of one layer."""
+    """Return the weights and biases of linear layers that share their input, joined into those of one layer."""
     weight = torch.cat([linear_weight(module) for module in modules])
     return weight, torch.cat([module.bias for module in modules]) if modules[0].bias is not None else None
 
@@ -288,13 +296,13 @@ def add_linear(x: torch.Tensor, y: torch.Tensor, module: nn.Linear, precision: P
 
 
 class LeanEngine:
-    """Runs rows through `LeanModel`, always packed: padding exists inside attention alone.
+    """Runs rows through `LeanModel`, always packed: only attention uses padding.
 
     Args:
         model: a model for which `why_not_lean` is None.
-        shared_prefix: whether rows of one pass that begin alike run their common beginning once.
-        kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
-        precision: how products are computed.
+        shared_prefix: whether rows of one pass run their common beginning once.
+        kept: number of tokens in a pass up to which layers keep their activations; larger passes recompute them.
+        precision: the precision of products.
     """
 
     name = "lean"
@@ -311,7 +319,9 @@ class LeanEngine:
         self._pays = pays(shared_prefix)
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        """Cut `rows` into passes; rows that begin alike are neighbours. In mixed precision they are of even sizes."""
+        """Divide `rows` into passes with rows that begin alike next to each other. In mixed precision, passes have even
+        sizes.
+        """
 
         def cut(most: int) -> list[list[int]]:
             return split_tree(tokens, rows, most, self._pays)
@@ -319,7 +329,7 @@ class LeanEngine:
         return split_evenly(cut, budget) if self.lean.precision == "mixed" else cut(budget)
 
     def read(self, tokens: Tokens) -> Readout:
-        """Run shared beginnings of rows once."""
+        """Run the rows of `tokens` in one pass, shared beginnings once."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
         states_nd = self.lean.states(plan, len(plan.ids_s) > self.checkpoint_above)

@@ -1,4 +1,4 @@
-"""The few operations of the lean forward that are faster with a gradient written by hand."""
+"""The few operations of the lean forward pass that are faster with a hand-written gradient."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class _SwiGLU(torch.autograd.Function):
 
 
 def rotate(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
-    """Turn the first `heads` heads by rotary positions (Su et al. 2021, section 3.2), leave the others.
+    """Rotate the first `heads` heads by rotary positions (Su et al. 2021, section 3.2); leave the others unchanged.
 
-    Neighbouring dimensions form the pairs, so that a pair is a complex number and its turn one product;
+    Neighbouring dimensions form the pairs, so that a pair is a complex number and its rotation is one product;
     `turn_s` is exp(i * angle), [S, 1, dimensions / 2].
     """
     return _Rotate.apply(x_shd, turn_s, heads)
@@ -81,7 +81,7 @@ def _turn(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor
 
 
 def turned(x_shd: torch.Tensor, turn_s: torch.Tensor) -> torch.Tensor:
-    """Turn all heads of x [S, heads, d] (see `rotate`); the product is taken in float32 or better."""
+    """Rotate all heads of x [S, heads, d] (see `rotate`); the product is computed in float32 or better."""
     wide = x_shd if x_shd.dtype in (torch.float32, torch.float64) else x_shd.float()
     pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn_s).flatten(-2).to(x_shd.dtype)

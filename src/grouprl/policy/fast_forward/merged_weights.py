@@ -1,4 +1,4 @@
-"""The weights of a Llama-like model as one round of decoding reads them: joined, folded, adapters merged."""
+"""The weights of a Llama-like model in the form used for decoding: joined, norms folded in, adapters merged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from grouprl.policy.fast_forward.forward import DecoderLayer, HasWeight
 
 LAID_OUT = 2**22
-"""Numbers of a weight that is copied into the layout in which it is multiplied."""
+"""Size of a weight up to which it is copied into the layout in which it is multiplied."""
 FOLDED = (torch.float32, torch.float64)
-"""Types in which a norm's weight can be multiplied into the next layer's: the product rounds far below a log-prob."""
+"""Types in which a norm's weight can be multiplied into the next layer's: the rounding error is far too small to affect
+a log-prob.
+"""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """x / sqrt(mean(x^2) + eps) * weight; a tensor eps stands for a weight that is folded into what follows."""
+    """x / sqrt(mean(x^2) + eps) * weight; if eps is a tensor, the weight has been folded into the layer that
+    follows.
+    """
 
     eps: float | torch.Tensor
     weight: torch.Tensor | None = None
@@ -40,64 +44,66 @@ class Norm:
 
 @dataclass(frozen=True)
 class Affine:
-    """x @ weight + bias, the weight stored as it is multiplied, [in, out]."""
+    """x @ weight + bias, with the weight stored in the layout of the product, [in, out]."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None
 
     @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply to rows of x."""
+        """Return x @ weight + bias for rows x [N, in]."""
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     @spanned("products")
     def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Add to `out` in place."""
+        """Add x @ weight + bias to `out` in place."""
         out = out.addmm_(x, self.weight)
         return out if self.bias is None else out.add_(self.bias)
 
 
 @dataclass(frozen=True)
 class RoundedAffine(Affine):
-    """The same with a weight that was rounded to bfloat16, and x rounded to it; the result is float32."""
+    """An affine layer whose weight and input are rounded to bfloat16; the result is float32."""
 
     @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply to rows of x."""
+        """Return x @ weight + bias for rows x [N, in]."""
         out = (x.bfloat16() @ self.weight).float()
         return out if self.bias is None else out.add_(self.bias)
 
     @spanned("products")
     def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Add to `out` in place."""
+        """Add x @ weight + bias to `out` in place."""
         out = out.add_(x.bfloat16() @ self.weight)
         return out if self.bias is None else out.add_(self.bias)
 
 
 @dataclass(frozen=True)
 class OneDnnAffine(Affine):
-    """The same, multiplied by oneDNN."""
+    """An affine layer whose product is computed by oneDNN."""
 
     @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply to rows of x."""
+        """Return x @ weight + bias for rows x [N, in]."""
         out = times(x, self.weight, "onednn")
         return out if self.bias is None else out.add_(self.bias)
 
     @spanned("products")
     def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Add to `out` in place."""
+        """Add x @ weight + bias to `out` in place."""
         out = out.add_(times(x, self.weight, "onednn"))
         return out if self.bias is None else out.add_(self.bias)
 
 
 @dataclass(frozen=True)
 class WideAffine(Affine):
-    """The same as the trainer's output layer in mixed precision: rounded as it is multiplied, sums in float32."""
+    """An affine layer that computes like the trainer's output layer in mixed precision: inputs are rounded in the
+    product, sums are float32.
+    """
 
     @spanned("products")
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply to rows of x."""
+        """Return x @ weight + bias for rows x [N, in]."""
         return linear(x, self.weight.T, self.bias, "mixed")
 
 
@@ -106,12 +112,12 @@ KINDS: dict[Precision, tuple[type[Affine], type[Affine]]] = {
     "onednn": (OneDnnAffine, OneDnnAffine),
     "mixed": (RoundedAffine, WideAffine),
 }
-"""How layers, and the output layer, are multiplied."""
+"""Classes of the inner layers and of the output layer for each precision."""
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer. `qkv` gives interleaved pairs (see `lean_ops.rotate`) and scaled queries."""
+    """Weights of one layer. `qkv` gives interleaved pairs (see `gradient_ops.rotate`) and scaled queries."""
 
     attention_norm: Norm
     qkv: Affine
@@ -166,8 +172,8 @@ def _layer(lean: LeanModel, layer: DecoderLayer) -> LayerWeights:
 
 
 def _folded(lean: LeanModel, norm: HasWeight, weight: torch.Tensor) -> tuple[Norm, torch.Tensor]:
-    """Return the norm and the weight behind it, the norm's own factor in one of them."""
-    if lean.dtype not in FOLDED or lean.precision == "mixed":  # as the trainer rounds: behind the norm
+    """Return the norm and the weight of the layer after it, with the norm's factor contained in one of the two."""
+    if lean.dtype not in FOLDED or lean.precision == "mixed":  # rounds after the norm, as in training
         return Norm(lean.eps, norm.weight), weight
     return Norm(torch.tensor(lean.eps, dtype=lean.dtype, device=lean.device)), weight * norm.weight
 
@@ -181,5 +187,5 @@ def _affine(lean: LeanModel, weight: torch.Tensor, bias: torch.Tensor | None) ->
 
 
 def _stored(weight: torch.Tensor) -> torch.Tensor:
-    """Return the weight [in, out], laid out as it is read where it is small: better for products of few rows."""
+    """Return the weight [in, out], contiguous if it is small: this is faster for products of few rows."""
     return weight.T.contiguous() if weight.numel() <= LAID_OUT else weight.T

@@ -1,8 +1,9 @@
-"""The layers of the lean forward in mixed precision: as few roundings, copies and kept numbers as its products allow.
+"""The layers of the lean forward pass in mixed precision, with as few roundings, copies and stored activations as
+possible.
 
-What enters a product is kept rounded to bfloat16, which is how its gradients need it; what can be computed anew from
-that is not kept. Weights are rounded where they are multiplied, from the parameters themselves, and gradients come back
-to each of them, so that no joined float32 copy is made. The residual stream, norms and sums over tokens are float32.
+The inputs of a product are kept rounded to bfloat16, as its gradients need them; whatever can be recomputed from these
+is not kept. Weights are rounded from the parameters themselves at each product, and each parameter gets its own
+gradient, so that no joined float32 copy is made. The residual stream, norms and sums over tokens are float32.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from grouprl.policy.autograd import Ctx
 
 @dataclass(frozen=True)
 class HeadTurn:
-    """How the heads of a layer are projected and turned.
+    """Settings of the projection and rotation of a layer's heads.
 
     Attributes:
-        eps: of the norm.
-        scales: by which the outputs of each weight are multiplied.
-        order_n: which joined output each head's dimension is, pairs interleaved; `back_n` is the way back.
+        eps: epsilon of the norm.
+        scales: factors of the outputs of each weight.
+        order_n: index of the joined output for each dimension of the heads, pairs interleaved; `back_n` is the inverse.
         turn_s: exp(i * angle) per token, [S, 1, size / 2] complex.
-        turning: how many of the first heads are turned.
-        size: dimensions of a head.
+        turning: number of heads, from the first, that are rotated.
+        size: number of dimensions of a head.
     """
 
     eps: float
@@ -44,7 +45,7 @@ def mixed_heads(
 ) -> torch.Tensor:
     """Return turn(rms_norm(x) * norm @ joined(weights).T * scale + bias), [S, N] float32.
 
-    The bias comes joined, scaled and in the order of the heads.
+    The bias has to be joined, scaled and in the order of the heads.
     """
     return _Heads.apply(x, norm, bias_n, how, *weights)
 
@@ -119,7 +120,7 @@ class _GatedBlock(torch.autograd.Function):
 
 
 def _unit(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return x / sqrt(mean(x^2) + eps), and the factor [S, 1]."""
+    """Return x / sqrt(mean(x^2) + eps) and the factor 1 / sqrt(mean(x^2) + eps), [S, 1]."""
     square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
     scale = square.div_(x.shape[-1]).add_(eps).rsqrt_()
     return x * scale, scale
@@ -128,7 +129,7 @@ def _unit(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
 def _grad_normed(
     grad: torch.Tensor, unit: torch.Tensor, scale: torch.Tensor, norm: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of x and of the norm's weight from that of unit * norm."""
+    """Return the gradients of x and of the norm's weight, given that of unit * norm."""
     grad = grad.float()
     product = grad * unit
     grad_norm = product.sum(0)
@@ -148,7 +149,7 @@ def _rounded(weights: Sequence[torch.Tensor], scales: Sequence[float] | None = N
 def _parts(
     grad: torch.Tensor, weights: Sequence[torch.Tensor], scales: Sequence[float] | None = None
 ) -> list[torch.Tensor]:
-    """Return the gradient of each weight from that of what `_rounded` makes of them."""
+    """Return the gradient of each weight, given that of the result of `_rounded`."""
     pieces = grad.split([len(weight) for weight in weights])
     scaled = zip(pieces, scales or [1.0] * len(weights), strict=True)
     return [piece.float() if scale == 1.0 else piece.float().mul_(scale) for piece, scale in scaled]
@@ -161,7 +162,7 @@ def _active(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def _grad_active(grad: torch.Tensor, gate_up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `_active` makes of `gate_up`, and the gradient of `gate_up` from that of it, each rounded once."""
+    """Return `_active(gate_up)` and the gradient of `gate_up`, given that of the former; each is rounded once."""
     (gate, up), grad = gate_up.float().chunk(2, dim=-1), grad.float()
     found, active = torch.empty_like(gate_up), F.silu(gate)
     grad_gate, grad_up = found.chunk(2, dim=-1)
@@ -171,7 +172,7 @@ def _grad_active(grad: torch.Tensor, gate_up: torch.Tensor) -> tuple[torch.Tenso
 
 
 def _turn(y: torch.Tensor, how: HeadTurn, turn_s: torch.Tensor) -> torch.Tensor:
-    """Turn the first heads of y [S, N] in place."""
+    """Rotate the first heads of y [S, N] in place."""
     heads = y.view(len(y), -1, how.size)[:, : how.turning]
     torch.view_as_complex(heads.unflatten(-1, (-1, 2))).mul_(turn_s)
     return y

@@ -1,7 +1,7 @@
-"""Norm, linear layer and rotary turn in one, and the gated unit behind it, with gradients written by hand.
+"""Norm, linear layer and rotary positions in one function, and the gated unit, with hand-written gradients.
 
-Few and large operations: the norm's weight is folded into the layer's, so that no operation runs over all tokens for
-it, forward or backward; turns are made in place; a layer that only sees embeddings works on the vocabulary.
+Few and large operations: the norm's weight is folded into the layer's, so that it needs no operation over all tokens,
+forward or backward; rotations are done in place; a layer that only sees embeddings works on the vocabulary.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from grouprl.policy.autograd import Ctx
 from grouprl.policy.precision import Precision, times
 
 EXACT = (torch.float32, torch.float64)
-"""Types in which folding the norm's weight rounds as little as the layer itself."""
+"""Types in which folding the norm's weight into the layer adds no more rounding than the layer itself."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What is constant in a projection.
+    """The constants of a projection.
 
     Attributes:
-        eps: of the norm.
-        factor_n: each output is multiplied by it; None: 1.
-        turn_s: exp(i * angle) per token, [S, 1, size / 2] complex; None: no turn.
-        turning: how many of the first heads are turned.
-        size: dimensions of a head.
-        index_s: which row of x each of the S tokens is; None: the rows are the tokens.
-        order_n: which row of the joined weights each output is; None: in their order.
-        precision: how products are computed.
+        eps: epsilon of the norm.
+        factor_n: factor of each output; None: 1.
+        turn_s: exp(i * angle) per token, [S, 1, size / 2] complex; None: no rotation.
+        turning: number of heads, from the first, that are rotated.
+        size: number of dimensions of a head.
+        index_s: row of x for each of the S tokens; None: the rows are the tokens.
+        order_n: row of the joined weights for each output; None: in their order.
+        precision: the precision of products.
     """
 
     eps: float
@@ -48,9 +48,9 @@ class Projection:
 def project(
     x: torch.Tensor, norm: torch.Tensor, weights: Sequence[torch.Tensor], bias: torch.Tensor | None, how: Projection
 ) -> torch.Tensor:
-    """Return turn((rms_norm(x) * norm) @ joined(weights).T + bias), [S, N]; the bias comes joined and in order.
+    """Return turn((rms_norm(x) * norm) @ joined(weights).T + bias), [S, N]; the bias has to be joined and in order.
 
-    Weights are joined anew in the backward pass, so that no copy of them is held until then.
+    Weights are joined again in the backward pass, so that no copy of them is held until then.
     """
     return _Project.apply(x, norm, bias, how, *weights)
 
@@ -117,7 +117,7 @@ def _folded(weight: torch.Tensor, norm: torch.Tensor, how: Projection) -> torch.
 
 
 def _turn(y: torch.Tensor, how: Projection, turn_s: torch.Tensor | None) -> torch.Tensor:
-    """Turn the first heads of y [S, N] in place."""
+    """Rotate the first heads of y [S, N] in place."""
     if turn_s is not None:
         heads = y.view(len(y), -1, how.size)[:, : how.turning]
         torch.view_as_complex(heads.unflatten(-1, (-1, 2))).mul_(turn_s)
@@ -125,7 +125,7 @@ def _turn(y: torch.Tensor, how: Projection, turn_s: torch.Tensor | None) -> torc
 
 
 def gated(gate_up: torch.Tensor) -> torch.Tensor:
-    """Return silu(gate) * up of [S, 2 f] that holds both (Shazeer 2020, "GLU Variants Improve Transformer")."""
+    """Return silu(gate) * up, given both in one tensor [S, 2 f] (Shazeer 2020, "GLU Variants Improve Transformer")."""
     return _Gated.apply(gate_up)
 
 

@@ -1,14 +1,14 @@
-"""The place of each token of a pass: packed for everything that works token by token, padded for attention alone.
+"""The layout of the tokens of a pass: packed for everything that works token by token, padded only for attention.
 
-A pass is one stream of S tokens without padding. Where rows begin alike, a token whose whole history they share is in
-the stream once (`histories`): a row's block then holds its own tokens, and its keys are those of its whole history.
-Otherwise every row is there whole. Rows are padded in up to four classes of similar length. The last token of a
-response predicts nothing and is left out.
+A pass is a single stream of S tokens without padding. If rows begin alike, a token whose whole history they share is in
+the stream once (`histories`): a row's block then holds only its own tokens, and its keys are those of its whole
+history. Otherwise the stream holds every row in full. Rows are padded in up to four classes of similar length. The last
+token of a response predicts nothing and is left out.
 
-Why a stream: nine tenths of a layer's work are products token by token (projections, feed-forward), which know no rows;
-padding would be paid there in full. Attention alone needs rows, and gathers them by index. Why a tree: the completions
-of a group share their prompt, and turns of an episode all that came before, so most tokens of a pass are the same
-computation several times; sharing them is exact, as a token's state depends on its history alone.
+Why a stream: nine tenths of a layer's work are products token by token (projections, feed-forward), which do not depend
+on rows, so padding would be wasted work. Only attention needs rows, and gathers them by index. Why a tree: the
+completions of a group share their prompt, and the turns of an episode share everything before them, so most tokens of a
+pass would be computed several times; sharing them is exact, as a token's state depends on its history alone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from grouprl.records.shared_prefixes import Histories, Ids
 from grouprl.records.tokens import Tokens, read_rows
 
 WORTH_LEAVING = 0.2
-"""Share of the tokens that predict nothing from which they are left out of what follows the last attention."""
+"""Share of tokens that predict nothing from which these are left out of the computation after the last attention."""
 WORTH_SPLITTING = 0.2
-"""Share of attention's work that a second class of rows must save; it costs as many operations as the first."""
+"""Share of attention's work that a second class of rows must save: it launches as many operations as the first."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that attend alike: index of each row's tokens in the stream, padded on the right.
+    """Rows of similar length that attend in one operation: indices of their tokens in the stream, padded on the right.
 
     Attributes:
         token_rl: stream index of the row's own tokens, [R,L]; -1 stands for padding.
-        key_rk: the same of the tokens that they may see, [R,K]; None: their own, each those up to itself.
+        key_rk: stream index of the tokens that they may see, [R,K]; None: their own tokens, each up to itself.
         bias: added to the attention scores, [1 or R, 1, L, K]: 0 where a key may be seen, else -inf.
     """
 
@@ -52,10 +52,11 @@ class PassPlan:
     Attributes:
         ids_s: token ids, [S].
         position_s: position of each token in its own sequence, [S].
-        needed_u: stream indices of the tokens that go on behind the last layer's attention, [U]; None: all of them.
-        state_n: which of the tokens kept makes each prediction, [N].
+        needed_u: stream indices of the tokens that are computed after the last layer's attention, [U]; None: all of
+            them.
+        state_n: index among the tokens `needed_u` of the one that makes each prediction, [N].
         target_n: the tokens predicted, [N].
-        place_m: which prediction each response token is, [M], row after row; None: they are the predictions.
+        place_m: index of each response token's prediction, [M], row after row; None: each token has its own, in order.
         blocks: the rows in classes of similar length; each token of the stream is in one row of one block.
     """
 
@@ -69,9 +70,9 @@ class PassPlan:
 
 
 def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> PassPlan:
-    """Lay out the rows of `tokens`; those that begin alike share it where that leaves `pays` times fewer tokens."""
+    """Arrange the rows of `tokens`; common beginnings are shared if that leaves `pays` times fewer tokens."""
     rows = read_rows(tokens)
-    # Keys gathered from other rows cost more than keys that lie in a row; a tree must save more tokens than that loses.
+    # Gathering keys from other rows costs more than reading contiguous ones; a tree must save more than that.
     if math.isfinite(pays) and tokens.tree.ratio > pays:
         return _plan_tree(tokens, rows, tokens.tree, dtype, device)
     return _plan_whole(tokens, rows, dtype, device)
@@ -98,9 +99,9 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
 
 def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> PassPlan:
     path_rk, own_r, known = tree.paths(), tree.length_r - tree.common_r, tree.common_r
-    # A row that equals another's beginning has no token of its own: it attends to nothing, but its predictions count.
+    # A row that equals another's beginning has no tokens of its own: it attends to nothing, but its predictions count.
     going = (own_r > 0).nonzero()[0]
-    # Rows are cut by their own tokens (what is padded), and cost as the longest history (what they look back on).
+    # Rows are divided by the number of their own tokens (these are padded); their cost depends on the longest history.
     chosen = [going[some] for some in _classes(own_r[going], int(tree.length_r.max()))]
     blocks = [_behind(path_rk[some], known[some], tree.length_r[some], dtype, device) for some in chosen]
     state_n, target_n, place_m = _predictions(tokens, path_rk[np.argsort(tree.order)], tree.distinct)
@@ -115,9 +116,9 @@ def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dt
 
 
 def _needed(state_n: np.ndarray, stream: int, device: torch.device) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return the tokens whose last states are needed, None where that is nearly all, and each prediction's state."""
-    # Prompt tokens predict nothing that is scored. Behind the last attention nobody looks at them again, so the last
-    # feed-forward can skip them; selecting costs a copy, which few of them do not repay.
+    """Return the tokens whose last states are needed (None for nearly all) and the index of each prediction's state."""
+    # Prompt tokens predict nothing that is scored. After the last attention no token reads them again, so the last
+    # feed-forward can skip them; selecting costs a copy, which is not worth it for few of them.
     needed = np.zeros(stream, dtype=bool)
     needed[state_n] = True
     if needed.sum() > (1 - WORTH_LEAVING) * stream:
@@ -126,14 +127,14 @@ def _needed(state_n: np.ndarray, stream: int, device: torch.device) -> tuple[tor
 
 
 def _predictions(tokens: Tokens, path_bk: np.ndarray, stream: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return states [N], targets [N] and places [M]: each of the `stream` tokens is predicted once.
+    """Return states [N], targets [N] and places [M], where each of the `stream` tokens is predicted once.
 
-    A row's last token does not stand there: it is a prediction of its own.
+    A row's last token is not in the stream: it is a prediction of its own.
     """
     prompt_b, response_b = _lengths(tokens)
     row_m, at_m = np.repeat(np.arange(len(tokens)), response_b), np.repeat(prompt_b, response_b) + _ramps(response_b)
     # Two rows that share a history share the prediction of their next token if that is shared too. A prediction is
-    # therefore named by the stream index of the token that it predicts; a last token has none, and gets a name behind
+    # therefore named by the stream index of the token that it predicts; a last token has none, and gets an index after
     # the stream.
     last_m = at_m == (prompt_b + response_b - 1)[row_m]
     told_m = np.where(last_m, stream + row_m, path_bk[row_m, np.minimum(at_m, path_bk.shape[1] - 1)])
@@ -147,13 +148,15 @@ def _predictions(tokens: Tokens, path_bk: np.ndarray, stream: int) -> tuple[np.n
 def _behind(
     path_rk: np.ndarray, common_r: np.ndarray, length_r: np.ndarray, dtype: torch.dtype, device: torch.device
 ) -> Block:
-    """Return the block of rows whose first `common_r` tokens are other rows'; `path_rk` is where all theirs are."""
+    """Return the block of rows whose first `common_r` tokens belong to other rows; `path_rk` are the indices of all
+    their tokens.
+    """
     keys = int(length_r.max())
     key_rk = np.where(np.arange(keys) < length_r[:, None], path_rk[:, :keys], -1)
     at_rl = common_r[:, None] + np.arange((length_r - common_r).max())
     token_rl = np.take_along_axis(key_rk, np.minimum(at_rl, keys - 1), axis=1)
     token_rl[at_rl >= length_r[:, None]] = -1
-    # Where all rows part at the same place (a group on its prompt) one mask serves them all: R times less memory.
+    # If all rows diverge at the same place (a group after its prompt), one mask serves them all: R times less memory.
     alike = bool((common_r == common_r[0]).all())
     last_rl = _tensor(at_rl[:1] if alike else at_rl, device)
     hidden = torch.arange(keys, device=device) > last_rl[:, None, :, None]
@@ -162,16 +165,17 @@ def _behind(
 
 
 def _classes(length_r: np.ndarray, keys: int) -> Iterator[np.ndarray]:
-    """Cut rows into up to four classes of similar length."""
+    """Yield up to four classes of rows with similar length."""
     for some in length_classes(length_r, keys):
         yield from (some[part] for part in length_classes(length_r[some], keys))
 
 
 def length_classes(length_r: np.ndarray, keys: int) -> list[np.ndarray]:
-    """Cut rows into one or two classes of similar length, so that a few long rows do not pad all others.
+    """Divide rows into one or two classes of similar length, so that a few long rows do not force padding on all
+    others.
 
     Attention costs rows * longest * (keys + longest) in each class; two classes must save `WORTH_SPLITTING` of it.
-    Returns the indices of each class, nothing for no rows.
+    Return the indices of each class; an empty list if there are no rows.
     """
     if not len(length_r):
         return []
@@ -203,7 +207,7 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 
 
 def _ramps(lengths: np.ndarray) -> np.ndarray:
-    """0, 1, ..., n - 1 for each n of `lengths`, one after the other."""
+    """Return 0, 1, ..., n - 1 for each n of `lengths`, one after the other."""
     return np.arange(lengths.sum()) - np.repeat(_starts(lengths), lengths)
 
 

@@ -1,1 +1,1 @@
-"""Language models as policies: loaded, templated, scored and described."""
+"""Language models as policies: loading, chat templates, scoring and statistics."""

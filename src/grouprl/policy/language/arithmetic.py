@@ -1,4 +1,4 @@
-"""What a model's matrix products cost: counted by their shapes, timed at the rates this machine reaches on them."""
+"""The cost of a model's matrix products: counted by shape, and timed at the rates that this machine reaches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PASS_TOKENS = 2048
-"""Rows of a product in training: about what a pass through the model holds."""
+"""Rows of a product in training: about as many as the tokens of a pass."""
 SERIES, SERIES_OPERATIONS = 15, 2e8
 LONG = 1e10
-"""Operations of a product that is timed alone, and three times only: it takes a tenth of a second by itself."""
+"""Operations from which a product is timed singly and only three times: it takes a tenth of a second."""
 Shape = tuple[int, int, int]
 """(M, K, N) of [M,K] x [K,N]."""
 ProductKind: TypeAlias = torch.dtype | Literal["onednn"]
-"""How a product is computed: by torch's default in a type, or by oneDNN in float32."""
+"""The way in which a product is computed: by torch's default in a type, or by oneDNN in float32."""
 RATES: dict[tuple[Shape, str, int, ProductKind], float] = {}
 
 
@@ -38,7 +38,8 @@ def rate(
 ) -> float:
     """Return operations per second of a product of this shape and kind: the best of several short series.
 
-    Measured once per shape, device, number of threads and kind. `clock` may be the processor's time on one thread.
+    Rates are measured once per shape, device, number of threads and kind. `clock` may be the processor's time on one
+    thread.
     """
     key = (shape, device, torch.get_num_threads(), kind)
     if key not in RATES:
@@ -68,7 +69,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def backward(forward: Counter[Shape]) -> Counter[Shape]:
-    """Return both gradients of each product: of its input, [M,N]x[N,K], and of its weight, [K,M]x[M,N]."""
+    """Return the two gradient products of each product: of its input, [M,N]x[N,K], and of its weight, [K,M]x[M,N]."""
     gradients: Counter[Shape] = Counter()
     for (m, k, n), times in forward.items():
         gradients[m, n, k] += times
@@ -77,25 +78,25 @@ def backward(forward: Counter[Shape]) -> Counter[Shape]:
 
 
 def operations(products: Counter[Shape]) -> float:
-    """Return floating-point operations of all products."""
+    """Return the floating-point operations of all products."""
     return sum(2 * m * k * n * times for (m, k, n), times in products.items())
 
 
 def timed(products: Counter[Shape], rate_of: Callable[[Shape], float] = rate) -> float:
-    """Return seconds of all products at the rates of their shapes."""
+    """Return the seconds that all products take at the rates of their shapes."""
     return sum(2 * m * k * n * times / rate_of((m, k, n)) for (m, k, n), times in products.items())
 
 
 def counted(times: dict[Shape, float]) -> Counter[Shape]:
-    """Return shapes with how often they occur, fractions included."""
+    """Return numbers of occurrences, fractions included, as a counter of shapes."""
     return Counter(times)
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """The matrices that every token of a model is multiplied by, [in, out] with their number, and the output layer's.
+    """The matrices that every token of a model is multiplied by, [in, out] with their counts, and the output layer's.
 
-    `width` is that of all queries of a token, for attention.
+    `width` is the total width of a token's queries, for attention.
     """
 
     inner: tuple[tuple[tuple[int, int], int], ...]
@@ -105,7 +106,7 @@ class Matrices:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Matrices:
-        """Read them from the model's layers."""
+        """Return the matrices of a model, read from its layers."""
         core = base_model(model)
         config = core.config.get_text_config()
         inner = Counter(shape for layer in layers_of(core) for shape in _shapes(layer.modules()))
@@ -124,12 +125,12 @@ class Matrices:
         return products
 
     def attention(self, tokens: float, context: float) -> float:
-        """Return operations of scores and sums of values where each token looks back on `context` others."""
+        """Return the operations of attention (scores and sums of values) if each token attends to `context` others."""
         return 4 * context * self.width * self.layers * tokens
 
 
 def _shapes(modules: Iterable[nn.Module]) -> Iterable[tuple[int, int]]:
-    """Yield [in, out] of linear layers and of GPT-2's transposed ones; adapters are not counted."""
+    """Yield the sizes [in, out] of linear layers and of GPT-2's transposed ones; adapters are not counted."""
     for module in modules:
         if type(module) is nn.Linear:
             yield module.in_features, module.out_features

@@ -1,4 +1,4 @@
-"""Which syntax of tool calls a policy writes: the one that its chat template shows, or the one that is set."""
+"""The syntax in which a policy writes tool calls: the one that its chat template shows, or the one that is set."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from grouprl.chat.syntaxes import AUTO, JSON, ResponseForm, form_named
 from grouprl.policy.language.chat_template import template_of
 
 THOUGHT = ("<think>", "[THINK]")
-"""Signs that begin thinking and that some prompts end with."""
+"""Markers that begin thinking, and with which some prompts end."""
 
 
 def call_syntax(tokenizer: object, setting: str = AUTO) -> Form:
-    """Return how the policy of a tokenizer writes calls and thinking.
+    """Return the syntax in which the policy of a tokenizer writes calls and thinking.
 
-    `auto`: as was set for the tokenizer before; else by the response template that it ships; else the syntax of the
-    table that reads what the chat template writes of a call; else by signs in the template; JSON in tags where it
-    announces no tools. Any other setting is kept for the tokenizer; tools that are carried are announced so.
+    `auto` takes the syntax that was set for the tokenizer before; else that of the response template that it ships;
+    else the known syntax that can read a call as the chat template writes it; else the one suggested by markers in the
+    template; JSON in tags if the template announces no tools. Any other setting is remembered for the tokenizer, and
+    used to announce tools that the template itself does not show.
 
     Raises:
         InputError: for an unknown name.
@@ -30,5 +31,5 @@ def call_syntax(tokenizer: object, setting: str = AUTO) -> Form:
 
 
 def opens_thinking(prompt: str) -> bool:
-    """Whether a prompt ends where thinking begins, so that the sampled text begins inside it."""
+    """Return whether a prompt ends with the beginning of thinking, so that the sampled text starts inside it."""
     return prompt.rstrip().endswith(THOUGHT)

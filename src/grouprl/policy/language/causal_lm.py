@@ -1,4 +1,4 @@
-"""A causal language model as a policy: outputs by name, and their cotangents back."""
+"""A causal language model as a policy: it computes outputs by name and takes their cotangents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
-"""Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
+"""Tokens of one pass through the model: on a CPU as many as its cache holds, on a GPU enough to keep it busy."""
 
 
 class CausalPolicy(TextPolicy):
@@ -56,12 +56,12 @@ class CausalPolicy(TextPolicy):
         tokenizer: its tokenizer.
         temperature: log-probs are those of softmax(logits / temperature).
         engine: "lean" (this package's fast forward for Llama-like models), "transformers", or "auto".
-        passes: whether rows are packed, prompts shared, layers computed anew; results do not depend on it.
+        passes: whether rows are packed, prompts shared, layers recomputed; results do not depend on it.
         value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
         token_budget: tokens per pass; results do not depend on it.
         precision: "float32" (products in the type of the weights), "onednn" (float32 products by oneDNN) or "mixed" (in
-            bfloat16, of float32 weights), both where the engine is lean, or "auto" (what is measured to be fastest on
-            this machine).
+            bfloat16, of float32 weights), both only with the lean engine, or "auto" (the fastest as measured on this
+            machine).
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CausalPolicy(TextPolicy):
         precision: str = "float32",
     ) -> None:
         if not temperature > 0:
-            raise InputError(f"temperature={temperature}", "A policy's temperature is positive", "Use 1.0")
+            raise InputError(f"temperature={temperature}", "A policy's temperature must be positive", "Use 1.0")
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.temperature = temperature
@@ -98,18 +98,19 @@ class CausalPolicy(TextPolicy):
 
     @property
     def precision(self) -> Precision:
-        """How products are computed: "float32" is in the type of the weights, "onednn" so by oneDNN, "mixed" in
-        bfloat16."""
+        """The precision of products: "float32" (in the type of the weights), "onednn" (the same by oneDNN) or "mixed"
+        (in bfloat16).
+        """
         return "float32" if self.lean is None else self.lean.precision
 
     @property
     def lean(self) -> LeanModel | None:
-        """The lean view of the model, where that engine is in use."""
+        """The lean view of the model; None if another engine is in use."""
         return self._engine.lean if isinstance(self._engine, LeanEngine) else None
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:
-        """Within it, products are computed in the type of the weights, also by a policy of mixed precision."""
+        """Compute products in the type of the weights within this context, even if the policy uses mixed precision."""
         lean = self.lean
         if lean is None:
             yield
@@ -122,7 +123,7 @@ class CausalPolicy(TextPolicy):
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     @property
@@ -137,7 +138,7 @@ class CausalPolicy(TextPolicy):
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a completion: the tokenizer's and the model's own generation settings'."""
+        """Tokens that end a completion: those of the tokenizer and of the model's generation settings."""
         config = getattr(self.model, "generation_config", None)
         stated = getattr(config, "eos_token_id", None)
         listed = stated if isinstance(stated, list) else [stated]
@@ -145,12 +146,14 @@ class CausalPolicy(TextPolicy):
 
     @property
     def max_positions(self) -> int | None:
-        """Longest sequence the model was built for, if it says so."""
+        """Longest sequence that the model was built for; None if unknown."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Log-probs, entropies and cross-entropies, values where there is a value head, and statistics."""
+        """Names of the outputs: log-probs, entropies, cross-entropies, values if there is a value head, and
+        statistics.
+        """
         values = () if self.value_head is None else (VALUE,)
         return (LOG_PROB, ENTROPY, *values, CROSS, *statistics.READINGS)
 
@@ -164,7 +167,7 @@ class CausalPolicy(TextPolicy):
             grad: keep the graph (of all rows at once; `backward` bounds memory by recomputing pass by pass).
 
         Raises:
-            InputError: a name of which there is no output.
+            InputError: a name that is not an output.
         """
         check_outputs(self, names)
         own = [name for name in names if not statistics.is_reading(name)]
@@ -182,7 +185,8 @@ class CausalPolicy(TextPolicy):
         Rows whose cotangents are all exactly zero are never run. Cotangents beyond a row's length are ignored.
 
         Raises:
-            InputError: a cotangent that is not [B,T] of `tokens`, a name of which there is no output, or a statistic's.
+            InputError: a cotangent that is not [B,T] of `tokens`, a name that is not an output, or a statistic, which
+                has no gradient.
         """
         check_cotangents(self, tokens, cotangents)
         statistics.refuse_readings(cotangents)
@@ -191,7 +195,7 @@ class CausalPolicy(TextPolicy):
 
     @property
     def pass_tokens(self) -> int:
-        """Most tokens of a pass: the budget, or on a CPU what its cache holds."""
+        """Most tokens of a pass: the budget, or on a CPU as many as its cache holds."""
         return min(self.token_budget, self._cached_tokens)
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
@@ -199,7 +203,7 @@ class CausalPolicy(TextPolicy):
         return self._engine.split(tokens, rows, self.pass_tokens)
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
-        """Run `rows` (None: all) and yield the rows of each pass with its states; adapters' dropout is off."""
+        """Run `rows` (None: all) with the adapters' dropout off; yield the rows of each pass with its readout."""
         for own in self.passes(tokens, range(len(tokens)) if rows is None else rows):
             yield own, self._engine.read(tokens.rows(own))
 
@@ -233,7 +237,7 @@ class CausalPolicy(TextPolicy):
 
     @spanned("forward")
     def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Return outputs of one pass, [M] each."""
+        """Return the outputs of one pass, [M] each."""
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
             note("read", tokens)
             read = self._engine.read(tokens)
@@ -245,7 +249,7 @@ class CausalPolicy(TextPolicy):
         return self.value_head(hidden_nd.to(self.value_head.weight.dtype))[:, 0]
 
     def load_value_head(self, folder: Path) -> None:
-        """Read the value head that `save` left in `folder`, if there is one."""
+        """Load the value head that `save` wrote to `folder`, if there is one."""
         from safetensors.torch import load_file
 
         if self.value_head is not None and (folder / VALUE_HEAD_FILE).is_file():
@@ -253,7 +257,8 @@ class CausalPolicy(TextPolicy):
 
     def _build_value_head(self) -> nn.Linear:
         size = self.model.config.get_text_config().hidden_size
-        # nn.Linear would draw its initial weights, and a resumed run that builds a head again must not draw once more.
+        # nn.Linear would draw random initial weights; a resumed run, which builds its head again, must not advance the
+        # generator.
         head = skip_init(nn.Linear, size, 1, device=self.device, dtype=self.score_dtype)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
@@ -272,7 +277,7 @@ class CausalPolicy(TextPolicy):
             folder: made if it does not exist; files in it are overwritten.
             adapter_only: write the adapters alone, as peft does (only for a policy with adapters).
 
-        A value head goes beside the model as value_head.safetensors, which transformers ignores.
+        A value head is written next to the model as value_head.safetensors, which transformers ignores.
         """
         adapted = is_adapted(self.model)
         if adapter_only and not adapted:
@@ -286,11 +291,11 @@ class CausalPolicy(TextPolicy):
             save_value_head(self.value_head.state_dict(), Path(folder))
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
-        """Return a copy as it is now, adapters included; it shares nothing but the tokenizer.
+        """Return a copy of the policy as it is now, adapters included; only the tokenizer is shared.
 
         Args:
-            trainable: whether it can be trained, where this policy can.
-            value_head: whether it has a fresh value head.
+            trainable: whether the copy can be trained, if this policy can.
+            value_head: whether the copy gets a fresh value head.
         """
         model = copy.deepcopy(self.model)
         if not trainable:
@@ -307,12 +312,14 @@ class CausalPolicy(TextPolicy):
         )
 
     def reference(self) -> FrozenPolicy:
-        """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""
+        """Return a frozen policy for KL terms: the base model if there are adapters, else a copy of the current
+        model.
+        """
         return FrozenPolicy(self)
 
 
 def save_value_head(state: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Write a value head beside the model in `folder`."""
+    """Write a value head next to the model in `folder`."""
     from safetensors.torch import save_file
 
     save_file(dict(state), folder / VALUE_HEAD_FILE)

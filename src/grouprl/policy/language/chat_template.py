@@ -1,7 +1,8 @@
-"""What a chat template makes of messages; what it does not show is carried in the prompt, or refused in words.
+"""Rendering of messages by a chat template; whatever it does not show is put into the prompt in another way, or
+refused.
 
-A template may know no tools, no results of tools, no system message, or want user and assistant to alternate. It is
-asked once what it shows (`template_probe`), and the rest is put where it is shown (`carried_messages`): tools are
+A template may not support tools, results of tools or a system message, or may want user and assistant to alternate. It
+is probed once (`template_probe`), and what it does not show is put where it does (`message_fallbacks`): tools are
 described in the prompt, as for a model without a template, results stand in a user's message, and so on.
 """
 
@@ -47,56 +48,56 @@ RESERVED = (
     "tools",
     "truncation",
 )
-"""Names in a template that are no variables for users: what is rendered, and how."""
+"""Names in a template that users cannot set: the template's own input and settings."""
 DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 
 @dataclass(eq=False)
 class Found:
-    """What is known of a template; `source` is the template as its tokenizer holds it."""
+    """Facts about a template found so far; `source` is the template as its tokenizer holds it."""
 
     source: object
     facts: TemplateFacts | None = None
     family: str = ""
     chosen: Form | None = None
-    """How calls are written, where that was set."""
+    """Syntax of calls, if it was set."""
 
 
 class ChatTemplate:
-    """The chat template of a tokenizer."""
+    """The chat template of a tokenizer, and what it shows of messages."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, found: Found) -> None:
         self.tokenizer, self.found, self.source = tokenizer, found, found.source
 
     @property
     def chosen(self) -> Form | None:
-        """How calls are written, where that was set for the tokenizer."""
+        """Syntax of calls that was set for the tokenizer; None if none was."""
         return self.found.chosen
 
     def speak(self, form: Form) -> None:
-        """Set how calls are written, now and wherever the tokenizer is used."""
+        """Set the syntax of calls wherever the tokenizer is used."""
         self.found.chosen = form
 
     @property
     def dated(self) -> bool:
-        """Whether it writes the date into prompts."""
+        """Whether the template writes the date into prompts."""
         return "strftime_now" in str(self.source)
 
     @property
     def facts(self) -> TemplateFacts:
-        """What it shows. Asked once."""
+        """What the template shows, probed once."""
         if self.found.facts is None:
             self.found.facts = template_facts(self.raw)
         return self.found.facts
 
     @property
     def form(self) -> Form:
-        """How calls are written: as was set, or in the syntax of the template."""
+        """Syntax of calls: the one that was set, or that of the template."""
         return self.chosen or SYNTAXES[self.family]
 
     @property
     def family(self) -> str:
-        """Name of the syntax that the template writes calls in; `hermes` where it shows none."""
+        """Name of the syntax in which the template writes calls; `hermes` if it shows none."""
         self.found.family = self.found.family or self._family()
         return self.found.family
 
@@ -110,7 +111,7 @@ class ChatTemplate:
 
     @cached_property
     def today(self) -> object:
-        """The template with the date on which this process began: a conversation over midnight is not rewritten."""
+        """The template with the date on which this process began, so that midnight does not rewrite a conversation."""
         if not self.dated or not isinstance(self.source, str):
             return None
         return DATE.sub(lambda found: repr(time.strftime(found[2], TODAY)), self.source)
@@ -123,28 +124,30 @@ class ChatTemplate:
         generation: bool = True,
         variables: Mapping[str, object] | None = None,
     ) -> str:
-        """Return the text of messages, up to where the assistant begins to write; what is not shown is carried.
+        """Return the text of messages, up to where the assistant begins to write; unsupported messages are carried in
+        others.
 
         Raises:
-            InputError: for messages that the template cannot render in any form, and for variables that it has not.
+            InputError: for messages that the template cannot render in any form, and for variables that it does not
+                have.
         """
         given = dict(variables or {})
         self.check(given)
         plain, announced = carried(messages, tools, self.facts, self.form)
         try:
             return self.raw(plain, announced, generation=generation, **given)
-        except Exception as error:  # templates raise whatever they like
+        except Exception as error:  # templates can raise any exception
             raise InputError(
                 f"The chat template cannot render messages of the roles {roles(plain)}: {in_words(error)}",
-                "a prompt is what the template makes of its messages",
-                "Send messages in an order that the template knows, or set another chat template.",
+                "a prompt is the text that the template renders from its messages",
+                "Send messages in an order that the template supports, or set another chat template.",
             ) from error
 
     def check(self, variables: Mapping[str, object]) -> None:
-        """Raise InputError for a variable that does not occur in the template, or is not the user's to set."""
+        """Raise InputError for a variable that does not occur in the template, or that users cannot set."""
         for name in variables:
             if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
-                rule = "it is set by what is rendered" if name in RESERVED else "its text does not use one"
+                rule = "the messages determine it" if name in RESERVED else "the template does not use it"
                 raise InputError(
                     f"The chat template has no variable '{name[:64]}' to set",
                     rule,
@@ -152,7 +155,7 @@ class ChatTemplate:
                 )
 
     def raw(self, messages: Messages, tools: Messages = (), *, generation: bool = True, **variables: object) -> str:
-        """Return what the template itself makes of messages; raises whatever it raises."""
+        """Return the text that the template itself renders from messages; let its exceptions through."""
         given: JsonObject = {**variables, **({"tools": [dict(tool) for tool in tools]} if tools else {})}
         if self.today is not None:
             given["chat_template"] = self.today
@@ -161,10 +164,10 @@ class ChatTemplate:
         return str(made)
 
     def written(self, message: Mapping[str, object]) -> str | None:
-        """Return what the template writes of an assistant's last message, its end included; None where it raises.
+        """Return the template's text of an assistant's last message, including its end; None if the template raises.
 
-        `message` may have `tool_calls`; the tool is announced. Where the prompt itself begins the turn, what it begins
-        with stands in front.
+        `message` may have `tool_calls`; their tool is then announced. If the prompt itself begins the turn, the text
+        starts with that beginning.
         """
         said = [{"role": "user", "content": USER}]
         plain, tools = carried([*said, message], [TOOL], self.facts, JSON)
@@ -177,7 +180,9 @@ class ChatTemplate:
         return whole[len(begins) :] if whole.startswith(begins) else whole.rpartition(USER)[2]
 
     def notes(self, uses: set[Use]) -> list[str]:
-        """Say, one sentence each, what of `uses` the template does not show and how it is carried."""
+        """Say, in one sentence each, which of `uses` the template does not show and how they are put into the prompt
+        instead.
+        """
         facts, found = self.facts, list[str]()
         if "tools" in uses and facts.tools == "no":
             how = "they are described in the prompt, with calls as " + self.form.write("NAME", {"ARGUMENT": "VALUE"})
@@ -202,7 +207,7 @@ class ChatTemplate:
         return found
 
     def refusals(self, uses: set[Use]) -> list[str]:
-        """Say, one sentence each, what of `uses` can neither be shown nor carried."""
+        """Say, in one sentence each, which of `uses` cannot be put into a prompt in any way."""
         return list(lost(self.raw, self.facts, uses))
 
 
@@ -210,10 +215,10 @@ _FOUND: WeakKeyDictionary[object, Found] = WeakKeyDictionary()
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
-    """Return the chat template of a tokenizer, with what was found out about it before.
+    """Return the chat template of a tokenizer, with the facts found about it before.
 
     Raises:
-        InputError: where it has none.
+        InputError: the tokenizer has no chat template.
     """
     source = getattr(tokenizer, "chat_template", None)
     if not source:
@@ -226,14 +231,15 @@ def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
         known = _FOUND.get(tokenizer)
         if known is None or known.source != source:
             known = _FOUND[tokenizer] = Found(source)
-    except TypeError:  # a tokenizer of one's own that cannot be remembered
+    except TypeError:  # a user's own tokenizer may not be hashable
         known = Found(source)
     return ChatTemplate(tokenizer, known)
 
 
 def _read_by(text: str) -> str:
-    """Return the syntax that reads the call in a text best: which writes it so, or leaves least beside it; '' if none
-    does."""
+    """Return the syntax that reads the call in a text best: one that writes it the same way, or else the one that
+    leaves the least other text; '' if none reads it.
+    """
     read = {name: form.read(text) for name, form in SYNTAXES.items()}
     found = [name for name, said in read.items() if list(map(_plain, said.calls)) == [ASKED]]
     call = Call(str(ASKED["name"]), {"qzarg": "qzvalue"})

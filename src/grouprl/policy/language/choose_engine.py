@@ -1,4 +1,4 @@
-"""Which engine runs a model."""
+"""The choice of the engine that runs a model."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def choose_engine(
     checkpoint_above: float = math.inf,
     precision: str = "float32",
 ) -> ModelEngine:
-    """Return the engine called `engine`; "auto" is lean where that is exact, allowed and the model is not large.
+    """Return the engine called `engine`; "auto" is lean if that is exact and allowed and the model is not large.
 
-    In passes of more than `checkpoint_above` tokens layers are computed anew in the backward pass. `precision` is
-    that of products (`grouprl.policy.precision.choose_precision`).
+    Passes of more than `checkpoint_above` tokens recompute layers in the backward pass. `precision` is the precision of
+    products (`grouprl.policy.precision.choose_precision`).
 
     Raises:
-        InputError: an unknown name, "lean" for a model it does not compute exactly or without packing, settings
-            that the engine cannot follow, or a precision that it does not have.
+        InputError: an unknown name, "lean" without packing or for a model that it does not compute exactly, or settings
+            or a precision that the engine lacks.
     """
     parameters = sum(p.numel() for p in model.parameters())
     name = engine_name(engine, why_not_lean(model), parameters, settings)
@@ -45,17 +45,17 @@ def choose_engine(
 
 
 def other_engine(name: str) -> str | None:
-    """Return why the engine `name` has no other precision than float32; None for the lean one, which has."""
-    return None if name == "lean" else "the model runs through the engine transformers"
+    """Return why the engine `name` only has the precision float32; None for the lean engine, which has others."""
+    return None if name == "lean" else "the model runs with the engine transformers"
 
 
 def engine_name(engine: str, obstacle: str | None, parameters: int, settings: PassSettings) -> str:
-    """Return "lean" or "transformers"; `obstacle` is why the lean engine would not be exact, if so.
+    """Return "lean" or "transformers"; `obstacle` says why the lean engine would not be exact, None if it would.
 
     Raises InputError as `choose_engine` does.
     """
     if engine not in ENGINES:
-        raise InputError(f"engine={engine!r}", "It is not a known engine", suggest(engine, ENGINES))
+        raise InputError(f"engine={engine!r}", "No engine has this name", suggest(engine, ENGINES))
     if engine == "lean" and obstacle is not None:
         raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
     if engine == "lean" and settings.packing == "off":

@@ -1,4 +1,4 @@
-"""Models from GGUF files: converted once into an ordinary folder of transformers, which is kept in a cache.
+"""Models from GGUF files, converted once into an ordinary transformers folder that is kept in a cache.
 
 transformers itself reads the file and turns quantised weights back into float32; the folder holds these weights, the
 tokenizer and the chat template, and works with every other program that takes such folders.
@@ -29,24 +29,25 @@ SUFFIX = ".gguf"
 MAGIC = b"GGUF"
 """The first bytes of every such file (ggml's specification of GGUF, "File Structure")."""
 CACHE = "GROUPRL_CACHE"
-"""Environment variable: the folder of what can be made anew; by default grouprl in XDG_CACHE_HOME or ~/.cache."""
+"""Environment variable with the cache folder; by default grouprl in XDG_CACHE_HOME or ~/.cache."""
 DIGITS = 16
-"""Digits of a file's SHA-256 in the name of the folder it is converted into."""
+"""Number of digits of a file's SHA-256 in the name of the folder that it is converted into."""
 DAMAGED = "Copy or download it again"
 
 
 def is_gguf(spec: str | Path) -> bool:
-    """Tell whether `spec` names a GGUF file: by its ending, or by the first bytes of a file that is there."""
+    """Return whether `spec` names a GGUF file, by its ending or by the first bytes of an existing file."""
     path = Path(spec).expanduser()
     return (path.suffix.lower() == SUFFIX and not path.is_dir()) or (path.is_file() and _begins(path) == MAGIC)
 
 
 def as_folder(spec: str | Path) -> str:
-    """Return `spec`; where it names a GGUF file, the folder into which that is converted the first time.
+    """Return `spec`, or if it names a GGUF file the folder of the converted model, converting it the first time.
 
     Raises:
-        InputError: no such file, one that is cut off, damaged or no GGUF file, or a model transformers cannot read.
-        MissingExtra: the file has to be converted and the extra `gguf` is not installed.
+        InputError: a file that does not exist, is truncated, damaged or not a GGUF file, or a model that transformers
+            cannot read.
+        MissingExtra: the file has to be converted, and the extra `gguf` is not installed.
         RunError: the folder cannot be written (a full disk, a cache without permission).
     """
     if not is_gguf(spec):
@@ -65,7 +66,9 @@ def as_folder(spec: str | Path) -> str:
 
 
 def converted_folder(path: Path) -> Path:
-    """Return where the folder of a GGUF file lies, or will lie: its name holds the hash of the file's bytes."""
+    """Return the path of the folder for a GGUF file, which need not exist yet: its name holds the hash of the file's
+    bytes.
+    """
     return _cache() / "gguf" / f"{path.stem}-{digest(path)[:DIGITS]}"
 
 
@@ -96,7 +99,7 @@ def _begins(path: Path) -> bytes:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process converts a file; the lock of one that dies is gone with it."""
+    """Wait until no other process converts a file; the system releases the lock of a process that dies."""
     with in_words(lock):
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -107,7 +110,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _convert(path: Path, folder: Path) -> None:
-    """Write the folder, whole or not at all."""
+    """Convert the file and write the folder, completely or not at all."""
     for package in ("gguf", "accelerate"):
         _need(package)
     log.warning("Converting %s into the folder %s, once.", path, folder)
@@ -125,7 +128,7 @@ def _need(package: str) -> None:
 
 
 def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return model, in float32, and tokenizer of a file."""
+    """Return the model, in float32, and the tokenizer of a file."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     _check_whole(path)
@@ -134,27 +137,27 @@ def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         return AutoModelForCausalLM.from_pretrained(
             str(path.parent), dtype=torch.float32, gguf_file=path.name
         ), tokenizer
-    except Exception as error:  # what transformers raises for files it does not know is not documented
+    except Exception as error:  # the exceptions of transformers for unsupported files are not documented
         raise InputError(
             f"transformers cannot read {path}: {raised(error)}",
-            "it knows some architectures only",
-            "Take the folder of the model that the file was made of",
+            "it supports only some architectures",
+            "Use the folder of the model that the file was made from",
         ) from error
 
 
 def _check_whole(path: Path) -> None:
-    """Check that all that the head of a file announces lies in it."""
+    """Check that a file holds everything that its header announces."""
     from gguf import GGUFReader
 
     try:
         GGUFReader(path)
-    except Exception as error:  # numpy's, of whatever it stumbles over first
-        rule = f"what its head announces does not fit its {path.stat().st_size:,} bytes ({raised(error)})"
-        raise InputError(f"{path} is cut off or damaged", rule, DAMAGED) from error
+    except Exception as error:  # numpy raises different exceptions, depending on the damage
+        rule = f"its header does not fit its {path.stat().st_size:,} bytes ({raised(error)})"
+        raise InputError(f"{path} is truncated or damaged", rule, DAMAGED) from error
 
 
 def _plain(model: PreTrainedModel) -> PreTrainedModel:
-    """Return the model without the mark of quantisation, with which transformers would refuse to save it."""
+    """Return the model without its quantisation mark, because of which transformers would refuse to save it."""
     stated = model.config.to_dict()
     stated.pop("quantization_config", None)
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""How large the gradient of every single completion is, on a block of the parameters."""
+"""Gradient norms of single completions on a block of the parameters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BLOCKS = ("embedding", "head", "trainable")
 
 
 def gradient_norms(policy: IntrospectablePolicy, tokens: Tokens, block: str = "embedding") -> Tensor:
-    """Return ‖∇_block Σ_t log π(o_t)‖₂ of each completion by itself, [B] (CPU); 0 for a completion without tokens.
+    """Return ‖∇_block Σ_t log π(o_t)‖₂ of each single completion, [B] on the CPU; 0 for a completion without tokens.
 
-    The difficulty measure of GVM ("Optimizing Chain-of-Thought Reasoners via Gradient Variance Minimization"), taken
-    there on the embeddings. Each completion costs a forward and a backward pass of its own; `.grad` stays as it is.
+    This is the difficulty measure of GVM ("Optimizing Chain-of-Thought Reasoners via Gradient Variance Minimization"),
+    which uses the embeddings. Each completion costs a forward and a backward pass; `.grad` is not changed.
 
     Args:
-        policy: whose gradient is measured; adapters' dropout is off.
+        policy: the policy whose gradients are measured; adapters' dropout is off.
         tokens: B rows.
         block: "embedding" (input embeddings; where the output layer shares them, its part of the gradient is
             included), "head" (the output layer) or "trainable" (every trainable parameter of the model).
@@ -58,7 +58,7 @@ def _block(policy: IntrospectablePolicy, block: str) -> list[Tensor]:
     if not found or not all(p.requires_grad for p in found):
         raise InputError(
             f"block='{block}'",
-            "These parameters are not trained, so that no gradient reaches them (adapters train only themselves)",
+            "These parameters are not trained, so no gradient reaches them (with LoRA, only adapters are trained)",
             "Use block='trainable'",
         )
     return found

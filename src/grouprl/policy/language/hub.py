@@ -1,4 +1,4 @@
-"""Names of models that are not folders here: a mistyped path, or an id of the Hugging Face Hub."""
+"""Names of models that are not local folders: a mistyped path, or an id of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from threading import Thread
 
 from grouprl.core.errors import InputError, shortened
 
-RULE = "A model is 'tiny', a folder, a GGUF file or a Hub id"
+RULE = "A model must be 'tiny', a folder, a GGUF file or a Hub id"
 ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 RUN_MARK = "config.yaml"
 MARKS = ("config.json", RUN_MARK)
-"""What lies in the folder of a model, or of a run."""
+"""Files that mark the folder of a model or of a run."""
 SECONDS = 4.0
-"""How long the Hub has to say whether it knows a model, finding its address included."""
+"""Seconds within which the Hub has to answer whether it has a model, including the lookup of its address."""
 MOST = 2000
-"""Entries of folders that are looked at for what may have been meant."""
+"""Most folder entries that are searched for a name similar to the given one."""
 
 
 def check_on_hub(spec: str) -> None:
-    """Check that `spec`, which is not a folder, may be a Hub id: it is not written like a path, and the Hub knows it.
+    """Check that `spec`, which is not a folder, can be a Hub id: it does not look like a path, and the Hub has it.
 
-    What lies in the Hub's cache is not checked.
+    Models in the Hub's local cache are not checked.
 
     Raises:
-        InputError: it cannot be one, the Hub does not know it, or cannot be reached.
+        InputError: `spec` cannot be a Hub id, the Hub does not have it, or the Hub cannot be reached.
     """
     if Path(spec).is_file():
         raise InputError(f"{spec} is a file", RULE, "Give the folder that save_pretrained wrote")
@@ -43,25 +43,25 @@ def check_on_hub(spec: str) -> None:
     beside = Path(spec).parent
     if beside != Path() and any((each / RUN_MARK).is_file() for each in _inside(beside)):
         raise InputError(
-            f"There is no folder {spec}, and {beside} holds runs, so the Hub is not asked",
+            f"There is no folder {spec}, and {beside} holds runs, so it is not looked up on the Hub",
             RULE,
             folder_meant(spec) or f"It has {', '.join(each.name for each in _inside(beside)[:5])}",
         )
     try:
         answered(SECONDS, lambda: _ask(spec))
     except RepositoryNotFoundError:
-        why = "the Hub knows no such model, or shows it only to those who have logged in"
+        why = "the Hub has no such model, or shows it only to users who are logged in"
     except HfHubHTTPError as error:
         why = f"the Hub answers with an error ({shortened(str(error))})"
-    except Exception as error:  # every version of the Hub's client has its own errors of the network
+    except Exception as error:  # the network errors differ between versions of the Hub's client
         why = f"the Hub cannot be reached ({str(error) or type(error).__name__})"
     else:
         return
-    raise InputError(f"{spec} is not a folder here, and {why}", RULE, folder_meant(spec) or "Check the name")
+    raise InputError(f"{spec} is not a local folder, and {why}", RULE, folder_meant(spec) or "Check the name")
 
 
 def _ask(spec: str) -> None:
-    """Ask the Hub for a model; a mirror that has files and no index is asked for a file."""
+    """Ask the Hub for a model; ask a mirror that has files but no index for a file of the model."""
     from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
@@ -74,12 +74,13 @@ def _ask(spec: str) -> None:
 
 
 def answered(seconds: float, call: Callable[[], None]) -> None:
-    """Return when `call` has; what it raises is raised here. It goes on in a thread of its own if it takes too long.
+    """Call a function and return when it has finished; its exceptions are raised here. It runs in a thread, which is
+    left running if it takes too long.
 
-    The network's own limits are for each try, and finding an address has none.
+    The network library's own limits apply to each attempt, and looking up an address has no limit.
 
     Raises:
-        TimeoutError: it has not returned after `seconds`.
+        TimeoutError: the call has not finished after `seconds`.
     """
     outcomes: SimpleQueue[Exception | None] = SimpleQueue()
 
@@ -101,7 +102,7 @@ def answered(seconds: float, call: Callable[[], None]) -> None:
 
 
 def folder_meant(spec: str) -> str:
-    """Return a remedy: a folder of a model or a run that may have been meant; "" where `spec` is there, or none is."""
+    """Return a remedy that names a similar folder of a model or a run; "" if `spec` exists or nothing is similar."""
     wanted = Path(spec).expanduser()
     if wanted.is_dir():
         return ""
@@ -111,12 +112,12 @@ def folder_meant(spec: str) -> str:
 
 
 def _end(path: Path) -> str:
-    """Return the end of a path, by which it is compared: what stands before is long and mostly right."""
+    """Return the end of a path, by which paths are compared: the part before it is long and mostly right."""
     return "/".join(path.parts[-2:])
 
 
 def _folders(wanted: Path) -> Iterator[Path]:
-    """Yield folders of models and runs beside the one that is wanted, and below folders beside the one it is in."""
+    """Yield folders of models and runs next to the wanted one, and in the folders next to its parent."""
     places = [wanted.parent]
     if wanted.parent != Path():
         places += [place for place in _inside(wanted.parent.parent) if place != wanted.parent]
@@ -125,7 +126,7 @@ def _folders(wanted: Path) -> Iterator[Path]:
 
 
 def _inside(place: Path) -> list[Path]:
-    """Return the folders in a place; none where it cannot be read."""
+    """Return the folders in `place`; an empty list if it cannot be read."""
     try:
         return sorted(each for each in place.iterdir() if each.is_dir())
     except OSError:

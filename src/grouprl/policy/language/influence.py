@@ -1,4 +1,4 @@
-"""How much training on a token would move the log-probs of the correct completions of its group (THR, NTHR)."""
+"""The influence of training on a token on the log-probs of the correct completions of its group (THR, NTHR)."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from grouprl.records.tokens import Tokens
 def influence(
     policy: IntrospectablePolicy, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None
 ) -> Tensor:
-    """Return s_k' = Σ_{i correct in the group} Σ_k <g_ik, g_k'> <h_ik, h_k'> for each token k', [B,T] (CPU).
+    """Return s_k' = Σ_{i correct in the group} Σ_k <g_ik, g_k'> <h_ik, h_k'> for each token k', [B,T] on the CPU.
 
     h is the last hidden state, g = onehot(token) - π on the token ids V* that occur in the group's responses (not
-    normalised anew). Computed as gᵀ M h with M = Σ_{correct completions} g hᵀ, [V*,H], one group at a time, in float32
-    (float64 for a float64 model); correct completions are run twice, so that no [tokens, V*] is ever held. 0 for groups
-    without a correct completion.
+    renormalised). Computed as gᵀ M h with M = Σ_{correct completions} g hᵀ, [V*,H], one group at a time, in float32
+    (float64 for a float64 model); correct completions are run twice, so that no [tokens, V*] tensor is ever held. The
+    result is 0 for groups without a correct completion.
 
-    Source: Token Hidden Reward (THR) and its predecessor NTHR, the influence score before sign and threshold.
+    Source: Token Hidden Reward (THR) and its predecessor NTHR; this is the influence score before sign and threshold
+        are applied.
 
     Args:
-        policy: whose states and distributions, at its temperature, are read.
+        policy: the policy whose states and distributions, at its temperature, are read.
         tokens: B rows.
         group_b: [B] int64 ids of groups.
         correct_b: [B] bool.
-        mask_bt: [B,T] bool: tokens of correct completions that count in M; None means all.
+        mask_bt: [B,T] bool, True for tokens of correct completions that count in M; None for all.
     """
     group_b, correct_b = group_b.cpu(), correct_b.cpu()
     written_bt = (tokens.present_bt() if mask_bt is None else mask_bt.cpu()).to(policy.score_dtype)

@@ -1,4 +1,4 @@
-"""What statistics, gradient norms and frozen copies need of a language model."""
+"""The language model as statistics, gradient norms and frozen copies see it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class IntrospectablePolicy(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters live."""
+        """The device of the parameters."""
 
     @property
     def score_dtype(self) -> torch.dtype:
         """The type of log-probs, entropies and values."""
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None, /) -> Iterator[tuple[list[int], Readout]]:
-        """Run `rows` (None: all) and yield the rows of each pass with its states."""
+        """Run `rows` (None: all) and yield the rows of each pass with its readout."""
 
     def logp(self, tokens: Tokens, /) -> torch.Tensor:
         """Return the log-probs of the responses of `tokens` at the policy's temperature, [B,T]."""
 
     def copied(self, *, trainable: bool = True) -> IntrospectablePolicy:
-        """Return a copy as it is now, that shares no weights."""
+        """Return a copy of the policy as it is now, which shares no weights with it."""

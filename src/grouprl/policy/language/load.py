@@ -57,18 +57,18 @@ def load_policy(
         spec: "tiny" (built from `alphabet`, `seed` and the sizes of `build_tiny`), a local folder, a GGUF file (extra
             `gguf`), or a Hub id.
         device: "auto" is CUDA where there is one, else the CPU.
-        dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
+        dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 if the GPU supports it. bfloat16 weights lose
             updates much smaller than 1/256 of a weight; a run's optimiser therefore steps float32 copies of them
             (`grouprl.policy.master_weights`).
-        precision: of products, see `CausalPolicy`; mixed makes `dtype: auto` float32.
+        precision: precision of products, see `CausalPolicy`; "mixed" makes `dtype: auto` float32.
         lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
-        temperature: of the policy's log-probs.
+        temperature: temperature of the policy's log-probs.
         engine: see `CausalPolicy`.
         passes: see `CausalPolicy`.
         value_head: see `CausalPolicy`.
         token_budget: see `CausalPolicy`.
         alphabet: characters of the tiny model's tokenizer.
-        seed: of the tiny model's and the adapters' initial weights.
+        seed: seed of the initial weights of the tiny model and of the adapters.
         tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
 
     Raises:
@@ -83,7 +83,9 @@ def load_policy(
         model = model.to(kind)
     else:
         if tiny:
-            raise InputError(f"{sorted(tiny)} given for {spec}", "Sizes belong to the tiny model only", "Remove them")
+            raise InputError(
+                f"{sorted(tiny)} given for {spec}", "Sizes can be set only for the tiny model", "Remove them"
+            )
         model, tokenizer = _load_pretrained(as_folder(spec), kind)
     _check_special_tokens(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
     model = model.to(place)
@@ -109,7 +111,7 @@ def resolve_device(device: str) -> torch.device:
         place = torch.device(device)
     except RuntimeError as error:
         raise InputError(
-            f"device={device!r}", "A device is 'auto' or a torch device", "Use auto, cpu or cuda"
+            f"device={device!r}", "A device must be 'auto' or a torch device", "Use auto, cpu or cuda"
         ) from error
     if place.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device={device!r}", "This machine has no usable CUDA GPU", "Use device: auto")
@@ -123,7 +125,7 @@ def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") 
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
     if dtype not in DTYPES:
-        raise InputError(f"dtype={dtype!r}", "It is not a known type", suggest(dtype, ["auto", *DTYPES]))
+        raise InputError(f"dtype={dtype!r}", "No weights can have this type", suggest(dtype, ["auto", *DTYPES]))
     return DTYPES[dtype]
 
 
@@ -135,8 +137,8 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
         if not (folder / "config.json").is_file():
             raise InputError(
                 f"{folder} has no config.json",
-                "A model folder holds config.json, weights and a tokenizer",
-                "Give the folder written by save_pretrained",
+                "A model folder needs config.json, weights and a tokenizer",
+                "Give the folder that save_pretrained wrote",
             )
         spec = str(folder)
     else:
@@ -172,7 +174,7 @@ def _check_special_tokens(tokenizer: PreTrainedTokenizerBase, rows: int, spec: s
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {spec} has no end-of-sequence token",
-            "A completion ends with one; without it every completion would be cut off",
+            "A completion ends with this token; without it every completion would be cut off",
             "Set eos_token in tokenizer_config.json",
         )
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= rows:

@@ -1,4 +1,4 @@
-"""Chat messages in a form in which a template shows all of them: what it has no place for stands in another one."""
+"""Chat messages in a form that a template shows completely: messages that it does not support are put into others."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ Plain = list[JsonObject]
 Use = Literal["system", "late_system", "tools", "results", "users", "roles"]
 KNOWN = ("system", "user", "assistant", "tool")
 SHORT_ID = 9
-"""Characters of a call's id in the templates that count them."""
+"""Number of characters of a call's id in templates that prescribe it."""
 
 
 @dataclass(frozen=True)
 class TemplateFacts:
-    """What a template shows as it is given. What is False is carried."""
+    """Facts about what a template shows by itself. Anything that it does not show is carried in other messages."""
 
     system: bool = True
-    """A system message at the beginning."""
+    """Whether it shows a system message at the beginning."""
     system_beside_tools: bool = True
-    """The same where tools are announced and used."""
+    """Whether it does so when tools are announced and used."""
     late_system: bool = True
-    """A system message later on."""
+    """Whether it shows a system message later on."""
     tools: Literal["argument", "system", "no"] = "argument"
-    """Where the template takes tools from: its argument, the system message (Phi 4 mini), or nowhere."""
+    """The place from which the template takes tools: its argument, the system message (Phi 4 mini), or none."""
     calls: bool = True
-    """`tool_calls` of an assistant's message."""
+    """Whether it shows the `tool_calls` of an assistant's message."""
     text_arguments: bool = False
-    """Whether the arguments of calls are to be JSON written as a text."""
+    """Whether the arguments of calls must be a string of JSON."""
     short_ids: bool = False
-    """Whether ids of calls have nine characters."""
+    """Whether ids of calls must have nine characters."""
     results: Literal["text", "calls", "no"] = "text"
-    """A tool's message: behind any assistant's message, only behind one with `tool_calls`, or never."""
+    """When it shows a tool's message: after any assistant's message, only after one with `tool_calls`, or never."""
     users: bool = True
-    """Two user's messages one after another."""
+    """Whether it shows two consecutive user messages."""
     roles: bool = True
-    """A role that no template can know."""
+    """Whether it shows messages of unknown roles."""
 
 
 def uses_of(messages: Messages, tools: Messages = ()) -> set[Use]:
-    """Return what a conversation asks of a template."""
+    """Return the features of a template that a conversation needs."""
     roles = [str(message.get("role")) for message in messages]
     found: set[Use] = {"tools", "results"} if tools else set()
     if "tool" in roles:
@@ -68,8 +68,8 @@ def uses_of(messages: Messages, tools: Messages = ()) -> set[Use]:
 def carried(messages: Messages, tools: Messages, facts: TemplateFacts, form: Form = JSON) -> tuple[Plain, Plain]:
     """Return messages and tools in the form in which the template shows all of them.
 
-    What becomes of a message depends on those before it alone, so that a longer conversation begins as a shorter one.
-    `form` is how calls are written where the template does not write them.
+    The form of a message depends only on the messages before it, so that a longer conversation begins as a shorter one.
+    `form` is the syntax of calls if the template does not write them.
     """
     announced = [dict(tool) for tool in tools]
     plain = list(_one_by_one(messages, facts, form))
@@ -108,7 +108,9 @@ def _one_by_one(messages: Messages, facts: TemplateFacts, form: Form) -> Iterato
 
 
 def _calling(message: JsonObject, facts: TemplateFacts, form: Form) -> tuple[JsonObject, dict[str, str]]:
-    """Return an assistant's message as the template takes it, and the ids of its calls by those that they had."""
+    """Return an assistant's message as the template takes it, and a mapping from the old ids of its calls to the new
+    ones.
+    """
     calls = message.get("tool_calls") or ()
     if not calls:
         return message, {}
@@ -134,7 +136,7 @@ def _call(call: JsonMapping, number: int, facts: TemplateFacts) -> JsonObject:
 
 
 def _object(arguments: JsonMapping | str | None) -> JsonMapping:
-    """Return the arguments of a call as an object where they are one written as a text."""
+    """Return the arguments of a call as an object, if they are a string that holds one."""
     if not isinstance(arguments, str):
         return arguments or {}
     try:
@@ -145,21 +147,21 @@ def _object(arguments: JsonMapping | str | None) -> JsonMapping:
 
 
 def _in_front(plain: Plain, told: str) -> Plain:
-    """Return messages with more text in the system message, or in one of their own."""
+    """Return messages with the text added to the system message, or in a new one."""
     if plain and plain[0]["role"] == "system":
         return [{**plain[0], "content": f"{plain[0]['content']}\n\n{told}"}, *plain[1:]]
     return [{"role": "system", "content": told}, *plain]
 
 
 def _in_system(plain: Plain, tools: Plain) -> Plain:
-    """Return messages whose system message holds the tools, as Phi 4 mini is told of them."""
+    """Return messages whose system message holds the tools, in the form for Phi 4 mini."""
     first = plain[0] if plain and plain[0]["role"] == "system" else {"role": "system", "content": ""}
     told = json.dumps([tool.get("function", tool) for tool in tools], ensure_ascii=False)
     return [{**first, "tools": told}, *(plain[1:] if plain and first is plain[0] else plain)]
 
 
 def _onto_user(told: str, rest: Plain) -> Plain:
-    """Return messages with a text in front of the first user's."""
+    """Return messages with a text in front of the first user message."""
     at = next((i for i, message in enumerate(rest) if message["role"] == "user"), None)
     if at != 0:
         return [{"role": "user", "content": told}, *rest]
@@ -167,7 +169,7 @@ def _onto_user(told: str, rest: Plain) -> Plain:
 
 
 def _merged(plain: Plain) -> Plain:
-    """Return messages in which neighbouring user's messages are one."""
+    """Return messages in which consecutive user messages are merged."""
     made: Plain = []
     for message in plain:
         if made and message["role"] == made[-1]["role"] == "user":
@@ -182,6 +184,6 @@ def _response(content: object) -> str:
 
 
 def roles(plain: Plain) -> str:
-    """Return the roles of messages, for messages to a user."""
+    """Return the roles of messages as text for an error message."""
     shown = [str(message.get("role")) for message in plain]
     return ", ".join(shown[:8]) + ", …" * (len(shown) > 8)

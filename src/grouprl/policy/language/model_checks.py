@@ -1,4 +1,4 @@
-"""Whether a model can be trained and decoded here: by its configuration, its classes and the heads of its files."""
+"""Checks that a model can be trained and decoded: of its configuration, its classes and the headers of its files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 STATES = ("past_key_values", "cache_params")
-"""Names under which a forward pass passes on its state of earlier tokens."""
+"""Names under which a model's forward takes and returns its state of earlier tokens."""
 
 
 def check_config(config: PretrainedConfig, spec: str) -> None:
     """Check that a configuration is that of a causal language model.
 
     Raises:
-        InputError: an encoder, or an encoder with a decoder.
+        InputError: the model is an encoder, or an encoder with a decoder.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     remedy = "Take a causal language model (GPT-2, Llama, Qwen, Mistral …)"
     if getattr(config, "is_encoder_decoder", False):
-        rule = "completions follow their prompts in one decoder; this one reads prompts with an encoder"
+        rule = "completions must follow their prompts in one decoder; this model reads prompts with an encoder"
         raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
     causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not causal:
@@ -41,7 +41,7 @@ def check_state(model: Module, spec: str) -> None:
     """Check that a model can decode token by token.
 
     Raises:
-        InputError: its forward pass passes no state on.
+        InputError: its forward pass returns no state.
     """
     core = base_model(model)
     if not any(accepts(core, name) for name in STATES):
@@ -50,10 +50,10 @@ def check_state(model: Module, spec: str) -> None:
 
 
 def check_files(folder: Path) -> None:
-    """Check that the weights in a folder are whole, by the heads of their files.
+    """Check that the weights in a folder are complete, by the headers of their files.
 
     Raises:
-        InputError: naming a file that is cut off or damaged.
+        InputError: a file is truncated or damaged; the message names it.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -62,26 +62,26 @@ def check_files(folder: Path) -> None:
             with safe_open(path, framework="pt"):
                 pass
         except (SafetensorError, OSError) as error:
-            rule = f"its head does not fit its {path.stat().st_size:,} bytes ({error})"
-            raise InputError(f"{path} is cut off or damaged", rule, "Copy or download it again") from error
+            rule = f"its header does not fit its {path.stat().st_size:,} bytes ({error})"
+            raise InputError(f"{path} is truncated or damaged", rule, "Copy or download it again") from error
 
 
 def check_tensors(folder: Path, model: Module) -> None:
-    """Check that a folder holds the weights that its configuration describes, by the heads of its files.
+    """Check that a folder holds the weights that its configuration describes, by the headers of its files.
 
     Raises:
-        InputError: no weights, a missing file of them, tensors of another shape, or missing ones.
+        InputError: no weights, a missing file, tensors of a different shape, or missing tensors.
     """
     check_present(folder)
     if getattr(getattr(model, "config", None), "quantization_config", None) is not None:
-        return  # stored in shapes of their own
+        return  # quantised weights are stored in other shapes
     stored = _stored_shapes(folder)
     wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     for name, shape in stored.items():
         if name in wanted and wanted[name] != shape:
-            rule = f"its config.json describes {name} as {wanted[name]}, its weights hold {shape}"
+            rule = f"its config.json describes {name} as {wanted[name]}, but its weights hold {shape}"
             raise InputError(f"The model {folder} does not fit its configuration", rule, FIT)
-    if stored and stored.keys() <= wanted.keys():  # else they are renamed as they are loaded
+    if stored and stored.keys() <= wanted.keys():  # otherwise they are renamed while being loaded
         check_missing([name for name, _ in model.named_parameters() if name not in stored], str(folder))
 
 
@@ -89,15 +89,15 @@ FIT = "Copy the config.json that belongs to these weights, or the other way roun
 
 
 def check_present(folder: Path) -> None:
-    """Check that a folder holds weights at all, and every file that their index names.
+    """Check that a folder holds weights, and every file that their index names.
 
     Raises:
-        InputError: naming what is missing.
+        InputError: something is missing; the message names it.
     """
-    rule = "a model folder holds config.json, weights and a tokenizer"
+    rule = "a model folder needs config.json, weights and a tokenizer"
     kinds = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
     if not any(found for kind in kinds for found in folder.glob(kind)):
-        raise InputError(f"{folder} has no weights", rule, "Give the folder written by save_pretrained")
+        raise InputError(f"{folder} has no weights", rule, "Give the folder that save_pretrained wrote")
     index = folder / "model.safetensors.index.json"
     if index.is_file() and not (folder / "model.safetensors").is_file():
         try:
@@ -110,10 +110,10 @@ def check_present(folder: Path) -> None:
 
 
 def check_missing(names: Sequence[str], spec: str) -> None:
-    """Check that weights are there for all of a model: what is missing would be drawn at random.
+    """Check that no weights of a model are missing: they would be initialised at random.
 
     Raises:
-        InputError: naming the first few that are missing.
+        InputError: weights are missing; the message names the first few.
     """
     if names:
         some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""A policy as it was: the reference of KL terms."""
+"""A frozen policy: the reference of KL terms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from grouprl.records.tokens import Tokens
 class FrozenPolicy:
     """A policy that no longer learns.
 
-    With LoRA it is the model with its adapters switched off and costs no memory; otherwise a copy of the weights.
+    With LoRA it is the model with its adapters switched off, which costs no memory; otherwise it is a copy of the
+    weights.
     """
 
     def __init__(self, policy: IntrospectablePolicy) -> None:

@@ -1,4 +1,4 @@
-"""Statistics of a policy's distributions besides log-probs: on demand, exact, never [B,T,V] at once."""
+"""Exact statistics of a policy's distributions besides log-probs, computed on demand without ever holding [B,T,V]."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from grouprl.policy.microbatch import join_passes
 from grouprl.records.tokens import Tokens
 
 Reading = Callable[[Tensor, Tensor], Tensor]
-"""(logp_cv, target_c) -> [C]: a number for each position, of its whole distribution and the sampled token."""
+"""Function (logp_cv, target_c) -> [C]: one number per position, computed from its distribution and the sampled
+token.
+"""
 
 
 def certainty(logp_cv: Tensor, target_c: Tensor) -> Tensor:
-    """Return logsumexp(z) - mean(z) = -mean_j log p_j, at least log V.
+    """Return logsumexp(z) - mean(z) = -mean_j log p_j, which is at least log V.
 
-    Self-certainty of Zhao et al. 2025, "Learning to Reason without External Rewards", whose form is less by log V.
+    Self-certainty of Zhao et al. 2025, "Learning to Reason without External Rewards", whose form is smaller by log V.
     """
     return -logp_cv.mean(-1)
 
@@ -37,17 +39,18 @@ def collision(logp_cv: Tensor, target_c: Tensor) -> Tensor:
 
 
 READINGS: dict[str, Reading] = {"certainty": certainty, "collision": collision, "logp@": sampled}
-"""What is read, by the name of the output: see `certainty`, Σ_a π(a)², and the log-prob of the token with logits
-further divided by the number behind the @."""
+"""Functions by the name of the output: `certainty`, `collision` (Σ_a π(a)²), and `logp@`: the log-prob of the token
+with logits further divided by the number after the @.
+"""
 
 
 def is_reading(name: str) -> bool:
-    """Tell whether an output is a statistic."""
+    """Return whether an output is a statistic."""
     return stem(name) in READINGS
 
 
 def refuse_readings(names: Iterable[str]) -> None:
-    """Raise InputError where a cotangent is given of a statistic."""
+    """Raise InputError if one of the names is a statistic, which has no gradient."""
     wrong = next((name for name in names if is_reading(name)), None)
     if wrong is not None:
         raise InputError(f"A cotangent of '{wrong}'", "statistics have no gradient", "Detach it in the loss")
@@ -58,9 +61,9 @@ def readings(policy: IntrospectablePolicy, tokens: Tokens, names: Sequence[str])
     """Return statistics of each response token by name, [B,T] each, on the CPU, exactly 0 beyond a row's length.
 
     Args:
-        policy: whose distributions, at its temperature, are read.
+        policy: the policy whose distributions, at its temperature, are read.
         tokens: B rows.
-        names: those of `READINGS`.
+        names: names of statistics, see `READINGS`.
     """
     if not names:
         return {}
@@ -81,7 +84,9 @@ def readings(policy: IntrospectablePolicy, tokens: Tokens, names: Sequence[str])
 
 @torch.no_grad()
 def hidden(policy: IntrospectablePolicy, tokens: Tokens) -> list[Tensor]:
-    """Return for each row the last hidden states, after the final norm, that predicted its tokens, [T_b,H] (CPU)."""
+    """Return for each row the last hidden states, after the final norm, that predicted its tokens, [T_b,H] on the
+    CPU.
+    """
     found: dict[int, Tensor] = {}
     for rows, readout in policy.readouts(tokens):
         lengths = [len(tokens.response_ids[row]) for row in rows]
@@ -92,9 +97,9 @@ def hidden(policy: IntrospectablePolicy, tokens: Tokens) -> list[Tensor]:
 
 @torch.no_grad()
 def top(policy: IntrospectablePolicy, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
-    """Return the `k` likeliest tokens at each position and their log-probs, [B,T,k] each, likeliest first (CPU).
+    """Return the `k` likeliest tokens at each position and their log-probs, [B,T,k] each on the CPU, likeliest first.
 
-    Both are 0 beyond a row's length. Raises InputError where `k` is not between 1 and the size of the vocabulary.
+    Both are 0 beyond a row's length. Raises InputError if `k` is not between 1 and the size of the vocabulary.
     """
     passes: list[list[int]] = []
     ids, logps = [torch.zeros(0, k, dtype=torch.long)], [torch.zeros(0, k, dtype=policy.score_dtype)]

@@ -1,4 +1,4 @@
-"""Probes of a chat template: what does it show of a system message, tools, calls, results, roles?"""
+"""Probes that find out what a chat template shows of system messages, tools, calls, results and roles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from grouprl.core.json_types import JsonObject
 from grouprl.policy.language.message_fallbacks import Messages, Plain, TemplateFacts, Use, carried, roles
 
 Raw = Callable[[Messages, Messages], str]
-"""(messages, tools) -> what a template makes of them, up to where the assistant begins; raises whatever it raises."""
+"""Function (messages, tools) -> the text that a template renders, up to where the assistant begins; it may raise
+anything.
+"""
 TOOL = {
     "type": "function",
     "function": {
@@ -28,28 +30,28 @@ SYSTEM, USER, SAID, RESULT = "qzsystem", "qzuser", "qzsaid", "qzresult"
 
 
 def template_facts(raw: Raw) -> TemplateFacts:
-    """Return what a template shows."""
+    """Return which kinds of messages a chat template renders, found by trying each."""
     return _Probe(raw).facts()
 
 
 def lost(raw: Raw, facts: TemplateFacts, uses: set[Use]) -> Iterator[str]:
-    """Say, one sentence each, what of `uses` a template neither shows nor lets be carried."""
+    """Say, in one sentence each, which of `uses` cannot be put into a prompt with this template in any way."""
     return _Probe(raw).lost(facts, uses)
 
 
 def in_words(error: Exception) -> str:
-    """Return what a template raised, shortened."""
+    """Return the message of an exception that a template raised, shortened."""
     return shortened(str(error) or type(error).__name__, 300)
 
 
 class _Probe:
-    """Probes of a template, in made-up words that only stand in its output if it shows them."""
+    """Probes of a template with invented words, which occur in its output only if it shows them."""
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
 
     def shows(self, messages: Messages, tools: Messages, *words: str) -> bool:
-        """Whether the template renders all the words; one that raises shows none."""
+        """Return whether the template renders all `words`; if it raises, it renders none."""
         try:
             text = self.raw(messages, tools)
         except Exception:
@@ -63,7 +65,7 @@ class _Probe:
         return True
 
     def facts(self) -> TemplateFacts:
-        """Return what the template shows."""
+        """Return which kinds of messages the template renders."""
         calls = next((each for each in CALLS if self._calls(*each)), None)
         short, text = calls or (False, False)
         results = self._results(short, text) if calls else ("text" if self._results_behind_text() else "no")
@@ -83,7 +85,7 @@ class _Probe:
         )
 
     def lost(self, facts: TemplateFacts, uses: set[Use]) -> Iterator[str]:
-        """Say what of `uses` is neither shown nor carried."""
+        """Say which of `uses` cannot be put into a prompt in any way."""
         if not self.shows([_user(USER)], (), USER):
             yield f"the chat template does not render a user's message: {self._complaint([_user(USER)])}"
             return
@@ -112,7 +114,7 @@ class _Probe:
             self.raw(messages, tools)
         except Exception as error:
             return f"{in_words(error)}. Set another chat template"
-        return "some of it is left out without a word. Set another chat template"
+        return "some of it is left out silently. Set another chat template"
 
     def _system(self) -> bool:
         first = self.shows([_system(SYSTEM), _user(USER)], (), SYSTEM) and self.shows(
@@ -121,7 +123,7 @@ class _Probe:
         return first and self.shows([_system(SYSTEM), *DIALOG], (), SYSTEM)
 
     def _calls(self, short: bool, text: bool) -> bool:
-        """Whether an assistant's calls are shown, with ids and arguments of this kind."""
+        """Return whether the template renders an assistant's calls with ids and arguments of this kind."""
         said = [_user(USER), _calls_message(0, short, text)]
         return self.shows(said, [TOOL], USER, "qztool", "qzvalue") or self.shows(said, [], USER, "qztool", "qzvalue")
 
@@ -138,7 +140,9 @@ class _Probe:
         return "calls" if any(self.shows(talk, tools, *wanted) for tools in ([], [TOOL])) else "no"
 
     def _tools(self, short: bool, text: bool, results: str) -> Literal["argument", "system", "no"]:
-        """Where tools are taken from; they are shown at first and still when they have been used."""
+        """Return the place from which the template takes tools, if it renders them both before and after they are
+        used.
+        """
         used = [_user(USER), *_two_rounds(short, text, structured=results == "calls")]
         if self._named([_user(USER)]) and (results == "no" or self._named(used)):
             return "argument"
@@ -174,7 +178,7 @@ def _calls_message(number: int, short: bool, text: bool) -> JsonObject:
 
 
 def _two_rounds(short: bool, text: bool, *, structured: bool) -> Plain:
-    """Return two turns with calls, each with its result."""
+    """Return a conversation of two turns with calls, each with its result."""
     made: Plain = []
     for number in range(2):
         said = _calls_message(number, short, text) if structured else _said(f"qzsaid{number}")
@@ -185,5 +189,5 @@ def _two_rounds(short: bool, text: bool, *, structured: bool) -> Plain:
 
 
 CALLS = ((False, False), (False, True), (True, False), (True, True))
-"""Kinds of calls that are tried: (ids of nine characters, arguments as a text)."""
+"""Kinds of calls that are tried: (whether ids have nine characters, whether arguments are a string)."""
 DIALOG = [_user(USER), _said(SAID)]

@@ -1,4 +1,4 @@
-"""Between text and token ids: plain prompts, chat messages, completions."""
+"""Conversion between text and token ids: plain prompts, chat messages, completions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Message = JsonMapping
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool = False) -> list[int]:
-    """Encode plain text; a text beyond the model's positions is for the caller to refuse.
+    """Encode plain text; the caller has to refuse texts that are too long for the model.
 
-    `special` adds the special tokens that the tokenizer puts around a text by itself, such as a bos token.
+    `special` adds the special tokens that the tokenizer puts around a text by default, such as a bos token.
 
     Raises:
-        InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
+        InputError: a character that the tokenizer does not know (only tokenizers without an unknown token).
     """
     try:
         return list(tokenizer(text, add_special_tokens=special, verbose=False).input_ids)
@@ -33,23 +33,23 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool = Fal
             raise
         raise InputError(
             f"The character {unknown[0]!r} in {text[:80]!r} is not in the tokenizer's alphabet",
-            "A character tokenizer knows the characters it was built with",
+            "A character tokenizer knows only the characters that it was built with",
             "Add the character to the alphabet or leave it out of the text",
         ) from error
 
 
 def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
-    """Encode many plain texts at once, as `encode` does each; several times faster for short texts."""
+    """Encode many plain texts at once, as `encode` does each; this is several times faster for short texts."""
     if not texts:
         return []
     try:
         return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=special, verbose=False).input_ids]
     except Exception:
-        return [encode(tokenizer, text, special=special) for text in texts]  # names the text that cannot be encoded
+        return [encode(tokenizer, text, special=special) for text in texts]  # raises an error that names the text
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
-    """Encode a prompt as users of the exported model will: text by the tokenizer alone, messages by the chat template.
+    """Encode a prompt as users of the exported model will: text with the tokenizer, messages with the chat template.
 
     Raises:
         InputError: messages for a tokenizer without a chat template, an unknown character, a prompt without tokens, a
@@ -61,7 +61,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Mes
 
 
 def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
-    """Encode many prompts, as `encode_prompt` does each; plain texts all at once."""
+    """Encode many prompts, as `encode_prompt` does each; plain texts are encoded all at once."""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     if len(texts) < len(prompts):
         return [encode_prompt(tokenizer, prompt) for prompt in prompts]
@@ -75,9 +75,9 @@ def _checked_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[M
     ended = isinstance(prompt, str) and ids[-1] == tokenizer.eos_token_id
     if ended and encode(tokenizer, str(prompt))[-1:] != ids[-1:]:
         raise InputError(
-            f"The tokenizer puts its end token {tokenizer.eos_token!r} behind every text",
-            "A model continues a prompt, so that a prompt has no end",
-            "Set add_eos_token to false in the tokenizer's files, or ask in chat messages",
+            f"The tokenizer appends its end token {tokenizer.eos_token!r} to every text",
+            "A model continues a prompt, so a prompt must not end with this token",
+            "Set add_eos_token to false in the tokenizer's files, or give prompts as chat messages",
         )
     return ids
 
@@ -89,25 +89,25 @@ def decode_all(
     framing = {tokenizer.bos_token_id, tokenizer.pad_token_id, *eos_ids}
     content = [[int(i) for i in ids if int(i) not in framing] for ids in rows]
     fast = getattr(tokenizer, "backend_tokenizer", None)
-    if fast is not None:  # the wrapper's own loop takes four times as long
+    if fast is not None:  # the loop in the transformers wrapper takes four times as long
         return list(fast.decode_batch(content, skip_special_tokens=False))
     return list(tokenizer.batch_decode(content, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
-    """Return what the chat template makes of messages, up to where the assistant begins to write.
+    """Return the text that the chat template renders from messages, up to where the assistant begins to write.
 
-    What the template does not show (tools, their results, roles) is carried in the prompt (`ChatTemplate`).
+    Messages that the template does not show (tools, their results, roles) are put into others (`ChatTemplate`).
 
     Raises:
-        InputError: without a chat template, and for messages that it cannot render in any form.
+        InputError: the tokenizer has no chat template, or the template cannot render the messages in any form.
     """
     tools, variables = getattr(messages, "tools", ()), getattr(messages, "variables", {})
     return template_of(tokenizer).render(messages, tools, variables=variables)
 
 
 class TextPolicy(LogProbs):
-    """Base of policies over tokens: what follows from their tokenizer."""
+    """Base of policies over tokens: methods that only need their tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase
 

@@ -67,7 +67,7 @@ def build_tiny(
 def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedTokenizerFast:
     """Build a tokenizer with one token per character: <pad>=0, <bos>=1, <eos>=2, then `alphabet` in its order.
 
-    It puts <bos> in front of a text by itself, as it is trained to continue. A character outside the alphabet is an
+    The tokenizer puts <bos> in front of each text, as the model expects it. A character outside the alphabet is an
     error at encoding, never silently dropped.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -77,8 +77,8 @@ def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedToke
     if not alphabet or repeated:
         raise InputError(
             f"The alphabet {alphabet!r} " + (f"repeats {repeated}" if repeated else "is empty"),
-            "A character tokenizer needs each character exactly once",
-            "Give a string of distinct characters",
+            "A character tokenizer needs distinct characters",
+            "Give a string in which each character occurs once",
         )
     vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, *alphabet])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary))
@@ -109,7 +109,7 @@ def _check_shape(hidden: int, heads: int, kv_heads: int) -> None:
 
 
 def _check_room(parameters: float) -> None:
-    """Refuse what the memory of this machine cannot hold, before any of it is taken."""
+    """Raise InputError if the model would not fit into this machine's memory, before any memory is allocated."""
     free = free_bytes(torch.device("cpu"))
     if free is not None and 4 * parameters > free:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Whether a tokenizer is there, whole, and of this model; and whether every weight is a number."""
+"""Checks that a model's tokenizer exists, is complete and fits the model, and that all weights are finite."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ VOCABULARIES = (
     *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("tekken.json", "*.tiktoken", "*.gguf"),
 )
-"""Files of which a tokenizer's vocabulary is read: one of them."""
+"""Files of which a tokenizer needs one, for its vocabulary."""
 SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json")
 LOOKED_THROUGH = 2**32
-"""Bytes of weights that a plan looks through for numbers that are none; beyond, they are checked when loaded."""
+"""Bytes of weights that a plan searches for NaN and infinity; larger models are checked when they are loaded."""
 
 
 def check_tokenizer_files(folder: Path) -> None:
     """Check that a model folder holds a tokenizer, and that its files can be read.
 
     Raises:
-        InputError: naming what was looked for, or the file that is damaged.
+        InputError: no tokenizer file was found, or one is damaged; the message names it.
     """
     if not any(found for name in VOCABULARIES for found in folder.glob(name)):
         raise InputError(
             f"{folder} has no tokenizer",
-            f"a model folder holds one of {', '.join(VOCABULARIES)}",
+            f"a model folder needs one of {', '.join(VOCABULARIES)}",
             "Copy the tokenizer that the model was trained with: tokenizer.save_pretrained(folder)",
         )
     for path in (folder / name for name in SETTINGS):
@@ -42,15 +42,16 @@ def check_tokenizer_files(folder: Path) -> None:
                 json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(
-                f"{path} is cut off or damaged ({error})", "it is a JSON file of the tokenizer", "Copy it again"
+                f"{path} is truncated or damaged ({error})", "the tokenizer's file must be valid JSON", "Copy it again"
             ) from error
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> None:
-    """Check that a model with so many embeddings has one for every token that texts can hold.
+    """Check that a model with `rows` embeddings has one for every token that texts can hold.
 
     Raises:
-        InputError: naming a token without an embedding: of plain text, of a completion's end, of the chat template.
+        InputError: a token of plain text, of a completion's end or of the chat template has no embedding; the message
+            names it.
     """
     added, template = tokenizer.get_added_vocab(), str(tokenizer.chat_template or "")
     for token, number in sorted(tokenizer.get_vocab().items(), key=lambda each: each[1]):
@@ -58,13 +59,15 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -
         if number >= rows and (token not in added or end or token in template):
             raise InputError(
                 f"the tokenizer of {spec} has the {'end ' * end}token {token!r} as number {number}",
-                f"the model has embeddings of the {rows} tokens 0 to {rows - 1} only",
-                "Take the tokenizer that the model was trained with, or resize_token_embeddings and train them",
+                f"the model has embeddings only for the {rows} tokens 0 to {rows - 1}",
+                "Use the tokenizer that the model was trained with, or call resize_token_embeddings and train it",
             )
 
 
 def unused_ids(tokenizer: object, rows: int) -> list[str]:
-    """Return a sentence on tokens that the model has no embedding for, and that no text of a run needs."""
+    """Return a sentence on tokens that no text of a run needs and that have no embedding; an empty list if there are
+    none.
+    """
     from transformers import PreTrainedTokenizerBase
 
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -77,10 +80,10 @@ def unused_ids(tokenizer: object, rows: int) -> list[str]:
 
 
 def check_finite_files(folder: Path) -> None:
-    """Check that all weights in the files of a folder are finite, where they are not too many to look through.
+    """Check that all weights in the files of a folder are finite, unless they are too large to be searched.
 
     Raises:
-        InputError: naming the tensor.
+        InputError: a weight is not finite; the message names the tensor.
     """
     from safetensors import safe_open
 
@@ -94,7 +97,7 @@ def check_finite_files(folder: Path) -> None:
 
 
 def check_finite(model: Module, spec: str) -> None:
-    """Check that all weights of a loaded model are finite; InputError names the tensor."""
+    """Check that all weights of a loaded model are finite; if not, raise InputError with the name of the tensor."""
     for name, weight in model.named_parameters():
         _check_tensor(name, weight.detach(), spec)
 
@@ -105,6 +108,6 @@ def _check_tensor(name: str, weight: torch.Tensor, spec: str) -> None:
     wrong = ~torch.isfinite(weight)
     raise InputError(
         f"{spec}: {name} holds {float(weight[wrong][0])} ({int(wrong.sum())} of {weight.numel()} numbers)",
-        "every weight is a finite number",
+        "every weight must be a finite number",
         "Copy or download the model again, or take an earlier checkpoint: a training run may have diverged",
     )

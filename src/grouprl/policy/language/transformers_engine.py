@@ -1,4 +1,4 @@
-"""Any causal LM through its own forward pass in transformers: padded, packed, or with shared prompts."""
+"""Any causal LM run by its own forward pass in transformers: padded, packed, or with shared prompts."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6), (7, 3), (3, 4)))
-"""Three rows on which a way of running the model is tried before it is used."""
+"""Three rows with which a way of running the model is tested before it is used."""
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
 HALF_CLOSE = 0.1
-"""Largest difference of the probe's states, relative to the largest state; a wrong mask differs by about 1."""
+"""Largest difference of the probe's states in half precision, relative to the largest state; with a wrong mask the
+difference is about 1.
+"""
 
 
 @dataclass(frozen=True)
 class PassLayout:
-    """Ids and positions [B,L], which keys are real [B, keys] (None: told by the positions), and places of states.
+    """The input of a pass: ids and positions [B,L], a mask of real keys [B, keys] (None: implied by the positions), and
+    places of states.
 
-    `at_m` [M] are the flat places of the states that predict the responses, row after row.
+    `at_m` [M] are the flat indices of the states that predict the responses, row after row.
     """
 
     ids_bl: torch.Tensor
@@ -52,16 +55,16 @@ class PassLayout:
 
 
 class TransformersEngine:
-    """The model's own forward pass: correct for every architecture.
+    """The model's own forward pass, which is correct for every architecture.
 
     Args:
         model: the model, plain or wrapped by peft.
-        settings: packing and shared prompts; each is tried on three rows before it is used, and falls back to padding
-            where the model does not take it.
-        kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
+        settings: packing and shared prompts; each is tested on three rows before it is used, and replaced by padding if
+            the model does not support it.
+        kept: number of tokens in a pass up to which layers keep their activations; larger passes recompute them.
 
     Raises:
-        InputError: packing or shared prompts are forced and the model does not take them.
+        InputError: packing or shared prompts are forced, and the model does not support them.
     """
 
     name = "transformers"
@@ -84,16 +87,16 @@ class TransformersEngine:
         if checkpoint_above == 0 and settings.shared_prefix == "on":
             raise InputError(
                 "shared_prefix=on and checkpointing=on",
-                "Through transformers, shared prompts live in a cache, which must not be written twice",
-                "Switch one of them off, or use a model that the lean engine runs",
+                "With transformers, shared prompts are in a cache, which recomputed layers would write twice",
+                "Set one of them to off, or use a model that the lean engine runs",
             )
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
-        """Cut `rows` into passes; rows of one prompt are neighbours."""
+        """Divide `rows` into passes, with rows of one prompt next to each other."""
         return split_rows(tokens, rows, budget, shared=self.shares_prompts)
 
     def read(self, tokens: Tokens) -> Readout:
-        """Run the rows in the way that costs the fewest tokens."""
+        """Run the rows of `tokens` in one pass, in the way that costs the fewest tokens."""
         if self.shares_prompts and self._keeps(tokens) and shares(self.settings.shared_prefix, tokens):
             return self._shared(tokens)
         if self.packs and (self.settings.packing == "on" or padding_ratio(tokens) >= PACKING_PAYS):
@@ -104,7 +107,7 @@ class TransformersEngine:
         return not torch.is_grad_enabled() or sum(tokens.lengths) <= self.checkpoint_above
 
     def _able(self, name: str, choice: str, way: Callable[[Tokens], Readout]) -> bool:
-        """Tell whether the model gives the same states in this way, and no row sees another."""
+        """Return whether the model gives the same states in this way, with no row seeing another."""
         if choice == "off":
             return False
         able = accepts(self.core, "position_ids") and self._gives_the_same(way)
@@ -129,11 +132,11 @@ class TransformersEngine:
         return bool((expected - found).abs().max() <= limit)
 
     def _padded(self, tokens: Tokens) -> Readout:
-        """Whole sequences, padded on the right to the longest."""
+        """Run whole sequences, padded on the right to the longest."""
         return self._laid_out(pad_sequences(tokens), tokens)
 
     def _packed(self, tokens: Tokens) -> Readout:
-        """Whole sequences one behind the other; positions that begin anew tell the model where each begins."""
+        """Run whole sequences one after the other; positions that restart at 0 tell the model where each begins."""
         return self._laid_out(pack_sequences(tokens), tokens)
 
     def _laid_out(self, layout: PassLayout, tokens: Tokens) -> Readout:
@@ -142,7 +145,7 @@ class TransformersEngine:
         return self._readout([states_bld], [logits_blv], layout.at_m, tokens)
 
     def _shared(self, tokens: Tokens) -> Readout:
-        """Each distinct prompt once; the responses behind its keys and values."""
+        """Run each distinct prompt once, and the responses after its keys and values."""
         number = {prompt: i for i, prompt in enumerate(dict.fromkeys(tokens.prompt_ids))}
         prompts, rest = left_padded(list(number)), [response[:-1] for response in tokens.response_ids]
         first, logits, cache = self._forward(prompts.ids_bl, prompts.mask_bl, prompts.position_bl, cached=True)
@@ -172,7 +175,7 @@ class TransformersEngine:
         cached: bool,
         cache: object = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, Cache]:
-        """Return last hidden states, logits where the head is not plain, and the cache."""
+        """Return the last hidden states, the logits if the head is not plain, and the cache."""
         device = self.core.device
         inputs: dict[str, object] = {"input_ids": ids_bl.to(device), "use_cache": cached}
         inputs["attention_mask"] = None if mask_bl is None else mask_bl.to(device)
@@ -199,7 +202,7 @@ class TransformersEngine:
 
 
 def pad_sequences(tokens: Tokens) -> PassLayout:
-    """Lay each row out by itself, padded on the right."""
+    """Arrange each row separately, padded on the right."""
     width = max(tokens.lengths)
     ids_bl, mask_bl = (torch.zeros(len(tokens), width, dtype=torch.long) for _ in range(2))
     at_m: list[int] = []
@@ -212,9 +215,10 @@ def pad_sequences(tokens: Tokens) -> PassLayout:
 
 
 def pack_sequences(tokens: Tokens) -> PassLayout:
-    """Lay rows one behind the other in as few rows of the longest one's length as first fit needs.
+    """Arrange sequences one after the other, by first fit, in rows as long as the longest sequence.
 
-    The last token of a response predicts nothing and is left out. What fills a row up are sequences of one token.
+    The last token of a response predicts nothing and is left out. The rest of a row is filled with sequences of one
+    token.
     """
     rows = [(prompt + response)[:-1] for prompt, response in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
     packs, width = bins(list(map(len, rows))), max(map(len, rows))
@@ -232,7 +236,7 @@ def pack_sequences(tokens: Tokens) -> PassLayout:
 
 
 def left_padded(prompts: list[tuple[int, ...]]) -> PassLayout:
-    """Align prompts at their ends; the state of each one's last token comes last."""
+    """Arrange prompts padded on the left, so that the state of each prompt's last token is in the last column."""
     width = max(map(len, prompts))
     ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
     mask_nl = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])).long()
@@ -240,7 +244,7 @@ def left_padded(prompts: list[tuple[int, ...]]) -> PassLayout:
 
 
 def behind_prompts(rows: list[tuple[int, ...]], prompt_b: tuple[int, ...], seen_bp: torch.Tensor) -> PassLayout:
-    """Lay responses, padded on the right, behind the keys of their prompts, of which `seen_bp` are real."""
+    """Arrange responses, padded on the right, after the keys of their prompts, of which `seen_bp` are real."""
     width = max(map(len, rows))
     ids_bl = torch.tensor([list(row) + [0] * (width - len(row)) for row in rows])
     position_bl = torch.tensor(prompt_b)[:, None] + torch.arange(width)

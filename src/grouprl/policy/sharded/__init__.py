@@ -1,1 +1,1 @@
-"""A policy whose weights and optimiser are cut over several processes."""
+"""A policy whose weights and optimiser are divided among several processes."""

@@ -1,4 +1,4 @@
-"""Each rank writes and reads its own part of a checkpoint."""
+"""Checkpoints of which each rank writes and reads its own part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.storage.shards import MEMORY, WEIGHTS, names_and_shapes, read_parts
 
 
 def save_parts(ranks: Ranks, folder: Path) -> None:
-    """Write weights and optimiser state from all ranks into `folder`; raises OSError where one could not."""
+    """Write weights and optimiser state from all ranks into `folder`; raise OSError if one of them could not."""
     failed = next((found for found in ranks.each(_save, folder) if found is not None), None)
     if failed is not None:
         raise OSError(*failed)
@@ -27,8 +27,8 @@ def load_parts(ranks: Ranks, parameters: Mapping[str, Tensor], folder: Path) -> 
     """Read weights and optimiser state on all ranks.
 
     Raises:
-        RunError: they cannot be read.
-        InputError: they do not fit `parameters`.
+        RunError: the files cannot be read.
+        InputError: the files do not fit `parameters`.
     """
     shapes = {name: shape for name, (shape, _) in names_and_shapes(folder).items() if name.startswith(WEIGHTS)}
     stored = {name.removeprefix(WEIGHTS): torch.empty(shape, device="meta") for name, shape in shapes.items()}
@@ -37,7 +37,7 @@ def load_parts(ranks: Ranks, parameters: Mapping[str, Tensor], folder: Path) -> 
 
 
 def _save(station: Station, folder: Path) -> tuple[int, str] | None:
-    """Write this rank's parts; an error is told to rank 0, which tells the user: every rank has met it."""
+    """Write this rank's parts; return an error for rank 0 to report, since every rank gets the same one."""
     own: PieceOptimizer = station.kept[OPTIMIZER]
     state: dict[str, Tensor] = {f"{WEIGHTS}{n}": p.detach() for n, p in station.kept[POLICY].named_parameters()}
     state |= {f"{MEMORY}{number}/{name}": value for (number, name), value in own.state().items()}
@@ -64,7 +64,9 @@ def _load(station: Station, folder: Path) -> None:
 
 
 def _room(whole: DTensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return where something that the optimiser remembers is read to: distributed where it has the weights' shape."""
+    """Return an empty tensor to read an entry of the optimiser's state into, distributed if it has the shape of the
+    weights.
+    """
     if shape != tuple(whole.shape):
         return torch.zeros(shape, dtype=dtype)
     return torch.zeros_like(whole, dtype=dtype)

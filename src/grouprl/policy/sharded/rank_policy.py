@@ -1,9 +1,9 @@
-"""A rank's part of a sharded policy: FSDP2 over a transformers model, and the work that rank 0 calls for.
+"""A rank's part of a sharded policy: FSDP2 over a transformers model.
 
-Weights lie in pieces, one on each rank, in full precision; each block is gathered as a pass reaches it, and its
-gradients are summed over the ranks piece by piece (`torch.distributed.fsdp.fully_shard`: Zhao et al. 2023,
-arXiv:2304.11277, per parameter). Every rank therefore takes the same number of passes; one that has no rows left takes
-a pass of nothing.
+Each rank holds one piece of the weights, in full precision; a block's weights are gathered when a pass reaches it, and
+its gradients are summed over the ranks piece by piece (`torch.distributed.fsdp.fully_shard`: Zhao et al. 2023,
+arXiv:2304.11277, per parameter). Every rank therefore takes the same number of passes; a rank that has no rows left
+takes an empty pass.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 
 
 class RankPolicy(CausalPolicy):
-    """A policy of which this process holds a part; each call of `evaluate` and `backward` is one pass, of all ranks.
+    """A policy of which this process holds a part; each call of `evaluate` and `backward` is one pass of all ranks
+    together.
 
     Args:
         model: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
         tokenizer: its tokenizer.
-        mesh: the ranks, or a table of them whose rows cut matrices among themselves (`Station.mesh`).
+        mesh: the ranks, or a table of them in which the ranks of a row split matrices among themselves
+            (`Station.mesh`).
         mixed: passes are computed in bfloat16; weights, sums of gradients and log-probs stay in float32.
-        offload: weights, gradients and optimiser state lie in main memory, and come to the GPU layer by layer.
+        offload: weights, gradients and optimiser state are kept in main memory and copied to the GPU layer by layer.
         passes: packing and checkpointing as in `CausalPolicy`; prompts are not shared.
-        stored: the folder where a value head of the model may lie.
+        stored: the folder that may hold a value head of the model.
         settings: further arguments of `CausalPolicy`.
     """
 
@@ -55,7 +57,7 @@ class RankPolicy(CausalPolicy):
         stored: str = "",
         **settings: Any,
     ) -> None:
-        alone = replace(passes, shared_prefix="off")  # a shared prompt is one more gathering, which ranks must agree on
+        alone = replace(passes, shared_prefix="off")  # sharing needs a gathering on all ranks
         self._place = next(model.parameters()).device
         super().__init__(model, tokenizer, engine="transformers", passes=alone, **settings)
         self.load_value_head(Path(stored))
@@ -70,20 +72,20 @@ class RankPolicy(CausalPolicy):
 
     @property
     def device(self) -> torch.device:
-        """Where passes are computed."""
+        """The device of passes."""
         return self._place
 
     @property
     def precision(self) -> Precision:
-        """How products are computed."""
+        """The precision of products."""
         return "mixed" if self.mixed else "float32"
 
     def cut(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """Cut `rows` into passes that fit the token budget."""
+        """Divide `rows` into passes that fit the token budget."""
         return super().passes(tokens, rows)
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """All rows are one pass: whoever calls has cut them."""
+        """Return all rows as one pass: the caller has divided them."""
         return [list(rows)] if rows else []
 
     def _shard(self) -> None:
@@ -99,7 +101,7 @@ class RankPolicy(CausalPolicy):
         fully_shard(self._trunk, reshard_after_forward=True, **how)
         for module in self._trunk.modules():
             if isinstance(module, FSDPModule):
-                module.set_gradient_divide_factor(1.0)  # losses are sums already, over all ranks
+                module.set_gradient_divide_factor(1.0)  # losses are sums over all ranks, not means
                 module.set_force_sum_reduction_for_comms(True)
 
     def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
@@ -107,17 +109,17 @@ class RankPolicy(CausalPolicy):
         return found
 
     def run_whole(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
-        """Score a pass while the trunk's own weights are gathered; for the trunk."""
+        """Score a pass; called by the trunk while its own weights are gathered."""
         return super()._run(tokens, names)
 
 
 class _Trunk(nn.Module):
-    """What is gathered around a whole pass: embeddings, the last norm and the output layer."""
+    """The weights that are gathered for a whole pass: embeddings, the last norm and the output layer."""
 
     def __init__(self, policy: RankPolicy) -> None:
         super().__init__()
         self.model, self.value_head = policy.model, policy.value_head
-        self._own = [policy]  # in a list: a policy is no module, and must not be looked through as one
+        self._own = [policy]  # in a list, so that torch does not register the policy's model as a submodule
         self.eval()
 
     def forward(self, tokens: Tokens, names: Sequence[str]) -> object:
@@ -125,6 +127,6 @@ class _Trunk(nn.Module):
 
 
 def _wide(head: Head) -> Head:
-    """Return an output layer that adds up in float32: a logit of 20 rounded to bfloat16 would be off by 0.06."""
+    """Return an output layer that sums in float32: a logit of 20 rounded to bfloat16 would be off by 0.06."""
     bias_v = None if head.bias_v is None else head.bias_v.float()
     return replace(head, weight_vd=head.weight_vd.float(), bias_v=bias_v, precision="mixed")

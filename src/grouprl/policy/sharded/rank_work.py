@@ -1,7 +1,8 @@
-"""The work that rank 0 calls for: functions of a rank's station and its share (see `grouprl.policy.sharded.ranks`).
+"""The work that rank 0 requests of ranks: functions of a rank's station and its share (see
+`grouprl.policy.sharded.ranks`).
 
-What a rank keeps by name: its part of the policy in training, that of the reference, a whole copy to sample from, the
-optimiser of its part, and what builds policies.
+A rank keeps by name its part of the policy in training, its part of the reference, a full copy to sample from, the
+optimiser of its part, and the builders of policies.
 """
 
 from __future__ import annotations
@@ -25,40 +26,40 @@ from grouprl.records.tokens import Tokens
 
 POLICY, REFERENCE, WHOLE, BUILD = "policy", "reference", "whole", "build"
 NOTHING = Tokens(((0, 0),), ((0, 0),))
-"""The row of a pass of nothing."""
+"""The dummy row of an empty pass."""
 
 
 class Builders(Protocol):
-    """What builds a rank's policies, alike on all ranks; it is sent to them."""
+    """Builder of a rank's policies, the same on all ranks; rank 0 sends it to them."""
 
     def part(self, station: Station) -> RankPolicy:
         """Return the rank's part of the policy."""
         ...
 
     def whole(self, station: Station) -> CausalPolicy:
-        """Return a whole copy of it."""
+        """Return a full copy of the policy."""
         ...
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Passes of one rank whose outputs are wanted; None: a pass of nothing."""
+    """Passes of one rank whose outputs are requested; None stands for an empty pass."""
 
     passes: Sequence[Tokens | None]
     names: tuple[str, ...]
     name: str = POLICY
     base: bool = False
-    """Whether adapters are switched off."""
+    """Whether to switch adapters off."""
 
 
 @dataclass(frozen=True)
 class Pull:
-    """Passes of one rank, each with the cotangents of its outputs [B,T], to be pulled back."""
+    """Passes of one rank for `pull`, each with the cotangents of its outputs [B,T]."""
 
     passes: Sequence[tuple[Tokens, dict[str, Tensor]] | None]
     names: tuple[str, ...]
     seed: int | None
-    """Of the adapters' dropout; None: there is none."""
+    """Seed of the adapters' dropout; None if they have none."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ class Passes:
 
 
 def build(station: Station, builders: Builders) -> None:
-    """Make the rank's part of the policy and the whole copy."""
+    """Build the rank's part of the policy and its full copy."""
     station.kept[BUILD] = builders
     station.kept[POLICY], station.kept[WHOLE] = builders.part(station), builders.whole(station)
     station.kept[WHOLE].model.requires_grad_(False)
 
 
 def keep_reference(station: Station, share: None) -> None:
-    """Keep the policy as it is now, in parts, as the reference."""
+    """Keep a copy of the current policy, in parts, as the reference."""
     found = station.kept[BUILD].part(station)
     with torch.no_grad():
         pairs = zip(found.named_parameters(), station.kept[POLICY].named_parameters(), strict=True)
@@ -90,7 +91,7 @@ def keep_reference(station: Station, share: None) -> None:
 
 
 def score(station: Station, share: Scoring) -> list[dict[str, Tensor]]:
-    """Return outputs of each pass, [M] each, on the CPU."""
+    """Return the outputs of each pass, [M] each, on the CPU."""
     policy, found = station.kept[share.name], []
     with policy.model.disable_adapter() if share.base else nullcontext(), torch.no_grad():
         for tokens in share.passes:
@@ -113,7 +114,7 @@ def pull(station: Station, share: Pull) -> None:
 
 
 def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
-    """Give each piece to the function, which goes forward and backward once; return what it found of each."""
+    """Call the function, which runs forward and backward once, for each piece; return its results."""
     policy, found = station.kept[POLICY], []
     with _gradients(station, share.seed):
         for piece in share.pieces:
@@ -125,14 +126,14 @@ def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
 
 
 def clip(station: Station, limit: float) -> float:
-    """Scale the gradient to a norm of at most `limit`; return its norm before."""
+    """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
     parameters = station.kept[POLICY].parameters()
     squares = [local(p.grad).double().square().sum() / copies(p, station) for p in parameters if p.grad is not None]
     total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
     total = total.to(station.device)
     dist.all_reduce(total, group=station.everyone)
     norm = float(total.sqrt())
-    scale = min(1.0, limit / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_ has it
+    scale = min(1.0, limit / (norm + 1e-6))  # the same formula as torch.nn.utils.clip_grad_norm_
     if scale < 1:
         for parameter in parameters:
             if parameter.grad is not None:
@@ -152,37 +153,37 @@ def gather(station: Station, share: None) -> dict[str, Tensor] | None:
 
 @torch.no_grad()
 def renew_whole(station: Station, share: None) -> None:
-    """Copy the weights in training into the whole copy of each rank that has one."""
+    """Copy the current weights into the full copy of each rank that has one."""
     copies = dict(station.kept[WHOLE].model.named_parameters()) if WHOLE in station.kept else {}
     for name, parameter in station.kept[POLICY].named_parameters():
         tensor = parameter.detach().full_tensor()
-        if name in copies:  # a value head is not: it samples nothing
+        if name in copies:  # a value head is not copied: sampling does not use it
             copies[name].copy_(tensor)
 
 
 def drop_copy(station: Station, share: None) -> None:
-    """Drop the whole copy of a rank that does not lead."""
+    """Drop the full copy of every rank but the first."""
     if station.rank:
         station.kept.pop(WHOLE, None)
 
 
 @torch.no_grad()
 def load(station: Station, state: Mapping[str, Tensor] | None) -> None:
-    """Distribute `state`, which rank 0 alone has, over the ranks' parameters."""
+    """Distribute `state`, which only rank 0 has, over the ranks' parameters."""
     for name, parameter in station.kept[POLICY].named_parameters():
         whole = torch.empty(parameter.shape, dtype=parameter.dtype) if state is None else state[name]
         local(parameter).copy_(distributed(whole.to(station.device, parameter.dtype), parameter, station))
 
 
 def distributed(whole: Tensor, like: DTensor, station: Station) -> Tensor:
-    """Return this rank's piece of `whole`, which counts on rank 0, cut as `like` is."""
+    """Return this rank's piece of rank 0's tensor `whole`, divided as `like` is."""
     whole = whole.contiguous()
     dist.broadcast(whole, src=0, group=station.everyone)
     return piece_of(whole, like)
 
 
 def piece_of(whole: Tensor, like: DTensor) -> Tensor:
-    """Return this rank's piece of `whole`, cut as `like` is: matrices among a row of ranks first, then over columns."""
+    """Return this rank's piece of `whole`, divided as `like` is: first among the ranks of a row, then over columns."""
     mesh, at = like.device_mesh, like.device_mesh.get_coordinate()
     assert at is not None
     for dim in reversed(range(mesh.ndim)):
@@ -194,7 +195,7 @@ def piece_of(whole: Tensor, like: DTensor) -> Tensor:
 
 
 def copies(tensor: Tensor, station: Station) -> int:
-    """Return on how many ranks each piece of a distributed tensor lies."""
+    """Return how many ranks hold each piece of a distributed tensor."""
     assert isinstance(tensor, DTensor)
     mesh = tensor.device_mesh
     cut = math.prod(mesh.size(dim) for dim, each in enumerate(tensor.placements) if not isinstance(each, Replicate))
@@ -208,7 +209,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def _pass_of_nothing(policy: RankPolicy, names: Sequence[str]) -> None:
-    """Go forward and backward with all the others, adding nothing."""
+    """Run forward and backward together with the other ranks, without adding to any gradient."""
     with torch.enable_grad():
         outputs = [x for x in policy._run(NOTHING, names).values() if x.requires_grad]
     torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
@@ -216,7 +217,7 @@ def _pass_of_nothing(policy: RankPolicy, names: Sequence[str]) -> None:
 
 @contextmanager
 def _gradients(station: Station, seed: int | None) -> Iterator[None]:
-    """Give every parameter a gradient to add to, alike on all ranks, and dropout its own dice on each rank."""
+    """Give every parameter a gradient to add to, on all ranks alike, and seed dropout differently on each rank."""
     for parameter in station.kept[POLICY].parameters():
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)

@@ -1,9 +1,9 @@
-"""Several processes, one run: rank 0 leads it, the others do their part of each piece of work that it calls for.
+"""A run on several processes: rank 0 leads it, and the others do their share of each piece of work that it requests.
 
-Only rank 0 has a task, a reward, a method's memory and the run folder, so that nothing of these can differ between
-ranks; what is spread is what costs: weights, optimiser state, passes and sampling. A piece of work is a function of
-this package, called on every rank with what the rank keeps (its `Station`) and its own share of the data; inside, ranks
-may exchange tensors, and then all of them must do so in the same order.
+Only rank 0 has a task, a reward, a method's memory and the run folder, so that none of these can differ between ranks.
+Only the expensive parts are distributed: weights, optimiser state, passes and sampling. A piece of work is a function
+of this package, called on every rank with what the rank keeps (its `Station`) and its own share of the data; inside,
+ranks may exchange tensors, and then all of them must do so in the same order.
 """
 
 from __future__ import annotations
@@ -30,43 +30,44 @@ from grouprl.processes.current_ranks import LEADING, placed_by
 from grouprl.processes.liveness import PeerWatch
 
 IDLE = timedelta(days=365)
-"""How long a rank waits for its next work: while a reward is computed there is none."""
+"""Time for which a rank waits for its next work: it has none while rank 0 computes rewards."""
 MEETING = timedelta(seconds=300)
-"""How long ranks wait for each other at the start."""
+"""Time for which ranks wait for each other at the start."""
 CUT_OFF = 60.0
-"""Seconds after which a rank ends that cannot reach rank 0."""
+"""Seconds after which a rank that cannot reach rank 0 ends."""
 NOTICE = 2.0
-"""Seconds in which a rank that failed says why, before it counts as gone."""
+"""Seconds within which a failed rank can report the reason, before it counts as gone."""
 Result = TypeVar("Result")
 Work = Callable[["Station", Any], Result]
 
 
 @dataclass
 class Station:
-    """What one rank keeps between two pieces of work."""
+    """The state that one rank keeps between pieces of work."""
 
     rank: int
     count: int
     device: torch.device
     control: dist.ProcessGroup
-    """Over this group work is given out."""
+    """Group over which rank 0 hands out work."""
     answers: dist.ProcessGroup
-    """Over this one its results come back."""
+    """Group over which results come back."""
     mesh: DeviceMesh | None = None
-    """All ranks, or a table of them: those of a row (`tensor`) cut matrices among themselves, those of a column
-    (`ranks`) hold parts of the same cuts."""
+    """All ranks, or a table of them: those of a row (`tensor`) split matrices among themselves, those of a column
+    (`ranks`) hold parts of the same splits.
+    """
     everyone: dist.ProcessGroup | None = None
-    """Over this group numbers of all ranks are added up."""
+    """Group over which numbers of all ranks are added up."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """Policies, optimisers, samplers, by name."""
+    """Policies, optimisers and samplers of this rank by name."""
 
 
 class Ranks:
-    """All ranks, as rank 0 sees them: `call` lets each do its share of a piece of work.
+    """All ranks, as rank 0 sees them: `call` has each do its share of a piece of work.
 
     Args:
-        store: where ranks leave notes for each other.
-        station: what rank 0 keeps.
+        store: key-value store through which ranks leave notes for each other.
+        station: the state of rank 0.
     """
 
     def __init__(self, store: dist.Store, station: Station) -> None:
@@ -75,27 +76,31 @@ class Ranks:
 
     @property
     def count(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.station.count
 
     @property
     def teams(self) -> int:
-        """How many ranks get rows of their own: those that cut matrices among themselves work on the same rows."""
+        """Number of groups of ranks with their own rows: ranks that split matrices among themselves work on the same
+        rows.
+        """
         return self.count // self.cut_by
 
     def begin(self, timeout: float, cut_by: int = 1) -> None:
-        """From now on ranks wait for each other for so many seconds, and so many cut matrices among themselves."""
+        """Let ranks wait for each other for `timeout` seconds from now on, and `cut_by` of them split matrices among
+        themselves.
+        """
         assert self.count % cut_by == 0
         self.each(_begin, (timeout, cut_by))
         self.each(_import, sources_of_files())
         self.timeout, self.cut_by = timeout, cut_by
 
     def call(self, work: Work[Result], shares: Sequence[object]) -> list[Result]:
-        """Let each rank do `work` on its share; return what each found, by rank.
+        """Have each rank do `work` on its share; return the results by rank.
 
         Raises:
             RunError: a rank failed, is gone, or did not answer in time.
-            GrouprlError: what the work itself raised, on whichever rank.
+            GrouprlError: an error of the work itself, from any rank.
         """
         assert len(shares) == self.count
         with self._lock:
@@ -116,24 +121,24 @@ class Ranks:
         return found
 
     def each(self, work: Work[Result], share: object = None) -> list[Result]:
-        """Let every rank do `work` on the same share; return what each found, by rank."""
+        """Have every rank do `work` on the same share; return the results by rank."""
         return self.call(work, [share] * self.count)
 
     def close(self) -> None:
-        """Send the other ranks home; one that is gone does not matter any more."""
+        """Let the other ranks end; ranks that are already gone are ignored."""
         if not self._broken:
             with suppress(RuntimeError, ValueError, OSError):
                 _given_out([None] * self.count, self.station.control)
         self._broken = True
 
     def _in_words(self, error: BaseException) -> RunError:
-        """Say which rank failed, and what it said of it."""
+        """Return an error that says which rank failed and with what message."""
         others, end = range(1, self.count), time.monotonic() + NOTICE
         while not (said := {rank: text for rank in others if (text := _note(self._store, f"failed/{rank}"))}):
             if time.monotonic() > end:
                 break
             time.sleep(0.05)
-        safe = "What a checkpoint holds is whole; continue with --resume"
+        safe = "The last checkpoint is intact; continue with --resume"
         if said:
             rank, text = next(iter(said.items()))
             return RunError(f"rank {rank} of {self.count} failed: {text}. {safe}")
@@ -149,7 +154,7 @@ class Ranks:
 
 @contextmanager
 def leading() -> Iterator[Ranks]:
-    """Meet the other ranks and lead them until the end of the block; for rank 0."""
+    """Connect to the other ranks and lead them until the end of the block; called by rank 0."""
     ranks = Ranks(*_meet())
     LEADING.append(ranks)
     try:
@@ -161,10 +166,10 @@ def leading() -> Iterator[Ranks]:
 
 
 def follow() -> None:
-    """Do what rank 0 calls for, until it says that the run is over; for every other rank.
+    """Do the work that rank 0 requests until it ends the run; called by every other rank.
 
     Raises:
-        SystemExit: rank 0 is gone; what ended it is for it to tell.
+        SystemExit: rank 0 is gone; it reports the reason itself.
     """
     store, station = _meet()
     calls, leader = 0, watched_leader()
@@ -182,26 +187,28 @@ def follow() -> None:
 
 
 def watched_leader() -> PeerWatch:
-    """Return what ends this process when rank 0 can no longer be reached: it may wait for work for ever."""
+    """Return a watch that ends this process when rank 0 cannot be reached, since it would otherwise wait for work
+    forever.
+    """
     address = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
     gone = f"rank 0 at {address} cannot be reached for {CUT_OFF:g} s: rank {os.environ.get('RANK', '')} ends"
     return PeerWatch(address, gone, CUT_OFF, 0.0, beat=CUT_OFF / 12)
 
 
 def _reported(store: dist.Store, station: Station, work: Work[object], share: object) -> object:
-    """Do the work; where it fails, leave a note for rank 0 and end the process, so that nobody waits for it."""
+    """Do the work; if it fails, leave a note for rank 0 and end the process, so that no rank waits for it."""
     try:
         return _done(station, work, share)
     except BaseException as error:
         with suppress(Exception):
-            if not _of_network(error):  # that is somebody else's failure
+            if not _of_network(error):  # the failure is another rank's
                 said = "out of memory. " * out_of_memory(error) + first_line(error)
                 store.set(f"failed/{station.rank}", said)
         os._exit(1)
 
 
 def _done(station: Station, work: Work[object], share: object) -> object:
-    """Do the work; an error in this package's words is a result, told by rank 0."""
+    """Do the work; return an error of this package as its result, for rank 0 to raise."""
     try:
         return work(station, share)
     except GrouprlError as error:
@@ -209,7 +216,7 @@ def _done(station: Station, work: Work[object], share: object) -> object:
 
 
 def _import(station: Station, sources: dict[str, Source]) -> None:
-    """Import what rank 0 has imported from files of the user's: a method that it sends may hold parts of theirs."""
+    """Import the user's files that rank 0 has imported: a method that it sends may hold parts defined in them."""
     if station.rank:
         import_sources(sources)
 
@@ -231,7 +238,7 @@ def _begin(station: Station, share: tuple[float, int]) -> None:
 
 
 def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-    """Return the groups over which work is given out and its results come back: only who has no work waits for long."""
+    """Return the groups for handing out work and for results: only a rank without work has a long timeout."""
     waits = (IDLE if rank else patience, patience)
     control, answers = (dist.new_group(backend="gloo", timeout=each) for each in waits)
     return control, answers
@@ -247,11 +254,11 @@ def _meet() -> tuple[dist.Store, Station]:
         control, answers = _lines(rank, MEETING)
     except (RuntimeError, ValueError) as error:
         said = f"the ranks did not meet: {first_line(error)}"
-        if placed_by():  # then it is nobody's command, but a node or the network
+        if placed_by():  # then the cause is not a missing command, but a node or the network
             raise RunError(said) from error
         raise InputError(
             said,
-            "every process of a run is started by grouprl launch or torchrun, with the same command",
+            "every process of a run must be started by grouprl launch or torchrun with the same command",
             "See grouprl launch --help",
         ) from error
     return dist.PrefixStore("grouprl", store), Station(rank, count, device, control, answers)
@@ -283,26 +290,26 @@ def _received(control: dist.ProcessGroup) -> tuple[Work[object], object] | None:
 def _note(store: dist.Store, key: str) -> str:
     try:
         return str(store.get(key).decode()) if store.check([key]) else ""
-    except RuntimeError:  # whoever keeps the notes is gone, too
+    except RuntimeError:  # the process that holds the store is gone, too
         return ""
 
 
 NETWORK = ("gloo", "nccl", "connection", "closed by peer", "timed out", "timeout", "socket")
-"""Words of the errors of exchanges between processes, which are plain RuntimeErrors."""
+"""Words that identify errors of exchanges between processes, which are plain RuntimeErrors."""
 
 
 GONE = ("closed", "reset by peer", "refused", "broken pipe")
-"""Words of those that tell of a process that has ended."""
+"""Words in such errors that mean that a process has ended."""
 
 
 def _of_network(error: BaseException) -> bool:
-    """Whether an error tells of another process that is gone or silent."""
+    """Return whether an error means that another process is gone or silent."""
     if isinstance(error, dist.DistError):
         return True
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in NETWORK)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says."""
+    """Return the class of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")

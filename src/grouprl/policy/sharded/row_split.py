@@ -1,4 +1,4 @@
-"""Which rank works on which rows: balanced by tokens, rows of one prompt side by side."""
+"""The division of rows among ranks: balanced by tokens, with rows of one prompt together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ def split_over_ranks(
 ) -> list[list[int]]:
     """Return the rows of each rank, in ascending order; every row is in exactly one share.
 
-    Rows of one prompt stay on one rank, where their prompt is read once; a prompt whose rows are more than a fair share
-    is cut. The costliest prompts are dealt out first, each to the rank with the least work (longest processing time
+    Rows of one prompt stay on one rank, where their prompt is read once; a prompt whose rows exceed a fair share is
+    divided. The costliest prompts are dealt out first, each to the rank with the least work (longest processing time
     first: Graham 1969).
 
     Args:
-        prompts: [B] what tells a row's prompt from others.
+        prompts: [B] a key of each row's prompt.
         shared: [B] tokens of the row's prompt.
         own: [B] tokens of the row alone.
-        ranks: how many ranks there are.
+        ranks: number of ranks.
     """
     rows_of: dict[Hashable, list[int]] = {}
     for row, prompt in enumerate(prompts):
@@ -36,7 +36,7 @@ def split_over_ranks(
 
 
 def _pieces(rows: list[int], shared: Sequence[int], own: Sequence[int], fair: float) -> list[list[int]]:
-    """Cut the rows of one prompt into as many pieces as they are fair shares, of about as many tokens each."""
+    """Divide the rows of one prompt into pieces of about one fair share of tokens each."""
     total = sum(own[row] for row in rows)
     count = max(1, math.ceil((shared[rows[0]] + total) / fair - 1e-9)) if fair else 1
     pieces: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""An optimiser whose state lies in parts on the ranks: each takes the step of its own pieces of the weights."""
+"""An optimiser whose state is divided among the ranks: each steps its own pieces of the weights."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class ShardedOptimizer(torch.optim.Optimizer):
     """The optimiser of a sharded policy, as rank 0 sees it: learning rates are set here, steps are taken on all ranks.
 
     Args:
-        policy: whose parameters.
-        make: parameters -> the optimiser of a rank's pieces; it is sent to every rank.
-        name: of the optimiser, as `optim.name` has it.
+        policy: the policy whose parameters are stepped.
+        make: function from parameters to the optimiser of a rank's pieces; it is sent to every rank.
+        name: name of the optimiser (`optim.name`).
 
     Raises:
-        InputError: one that looks at more than a number's own gradients.
+        InputError: the optimiser uses more than a number's own gradients for its step.
     """
 
     def __init__(self, policy: ShardedPolicy, make: Make, name: str) -> None:
         if name not in BY_ELEMENT:
             raise InputError(
                 f"optim.name = {name} on several ranks",
-                "it looks at whole matrices, which lie in pieces on the ranks",
+                "it needs whole matrices, but each rank holds only pieces of them",
                 f"Take one of {', '.join(BY_ELEMENT)}",
             )
         self._policy = policy
@@ -57,14 +57,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._policy.ranks.each(_zero)
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Distribute the state of an optimiser of one process (its `state_dict`)."""
+        """Distribute the `state_dict` of an optimiser of a single process."""
         found = {(n, name): x for n, own in state_dict["state"].items() for name, x in own.items() if x is not None}
         shapes = {key: tuple(value.shape) for key, value in found.items()}
         ranks = self._policy.ranks
         ranks.call(_load, [(shapes, found), *[(shapes, None)] * (ranks.count - 1)])
 
     def measured(self, measure: Callable[[torch.optim.Optimizer], Found]) -> list[Found]:
-        """Return what `measure` finds of each rank's pieces."""
+        """Return the result of `measure` for each rank's pieces."""
         return self._policy.ranks.each(_measure, measure)
 
 
@@ -86,7 +86,7 @@ def _measure(station: Station, measure: Callable[[torch.optim.Optimizer], Found]
 
 
 def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[StateKey, Tensor] | None]) -> None:
-    """Distribute the state that rank 0 has; what has no parameter's shape is the same on all ranks."""
+    """Distribute rank 0's state; entries without a parameter's shape are the same on all ranks."""
     shapes, state = share
     own: PieceOptimizer = station.kept[OPTIMIZER]
     found: dict[StateKey, Tensor] = {}

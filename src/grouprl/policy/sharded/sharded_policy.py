@@ -1,4 +1,4 @@
-"""A policy whose weights and optimiser lie in parts on several ranks, as rank 0 sees it."""
+"""A policy whose weights and optimiser are divided among several ranks, as rank 0 sees it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Cut = list[list[list[int] | None]]
-"""For each rank its passes, as many as any other has; None: a pass of nothing."""
+"""The passes of each rank, the same number for all; None stands for an empty pass."""
 
 
 class ShardedPolicy(TextPolicy):
-    """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a whole copy to sample from.
+    """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a full copy to sample from.
 
-    Rows are dealt out to ranks by tokens, rows of one prompt together. Results do not depend on the number of ranks but
-    for the order of sums.
+    Rows are distributed over ranks by tokens, rows of one prompt together. Except for the order of sums, results do not
+    depend on the number of ranks.
 
     Args:
         ranks: all ranks, led by this process.
-        builders: what builds each rank's part and its whole copy; it is sent to every rank.
+        builders: builder of each rank's part and full copy; it is sent to every rank.
     """
 
     def __init__(self, ranks: Ranks, builders: Builders) -> None:
@@ -57,32 +57,32 @@ class ShardedPolicy(TextPolicy):
             self._part.model
         )
 
-    # ------------------------------------------------------------------------------- what rank 0's own copy knows
+    # ------------------------------------------------------------------------------- what rank 0's own copy provides
 
     @property
     def whole(self) -> CausalPolicy:
-        """A whole copy of the policy as it is now, on rank 0: to look into, not to train."""
+        """A full copy of the current policy on rank 0, for inspection but not for training."""
         self.refresh()
         return self._copy
 
     def refresh(self) -> None:
-        """Bring the whole copy of every rank up to date; nothing where it is."""
+        """Bring the full copy of every rank up to date, if weights have changed."""
         if self._stale:
             self.ranks.each(work.renew_whole)
             self._stale = False
 
     def copy_on_leader_alone(self) -> None:
-        """Drop the whole copies of all ranks but this one, where nothing is sampled from them."""
+        """Drop the full copies of all ranks but this one, for runs that do not sample from them."""
         self.ranks.each(work.drop_copy)
 
     @property
     def model(self) -> PreTrainedModel:
-        """The whole copy's model."""
+        """The model of the full copy."""
         return self.whole.model
 
     @property
     def temperature(self) -> float:
-        """Log-probs are those of softmax(logits / temperature)."""
+        """The temperature of log-probs, which are those of softmax(logits / temperature)."""
         return self._part.temperature
 
     @property
@@ -92,17 +92,17 @@ class ShardedPolicy(TextPolicy):
 
     @property
     def pass_settings(self) -> PassSettings:
-        """How rows go through the model."""
+        """Packing, shared prompts and checkpointing of passes."""
         return self._part.pass_settings
 
     @property
     def precision(self) -> Precision:
-        """How products of training passes are computed."""
+        """The precision of products in training passes."""
         return self._part.precision
 
     @property
     def device(self) -> torch.device:
-        """Where results come back."""
+        """The device of results."""
         return self._part.device
 
     @property
@@ -122,7 +122,7 @@ class ShardedPolicy(TextPolicy):
 
     @property
     def max_positions(self) -> int | None:
-        """Longest sequence the model was built for, if it says so."""
+        """Longest sequence that the model was built for; None if unknown."""
         return self._copy.max_positions
 
     @property
@@ -172,7 +172,9 @@ class ShardedPolicy(TextPolicy):
     def score(
         self, tokens: Tokens, names: tuple[str, ...], *, name: str = work.POLICY, base: bool = False
     ) -> dict[str, Tensor]:
-        """Return outputs of rows without a graph, by what ranks keep as `name`; `base`: with adapters switched off."""
+        """Return outputs of rows without a graph, from the policy that ranks keep as `name`; `base` switches adapters
+        off.
+        """
         cut = self.cut(tokens, range(len(tokens)))
         shares = [
             Scoring([None if rows is None else tokens.rows(rows) for rows in own], names, name, base) for own in cut
@@ -206,7 +208,7 @@ class ShardedPolicy(TextPolicy):
         names: Sequence[str],
         /,
     ) -> list[Mapping[str, float]]:
-        """Let ranks go through `rows` pass by pass; see `grouprl.protocols.DistributedPolicy`."""
+        """Have the ranks process `rows` pass by pass; see `grouprl.protocols.DistributedPolicy`."""
         seed = self._seed()
         cut = self.cut(tokens, rows)
         shares = [
@@ -216,9 +218,9 @@ class ShardedPolicy(TextPolicy):
         return [record for found in self.ranks.call(work.run_passes, shares)[:: self.ranks.cut_by] for record in found]
 
     def cut(self, tokens: Tokens, rows: Sequence[int]) -> Cut:
-        """Deal `rows` out to ranks and cut each rank's into passes, the same number on each.
+        """Distribute `rows` over ranks, and divide each rank's into passes, the same number on each.
 
-        Ranks that cut matrices among themselves get the same rows.
+        Ranks that split matrices among themselves get the same rows.
         """
         prompts, own = [tokens.prompt_ids[i] for i in rows], [len(tokens.response_ids[i]) for i in rows]
         shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.teams)
@@ -227,11 +229,11 @@ class ShardedPolicy(TextPolicy):
         return [[*own, *[None] * (most - len(own))] for own in passes for _ in range(self.ranks.cut_by)]
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """Cut `rows` into passes that fit the token budget of one rank."""
+        """Divide `rows` into passes that fit the token budget of one rank."""
         return self._part.cut(tokens, rows)
 
     def clip(self, limit: float) -> float:
-        """Scale the gradient to a norm of at most `limit`; return its norm before."""
+        """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
         return self.ranks.each(work.clip, limit)[0]
 
     def _seed(self) -> int | None:
@@ -240,7 +242,7 @@ class ShardedPolicy(TextPolicy):
     # ------------------------------------------------------------------------------------------------- its parameters
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield rank 0's part of every trainable parameter with its name; shapes are those of the whole."""
+        """Yield rank 0's part of every trainable parameter with its name; shapes are those of the full tensors."""
         return self._part.named_parameters()
 
     def trainable_state(self) -> dict[str, Tensor]:
@@ -256,31 +258,35 @@ class ShardedPolicy(TextPolicy):
         self._stale = True
 
     def save_parts(self, folder: Path) -> None:
-        """Write weights and optimiser state from all ranks; raises OSError where one of them could not."""
+        """Write weights and optimiser state from all ranks; raises OSError if one of them could not."""
         save_parts(self.ranks, folder)
 
     def load_parts(self, folder: Path) -> None:
-        """Go on with what `save_parts` wrote, on whatever number of ranks; RunError or InputError if it cannot be."""
+        """Load what `save_parts` wrote, on any number of ranks. Raises RunError or InputError if it cannot be
+        loaded.
+        """
         load_parts(self.ranks, dict(self.named_parameters()), folder)
         self.changed()
 
     def changed(self) -> None:
-        """Say that weights have changed: the whole copies are no longer what the policy is."""
+        """Note that weights have changed, so that the full copies are out of date."""
         self._stale = True
 
     def reference(self) -> ShardedReference:
-        """Return the frozen policy for KL terms: the base model where there are adapters, else this one as it is."""
+        """Return the frozen policy for KL terms: the base model if there are adapters, else a copy of the current
+        policy.
+        """
         if is_adapted(self._part.model):
             return ShardedReference(self, work.POLICY, base=True)
         return self.snapshot()
 
     def snapshot(self) -> ShardedReference:
-        """Return this policy as it is now, frozen, adapters included."""
+        """Return a frozen copy of the current policy, adapters included."""
         self.ranks.each(work.keep_reference)
         return ShardedReference(self, work.REFERENCE)
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
-        """Return a whole copy as it is now, on rank 0 alone."""
+        """Return a full copy of the current policy, only on rank 0."""
         found, names = self.whole.copied(value_head=value_head), {name for name, _ in self.named_parameters()}
         for name, parameter in found.model.named_parameters():
             parameter.requires_grad_(trainable and name in names)
@@ -311,7 +317,7 @@ class ShardedReference:
 
 
 class _Scored(torch.autograd.Function):
-    """Scores as a graph of one node, whose backward pass is the policy's."""
+    """Outputs as a graph of one node, whose backward pass is the policy's."""
 
     @staticmethod
     def forward(

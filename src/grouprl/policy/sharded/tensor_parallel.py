@@ -1,4 +1,4 @@
-"""Tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053) by the plan that transformers has for a model."""
+"""Tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053) by the plan that transformers provides for a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def cut_matrices(model: PreTrainedModel, mesh: DeviceMesh) -> None:
     obstacle = why_not_cut(model, mesh.size())
     if obstacle is not None:
         raise InputError(
-            f"model.tensor_parallel = {mesh.size()}: {obstacle}", "", "Set it to 1: ranks share rows and weights alone"
+            f"model.tensor_parallel = {mesh.size()}: {obstacle}",
+            "",
+            "Set it to 1: ranks then divide only rows and weights",
         )
     maker = _maker()
     assert maker is not None
@@ -42,19 +44,19 @@ def cut_matrices(model: PreTrainedModel, mesh: DeviceMesh) -> None:
 
 
 def why_not_cut(model: PreTrainedModel, count: int) -> str | None:
-    """Say why a model's matrices cannot be sharded over `count` ranks; None if they can."""
+    """Return why a model's matrices cannot be sharded over `count` ranks; None if they can."""
     kind = type(model).__name__
     if is_adapted(model):
-        return "the plans of transformers are for models without adapters"
+        return "transformers has plans only for models without adapters"
     if _maker() is None:
-        return "this version of transformers has no plans over distributed tensors"
+        return "this version of transformers has no plans for distributed tensors"
     if not getattr(model, "tp_plan", None):
         return f"transformers has no plan for {kind}"
     sizes = model.config.get_text_config()
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
         number = getattr(sizes, name, None) or count
         if number % count:
-            return f"{kind} has {name} = {number}, which is no multiple of it"
+            return f"{kind} has {name} = {number}, which is not a multiple of it"
     return None
 
 
@@ -68,7 +70,7 @@ def _maker() -> ModuleType | None:
 
 def _named(model: PreTrainedModel, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each parameter and module that the plan names (`*`: any number) with its style, parameters first."""
-    parameters = {name for name, _ in model.named_parameters()}  # of tied ones the first
+    parameters = {name for name, _ in model.named_parameters()}  # only the first of tied weights
     for name, module in model.named_modules():
         style = plan.get(_wild(name))
         for own, _ in module.named_parameters(recurse=False):
@@ -84,7 +86,7 @@ def _wild(name: str) -> str:
 
 
 def gathered(head: Head) -> Head:
-    """Return the output layer gathered from all ranks: log-probs need every logit."""
+    """Return the output layer, gathered from all ranks, since log-probs need every logit."""
     bias_v = None if head.bias_v is None else _together(head.bias_v)
     return replace(head, weight_vd=_together(head.weight_vd), bias_v=bias_v)
 

@@ -1,1 +1,1 @@
-"""Several policies as one."""
+"""Teams of several policies that act as one."""

@@ -1,4 +1,4 @@
-"""Several policies as one: each row belongs to the policy of its agent."""
+"""Teams of several policies: each row belongs to the policy of its agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.records.tokens import Tokens
 
 
 class FrozenTeam:
-    """Frozen policies of the agents: the reference of KL terms."""
+    """The frozen policies of the agents: the reference of KL terms."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         self._members = list(members)
@@ -28,17 +28,17 @@ class FrozenTeam:
 
 
 class TeamPolicy(LogProbs):
-    """One policy for each agent, with weights of its own; rows say whose they are (`Tokens.agents`).
+    """One policy with its own weights for each agent; rows name their agents (`Tokens.agents`).
 
     The policies may differ in everything but their tokens: an environment's text is encoded once for all. The step
-    size and the clipping of gradients are each policy's own; one that had no gradient takes no step.
+    size and the clipping of gradients are each policy's own; a policy without a gradient takes no step.
     """
 
     lean = None
 
     def __init__(self, members: Mapping[str, CausalPolicy]) -> None:
         if len(members) < 2:
-            raise InputError(f"a team of {len(members)}", "policies of their own are for two agents or more")
+            raise InputError(f"a team of {len(members)}", "separate policies are for two agents or more")
         self.members = dict(members)
         self._by_number = list(self.members.values())
         first = self._by_number[0]
@@ -46,7 +46,7 @@ class TeamPolicy(LogProbs):
             if member.tokenizer.get_vocab() != first.tokenizer.get_vocab() or member.eos_ids != first.eos_ids:
                 raise InputError(
                     f"the agent {name!r} has other tokens than {next(iter(self.members))!r}",
-                    "agents read each other's texts as tokens, so all have the same vocabulary and end tokens",
+                    "agents read each other's texts as tokens, so all need the same vocabulary and end tokens",
                     "Give them models of one family",
                 )
         self.tokenizer, self.temperature = first.tokenizer, first.temperature
@@ -56,7 +56,7 @@ class TeamPolicy(LogProbs):
         return self._by_number[agent]
 
     def of(self, agents: Sequence[str]) -> TeamPolicy | CausalPolicy:
-        """Return the policies of `agents`, in their order; of one agent its policy.
+        """Return a team with the policies of `agents`, in their order; for a single agent, its policy.
 
         Raises:
             InputError: an agent that is not in the team.
@@ -64,9 +64,9 @@ class TeamPolicy(LogProbs):
         for name in agents:
             if name not in self.members:
                 raise InputError(
-                    f"no policy here is the agent {name!r}",
-                    f"this team is {', '.join(self.members)}",
-                    "Take a task with these agents",
+                    f"the team has no policy for the agent {name!r}",
+                    f"its agents are {', '.join(self.members)}",
+                    "Choose a task with these agents",
                 )
         if len(agents) == 1:
             return self.members[agents[0]]
@@ -79,17 +79,17 @@ class TeamPolicy(LogProbs):
 
     @property
     def device(self) -> torch.device:
-        """Where the first model lives; results come back there."""
+        """The device of the first model and of all results."""
         return self._by_number[0].device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights; the least exact one where they differ."""
+        """The type of the weights; the least exact one if they differ."""
         return min((member.dtype for member in self._by_number), key=lambda kind: torch.finfo(kind).bits)
 
     @property
     def precision(self) -> str:
-        """How products are computed: "mixed" where any member's are, else "onednn" likewise."""
+        """The precision of products: "mixed" if any member's is, else "onednn" if any member's is."""
         found = {member.precision for member in self._by_number}
         return next((each for each in ("mixed", "onednn") if each in found), "float32")
 
@@ -147,21 +147,21 @@ class TeamPolicy(LogProbs):
     def backward(self, tokens: Tokens, cotangents: Mapping[str, torch.Tensor], /) -> None:
         """Add the gradients of sum(cotangent * output), each row's to its agent's policy.
 
-        Raises InputError for a cotangent that is not [B,T] of `tokens`, or a name of which there is no output.
+        Raises InputError for a cotangent that is not [B,T] of `tokens`, or a name that is not an output.
         """
         check_cotangents(self, tokens, cotangents)
         for agent, rows, part in by_agent(tokens):
             self.member(agent).backward(part, of_rows(cotangents, rows, part.max_response))
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """Cut `rows` into passes of one agent each that fit its token budget."""
+        """Divide `rows` into passes of one agent each that fit its token budget."""
         found = []
         for agent, own, _ in by_agent(tokens.rows(rows)):
             found += self.member(agent).passes(tokens, [rows[i] for i in own])
         return found
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield every trainable parameter as agent.name; those of value heads as value_head.agent.name."""
+        """Yield every trainable parameter as agent.name; parameters of value heads are named value_head.agent.name."""
         for agent, member in self.members.items():
             for name, parameter in member.named_parameters():
                 head, _, rest = name.partition(".")
@@ -189,10 +189,10 @@ class TeamPolicy(LogProbs):
 def by_agent(tokens: Tokens) -> Iterator[tuple[int, list[int], Tokens]]:
     """Yield each agent that has rows, its rows, and their tokens.
 
-    Raises InputError where rows do not name their agents.
+    Raises InputError if rows do not name their agents.
     """
     if tokens.agents is None:
-        raise InputError("rows without agents", "each row is scored by the policy of its agent", "Set Tokens.agents")
+        raise InputError("rows without agents", "each row needs an agent, whose policy scores it", "Set Tokens.agents")
     for agent in sorted(set(tokens.agents)):
         rows = [row for row, owner in enumerate(tokens.agents) if owner == agent]
         yield agent, rows, tokens.rows(rows)

@@ -12,14 +12,16 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 from grouprl.core.errors import InputError
 
 ILLEGAL = -1e9
-"""Logit of an illegal action: its probability is exactly 0, and unlike with -inf the slope of the entropy is finite."""
+"""Logit of an illegal action: its probability is exactly 0, but unlike with -inf the gradient of the entropy is
+finite.
+"""
 
 
 class MultiCategorical(Distribution):
-    """K independent categorical numbers: log-probs and entropies are their sums.
+    """K independent categorical variables, whose log-probs and entropies are added up.
 
     Args:
-        logits: [N, A_k] logits of each number.
+        logits: logits [N, A_k] of each variable.
     """
 
     arg_constraints = {}  # noqa: RUF012  the name is torch's
@@ -29,20 +31,20 @@ class MultiCategorical(Distribution):
         super().__init__(logits[0].shape[:-1], torch.Size([len(logits)]), validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """[N] log-prob of the numbers [N,K]."""
+        """Return the log-prob [N] of the values [N,K]."""
         pairs = zip(self.parts, value.unbind(-1), strict=True)
         return torch.stack([part.log_prob(number_n) for part, number_n in pairs]).sum(0)
 
     def entropy(self) -> Tensor:
-        """[N] entropy in nats."""
+        """Return the entropy [N] in nats."""
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
 
 def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:
-    """Return the distribution with illegal actions at probability 0; as it is where there is no mask.
+    """Return the distribution with illegal actions at probability 0; without a mask, the distribution itself.
 
     Raises:
-        InputError: a mask beside a distribution that is not categorical.
+        InputError: a mask for a distribution that is not categorical.
     """
     if legal_na is None:
         return distribution
@@ -54,7 +56,7 @@ def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:
         return MultiCategorical([_without(p.logits, m) for p, m in zip(distribution.parts, masks, strict=True)])
     raise InputError(
         f"a mask of legal actions for {type(distribution).__name__}",
-        "only categorical actions can be illegal",
+        "only categorical actions can be masked",
         "Return a Categorical or a MultiCategorical from distribution()",
     )
 
@@ -78,20 +80,22 @@ def drawn(distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> 
         noise_ra = torch.as_tensor(np.stack(noise)).to(normal.mean) * (0.0 if greedy else 1.0)
         return normal.mean + normal.stddev * noise_ra
     raise InputError(
-        f"the policy acts by {type(distribution).__name__}",
-        "actions are sampled from Categorical, MultiCategorical and Normal ones, seed by seed",
-        "Write its method sample(distribution, seeds, greedy=…)",
+        f"the policy's distribution is {type(distribution).__name__}",
+        "only Categorical, MultiCategorical and Normal distributions can be sampled with a seed per action",
+        "Override the policy's method sample(distribution, seeds, greedy=…)",
     )
 
 
 def _category(probs_ra: Tensor, chance_r: Sequence[float] | np.ndarray, greedy: bool) -> Tensor:
-    """Invert the distribution function, so that a sample depends on its own row and seed alone."""
+    """Return categories by inverting the distribution function, so that a sample depends only on its own row and
+    seed.
+    """
     if greedy:
         return probs_ra.argmax(-1)
     uniform_r = torch.as_tensor(np.asarray(chance_r), dtype=torch.float64)
     below_ra = probs_ra.double().cpu().cumsum(-1)
     chosen_r = torch.searchsorted(below_ra, (uniform_r * below_ra[:, -1])[:, None], right=True)[:, 0]
-    last_r = (below_ra >= below_ra[:, -1:]).int().argmax(-1)  # rounding must not choose an action of probability 0
+    last_r = (below_ra >= below_ra[:, -1:]).int().argmax(-1)  # keeps rounding from choosing an action of probability 0
     return torch.minimum(chosen_r, last_r).to(probs_ra.device)
 
 

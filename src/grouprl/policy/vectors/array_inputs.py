@@ -1,4 +1,4 @@
-"""Observations and actions of a batch of episodes: what a policy over arrays needs to score them."""
+"""Observations and actions of a batch of episodes, from which a policy over arrays scores them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from grouprl.core.errors import InputError
 from grouprl.records.serialize import keepable
 
 Arrays: TypeAlias = Tensor | Mapping[str, Tensor]
-"""An array, or arrays by name (of a `DictSpace`)."""
+"""An array, or named arrays (of a `DictSpace`)."""
 A = TypeVar("A", bound=Arrays)
 SEEDS = 2**64
-"""Seeds are below; tensors hold them as int64, modulo this."""
+"""Exclusive upper bound of seeds; tensors hold them as int64, modulo this."""
 
 
 @keepable
 @dataclass(frozen=True)
 class ArrayInputs:
-    """B rows of actions, each with the observation it responds to; T is the length of the longest row, tensors on the
-    CPU.
+    """B rows of actions, each with the observation it responds to; T is the length of the longest row. Tensors are on
+    the CPU.
 
     Raises:
-        InputError: shapes that do not belong together.
+        InputError: shapes that do not match.
     """
 
     observation_bt: Arrays
@@ -37,15 +37,15 @@ class ArrayInputs:
     action_bt: Tensor
     """[B,T] int64 numbers of actions, or [B,T,A] vectors."""
     length_b: Tensor
-    """[B] int64: actions of each row."""
+    """[B] int64: number of actions in each row."""
     context_b: Mapping[str, Tensor] = field(default_factory=dict)
-    """[B,…] by name: what holds for all of a row (a map, a graph)."""
+    """[B,…] by name: context that applies to a whole row (a map, a graph)."""
     legal_bta: Tensor | None = None
-    """[B,T,A] bool: which actions were legal; None: all."""
+    """[B,T,A] bool: True for legal actions; None: all are."""
     final_b: Arrays | None = None
     """[B,…]: the observation after the last action; None: not known."""
     seed_b: Tensor | None = None
-    """[B] int64: seed of the first action of each row, by one more for each action after it. A stochastic likelihood
+    """[B] int64: seed of the first action of each row, which increases by one with each action. A stochastic likelihood
     draws its noise from it, so that a row is scored with the same noise whenever it is scored."""
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class ArrayInputs:
             raise InputError(
                 f"shapes by step {[tuple(x.shape) for x in by_step]}, by row {[tuple(x.shape) for x in by_row]}",
                 f"{rows} rows, of which the longest has {longest} actions, make [{rows},{longest},…] and [{rows},…]",
-                "Cut or pad to it",
+                "Truncate or pad them to these shapes",
             )
 
     @classmethod
@@ -72,10 +72,13 @@ class ArrayInputs:
     ) -> ArrayInputs:
         """Build from the observations [T_b,…] (arrays, or arrays by name) and actions [T_b] or [T_b,A] of each row.
 
-        The rest, row by row, becomes the field of its name; where a row's mask [T_b,A] is None everything is legal.
+        Further arguments, one entry per row, become the fields of the same names; if a row's mask [T_b,A] is None, all
+        its actions are legal.
         """
         if len(observations) != len(actions):
-            raise InputError(f"{len(observations)} rows of observations, {len(actions)} of actions", "one for each row")
+            raise InputError(
+                f"{len(observations)} rows of observations, {len(actions)} of actions", "every row needs both"
+            )
         done = [_tensor(row) for row in actions]
         lengths = [len(row) for row in done]
         masks = [None if mask is None else _tensor(mask) for mask in legal_bta or ()]
@@ -99,7 +102,7 @@ class ArrayInputs:
         return self.action_bt.shape[1]
 
     def rows(self, index: Iterable[int]) -> ArrayInputs:
-        """Return the rows of `index`, in its order and cut to the longest of them."""
+        """Return the rows with the numbers `index`, in that order and truncated to the longest of them."""
         where = torch.as_tensor([int(i) for i in index], dtype=torch.int64)
         length_b = self.length_b[where]
         width = int(length_b.max()) if len(length_b) else 0
@@ -115,17 +118,19 @@ class ArrayInputs:
 
     @property
     def action_ids(self) -> tuple[tuple[int, ...], ...]:
-        """[B] the number of each action; its place in the row where actions are vectors."""
+        """[B] the number of each action; its position in the row if actions are vectors."""
         places_bt = torch.arange(self.width).expand(len(self), -1)
         number_bt = self.action_bt if self.action_bt.dim() == 2 else places_bt
         return tuple(tuple(row[:n].tolist()) for row, n in zip(number_bt, self.length_b.tolist(), strict=True))
 
     def present_bt(self) -> Tensor:
-        """True where a row has an action, [B,T]."""
+        """Return a mask [B,T] that is True where a row has an action."""
         return torch.arange(self.width) < self.length_b[:, None]
 
     def fingerprints(self) -> list[bytes]:
-        """Return a digest of each row: all but its final observation, and masks that allow everything."""
+        """Return a digest of each row, which covers everything but its final observation and masks that allow all
+        actions.
+        """
         by_step = [*_listed(self.observation_bt), self.action_bt]
         by_row = [*self.context_b.values(), *_listed(self.seed_b)]
         found = []
@@ -140,7 +145,7 @@ class ArrayInputs:
         """Return these rows and those of `others`, concatenated.
 
         Raises:
-            InputError: rows of which some have a context, a final observation or seeds that others lack.
+            InputError: only some rows have a context, a final observation or seeds.
         """
         parts = [self, *others]
         width = max(part.width for part in parts)
@@ -158,7 +163,7 @@ class ArrayInputs:
         )
 
     def finals(self) -> ArrayInputs | None:
-        """Return one position for each row, which shows its final observation; None where that is not known."""
+        """Return inputs with one position per row, which shows the row's final observation; None if it is not known."""
         if self.final_b is None:
             return None
         return ArrayInputs(
@@ -170,7 +175,7 @@ class ArrayInputs:
         )
 
     def seen(self, device: torch.device, dtype: torch.dtype) -> Seen:
-        """Return all positions, row after row, on a device; floating numbers as `dtype`."""
+        """Return all positions, row after row, on a device, with floating-point numbers as `dtype`."""
         present_bt = self.present_bt()
         row_n, step_n = present_bt.nonzero(as_tuple=True)
 
@@ -188,21 +193,21 @@ class ArrayInputs:
 
 @dataclass(frozen=True)
 class Seen:
-    """N positions of R rows as a policy reads them: what a distribution or a value is computed from."""
+    """N positions of R rows, from which a policy computes distributions or values."""
 
     observation: Any
-    """[N,…] tensor, or tensors by name where the space is a `DictSpace`."""
+    """[N,…] tensor, or tensors by name if the space is a `DictSpace`."""
     context: Mapping[str, Tensor]
-    """[R,…] by name, once for each row; `context[name][row_n]` has it for each position."""
+    """[R,…] by name, once for each row; `context[name][row_n]` gives it for each position."""
     row_n: Tensor
     """[N] int64: the row of each position."""
     legal_na: Tensor | None = None
-    """[N,A] bool: which actions are legal; None: all."""
+    """[N,A] bool: True for legal actions; None: all are."""
     seed_n: Tensor | None = None
     """[N] int64 on the CPU: the seed of each action."""
 
     def of_rows(self, index: Tensor) -> Seen:
-        """Return the rows of `index` ([N'] int64), where every row has one position."""
+        """Return the rows with the numbers `index` ([N'] int64); every row must have exactly one position."""
         return replace(
             self,
             observation=each(self.observation, lambda x: x[index]),
@@ -214,49 +219,53 @@ class Seen:
 
 
 def noise(seen: Seen, *shape: int) -> Tensor:
-    """[N,*shape] uniform numbers in [0,1), float64 on the CPU: those of each position follow from its seed alone.
+    """Return uniform numbers [N,*shape] in [0,1), float64 on the CPU; those of a position depend only on its seed.
 
-    They are of another stream than the numbers by which the action itself is sampled.
+    They come from a different stream than the numbers with which the action itself is sampled.
 
     Raises:
-        InputError: the rows come without seeds.
+        InputError: the rows have no seeds.
     """
     if seen.seed_n is None:
-        raise InputError("the rows have no seeds", "a stochastic likelihood draws its noise from them", "Give seed_b")
+        raise InputError(
+            "the rows have no seeds", "a stochastic likelihood needs them to draw its noise", "Give seed_b"
+        )
     drawn = [np.random.default_rng((seed % SEEDS, 1)).random(shape) for seed in seen.seed_n.tolist()]
     return torch.as_tensor(np.stack(drawn)) if drawn else torch.zeros(0, *shape, dtype=torch.float64)
 
 
 def each(arrays: A, change: Callable[[Tensor], Tensor]) -> A:
-    """Return the array, or each of those by name, changed."""
+    """Return the result of `change` for an array, or for each of several named arrays."""
     if isinstance(arrays, Tensor):
         return cast("A", change(arrays))
     return cast("A", {name: change(x) for name, x in cast("Mapping[str, Tensor]", arrays).items()})
 
 
 def joined(parts: Sequence[A]) -> A:
-    """Concatenate arrays, or those of each name, along the rows. Raises InputError where names differ."""
+    """Concatenate arrays, or named arrays name by name, along the rows. Raises InputError if names differ."""
     if isinstance(parts[0], Tensor):
         return cast("A", torch.cat(list(cast("Sequence[Tensor]", parts))))
     first, *rest = cast("Sequence[Mapping[str, Tensor]]", parts)
     if any(part.keys() != first.keys() for part in rest):
         raise InputError(
             f"arrays are named {sorted(first)} and {[sorted(part) for part in rest]}",
-            "rows of one batch carry the same",
+            "rows of one batch must have the same",
         )
     return cast("A", {name: torch.cat([x, *(part[name] for part in rest)]) for name, x in first.items()})
 
 
 def _all_or_none(name: str, parts: Sequence[A | None]) -> A | None:
-    """Return what all parts have, joined; None where none has it."""
+    """Return the joined values of all parts; None if no part has one."""
     known = [part for part in parts if part is not None]
     if known and len(known) < len(parts):
-        raise InputError(f"{name} is None in some rows", "rows of one batch carry the same", "Give it to all")
+        raise InputError(
+            f"{name} is None in some rows", "rows of one batch must all have it or all lack it", "Give it to all rows"
+        )
     return joined(known) if known else None
 
 
 def signed(seed: int) -> int:
-    """Return a seed of 64 bits as the int64 that stands for it."""
+    """Return a 64-bit seed as the int64 with the same bits."""
     return (seed + SEEDS // 2) % SEEDS - SEEDS // 2
 
 
@@ -274,7 +283,7 @@ def _tensor(row: object) -> Tensor:
 
 
 def _together(rows: Sequence[object], put: Callable[[list[Tensor]], Tensor]) -> Arrays:
-    """Put rows together, those of each name where they have names."""
+    """Join rows with `put`, name by name if they hold named arrays."""
     if not rows or not isinstance(rows[0], Mapping):
         return put([_tensor(row) for row in rows])
     named = cast("Sequence[Mapping[str, object]]", rows)
@@ -282,7 +291,7 @@ def _together(rows: Sequence[object], put: Callable[[list[Tensor]], Tensor]) -> 
 
 
 def _full(masks: Sequence[Tensor | None], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-    """Return masks, with one of ones where there is none; `sizes` are theirs without the actions."""
+    """Return masks, with all ones in place of None; `sizes` are the shapes of the masks without the axis of actions."""
     count = next(mask.shape[-1] for mask in masks if mask is not None)
     ones = [torch.ones(*size, count, dtype=torch.bool) for size in sizes]
     return [one if mask is None else mask for mask, one in zip(masks, ones, strict=True)]

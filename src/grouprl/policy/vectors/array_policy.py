@@ -24,26 +24,26 @@ class SampledTurn(NamedTuple):
     """R actions with their log-probs and the entropies of the distributions they come from."""
 
     action_r: Tensor
-    """[R] numbers, or [R,A] vectors, on the policy's device."""
+    """Actions: numbers [R] or vectors [R,A], on the policy's device."""
     logp_r: Tensor
     entropy_r: Tensor
 
     def actions(self) -> list[int | np.ndarray]:
-        """Return the actions one by one: numbers, or vectors [A], of floating numbers as float32."""
+        """Return the actions one by one: numbers, or vectors [A], with floating-point numbers as float32."""
         return [_plain(action) for action in self.action_r.cpu()]
 
 
 class ArrayPolicy(ModulePolicy):
-    """Base of policies over arrays. A subclass builds its module and writes `distribution`.
+    """Base of policies over arrays. A subclass builds its module and defines `distribution`.
 
-    One with dynamics of its own (a denoising chain, a constructive solver) also writes `advance` and `ended`, and takes
-    all steps of a chain in one request.
+    A policy with its own dynamics (a denoising chain, a constructive solver) also defines `advance` and `ended`, and
+    takes all steps of a chain in one request.
 
     Args:
-        build: what the run specifies; `spaces` must be there.
-        module: what `distribution` works with.
-        critic: a module from observations [N,D] to values [N,1], made where the method has a critic; one that reads
-            anything else needs a `value` of its own.
+        build: the run's arguments; `spaces` must be set.
+        module: the module that `distribution` uses.
+        critic: a module from observations [N,D] to values [N,1], made if the method has a critic; for other inputs,
+            override `value`.
 
     Raises:
         InputError: the environment asks for chains, and the policy has no dynamics.
@@ -55,8 +55,8 @@ class ArrayPolicy(ModulePolicy):
         if self.spaces.chain > 1 and not self.has_dynamics:
             raise InputError(
                 f"the environment takes chains of {self.spaces.chain} actions",
-                f"{name} has no dynamics of its own: each action needs an observation",
-                "Write advance() and ended(), or let the environment take one action at a time (chain=1)",
+                f"{name} has no dynamics, so each action needs an observation",
+                "Define advance() and ended(), or let the environment take one action at a time (chain=1)",
             )
         self.temperature = build.temperature
         critic = None if critic is None else critic.to(device=build.device, dtype=build.dtype)
@@ -66,27 +66,27 @@ class ArrayPolicy(ModulePolicy):
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution of the action at each position: batch [N], `log_prob` and `entropy` give [N].
 
-        At temperature 1 it is the policy itself; the meaning of any other is the policy's own. Illegal actions are
-        taken out of what is returned, here they may have any probability.
+        At temperature 1 it is the policy itself; each policy defines the meaning of other temperatures. Illegal actions
+        are masked afterwards, so they may have any probability here.
         """
 
     def value(self, seen: Seen) -> Tensor:
-        """[N] value of each position, by the critic."""
+        """Return the critic's value of each position, [N]."""
         assert self.critic is not None
         value_n: Tensor = self.critic(seen.observation)[:, 0]
         return value_n
 
     def advance(self, seen: Seen, action_n: Tensor) -> Seen:
-        """Return the positions after an action each, where the policy has dynamics of its own."""
+        """Return the positions after one action each, for policies with their own dynamics."""
         raise NotImplementedError
 
     def ended(self, seen: Seen) -> Tensor:
-        """[N] bool: whether the chain is complete at each position, where the policy has dynamics of its own."""
+        """Return a mask [N] of positions whose chain is complete, for policies with their own dynamics."""
         raise NotImplementedError
 
     @property
     def has_dynamics(self) -> bool:
-        """Whether the policy can act several times without the environment."""
+        """Whether the policy can take several actions without calling the environment."""
         return type(self).advance is not ArrayPolicy.advance and type(self).ended is not ArrayPolicy.ended
 
     def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:
@@ -126,8 +126,8 @@ class ArrayPolicy(ModulePolicy):
         """Return one action per row of `distribution`, a function of its row and its seed alone.
 
         Raises:
-            InputError: a distribution that is neither categorical nor normal; a subclass with another one samples
-            itself.
+            InputError: a distribution that is neither categorical nor normal; a subclass with another distribution has
+                to override this method.
         """
         return drawn(distribution, seeds, greedy=greedy)
 
@@ -140,5 +140,5 @@ def _plain(action: Tensor) -> int | np.ndarray:
 
 
 def _spread(values_n: Tensor, present_bt: Tensor) -> Tensor:
-    """Lay values [N] of the present positions out as [B,T]."""
+    """Arrange values [N] of the present positions as [B,T], zero elsewhere."""
     return values_n.new_zeros(present_bt.shape).masked_scatter(present_bt, values_n)

@@ -1,4 +1,4 @@
-"""The values of a space as numbers that a perceptron reads."""
+"""Conversion of the values of a space to numbers for a perceptron."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from grouprl.policy.vectors.array_inputs import Arrays
 from grouprl.protocols import ArraySpace, DictSpace, Discrete, Image, MultiDiscrete, Space
 
 BYTES = 255.0
-"""The numbers of a picture are divided by this."""
+"""Divisor of the numbers of a picture."""
 
 
 def feature_count(space: Space) -> int:
-    """Return how many numbers `features` makes of a value."""
+    """Return the number of features that `features` makes from a value."""
     if isinstance(space, DictSpace):
         return sum(map(feature_count, space.spaces.values()))
     if isinstance(space, Discrete):
@@ -24,7 +24,8 @@ def feature_count(space: Space) -> int:
 
 
 def features(space: Space, value: Arrays, dtype: torch.dtype) -> Tensor:
-    """[N,F] numbers of values [N,…]: whole numbers one-hot, pictures divided by 255, arrays as they are, all in a row.
+    """Return values [N,…] as numbers [N,F]: whole numbers one-hot, pictures divided by 255, other arrays as they are,
+    all flattened.
 
     Entries of a `DictSpace` follow each other in its order.
     """

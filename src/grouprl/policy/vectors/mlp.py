@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron over arrays: categorical or Gaussian, as the task's actions are."""
+"""A small multi-layer perceptron over arrays: categorical or Gaussian, depending on the task's actions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LAST_GAIN = 0.01
 
 @register_policy("mlp")
 class Mlp(ArrayPolicy):
-    """Numbered actions: softmax(logits / temperature), several numbers independently. Vectors: a normal with a learned
-    deviation, times temperature.
+    """Perceptron policy. For numbered actions it is softmax(logits / temperature), independently for several numbers;
+    for vectors a normal distribution whose learned deviation is multiplied by the temperature.
 
     Observations and the episode's context are read as one row of numbers: whole numbers one-hot, pictures divided by
-    255. A normal knows no bounds: what it samples is clipped where the environment is told of it, and log-probs are
-    those of what was sampled.
+    255. A normal distribution has no bounds: actions are clipped when they are passed to the environment, and log-probs
+    are those of the unclipped actions.
 
     Args:
-        build: what the run specifies.
+        build: the run's arguments.
         hidden: width of each hidden layer.
         activation: tanh, relu or silu.
         log_std: initial logarithm of the deviation of vector actions.
@@ -43,9 +43,9 @@ class Mlp(ArrayPolicy):
     ) -> None:
         spaces = build.need_spaces("mlp")
         if activation not in ACTIVATIONS:
-            raise InputError(f"model.settings.activation = {activation}", f"it is one of {', '.join(ACTIVATIONS)}")
+            raise InputError(f"model.settings.activation = {activation}", f"it must be one of {', '.join(ACTIVATIONS)}")
         if not all(isinstance(size, int) and size > 0 for size in hidden):
-            raise InputError(f"model.settings.hidden = {hidden}", "it lists the width of each hidden layer")
+            raise InputError(f"model.settings.hidden = {hidden}", "it must list the width of each hidden layer")
         self._layers, self._seed = (tuple(hidden), activation), build.seed
         self._inputs = feature_count(spaces.observation) + feature_count(spaces.context)
         width = _outputs(spaces.action)
@@ -70,7 +70,7 @@ class Mlp(ArrayPolicy):
         return Independent(Normal(out_na, log_std_a.exp() * temperature, validate_args=False), 1)
 
     def value(self, seen: Seen) -> Tensor:
-        """[N] value of each position, by the critic."""
+        """Return the critic's value of each position, [N]."""
         assert self.critic is not None
         value_n: Tensor = self.critic(self._read(seen))[:, 0]
         return value_n
@@ -83,12 +83,12 @@ class Mlp(ArrayPolicy):
 
 
 def _outputs(space: ActionSpace) -> int:
-    """Return how many numbers describe the distribution of an action."""
+    """Return the number of outputs that describe the distribution of an action."""
     if isinstance(space, Box) and (len(space.shape) != 1 or "float" not in space.dtype):
         raise InputError(
-            f"mlp is to act with {space.dtype} arrays of the shape {space.shape}",
-            "its actions are numbered, or vectors of real numbers",
-            "Take Discrete, MultiDiscrete, or a Box of one dimension and a floating type",
+            f"mlp cannot act with {space.dtype} arrays of the shape {space.shape}",
+            "its actions must be numbers, or vectors of real numbers",
+            "Use Discrete, MultiDiscrete, or a Box of one dimension and a floating type",
         )
     return feature_count(space)
 

@@ -1,4 +1,4 @@
-"""What is trained, made of any torch module: everything of the protocols but how rows are scored."""
+"""Trainable models made of any torch module: all methods of the protocols except the scoring of rows."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ POSITIONS = 65536
 
 
 class TrainableModule(NamedParameters, ABC):
-    """Base of what is trained around a torch module: a subclass names its `outputs` and writes `score`.
+    """Base of trainable models around a torch module: a subclass names its `outputs` and defines `score`.
 
     Args:
-        module: what is trained; parameters that do not require gradients stay as they are.
+        module: the trained module; parameters that do not require gradients stay as they are.
         positions: positions (rows times their lengths) per pass; results do not depend on it.
     """
 
@@ -54,7 +54,7 @@ class TrainableModule(NamedParameters, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the module lives."""
+        """The device of the module."""
         return next(self.module.parameters()).device
 
     @property
@@ -71,7 +71,7 @@ class TrainableModule(NamedParameters, ABC):
         """Return the outputs `names` of rows; see `grouprl.protocols.Trainable.evaluate`.
 
         Raises:
-            InputError: a name of which there is no output.
+            InputError: a name that is not an output.
         """
         check_outputs(self, names)
         with torch.set_grad_enabled(grad):
@@ -86,7 +86,7 @@ class TrainableModule(NamedParameters, ABC):
         """Add the gradients of sum(cotangent * output); see `grouprl.protocols.Trainable.backward`.
 
         Raises:
-            InputError: a cotangent that does not have the shape of its output, or a name of which there is no output.
+            InputError: a cotangent that does not have the shape of its output, or a name that is not an output.
         """
         check_cotangents(self, inputs, cotangents)
         for rows in self.passes(inputs, live_rows(inputs, cotangents)):
@@ -101,7 +101,9 @@ class TrainableModule(NamedParameters, ABC):
             pull_back(found, given)
 
     def passes(self, inputs: PolicyInputs, rows: Sequence[int]) -> list[list[int]]:
-        """Cut `rows` in their order into passes of at most `positions` positions; a longer row is one of its own."""
+        """Divide `rows` in their order into passes of at most `positions` positions; a longer row is a pass of its
+        own.
+        """
         length_b = inputs.present_bt().sum(1).tolist()
         found: list[list[int]] = []
         width = 0
@@ -118,7 +120,7 @@ class TrainableModule(NamedParameters, ABC):
         yield from ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
 
     def copied(self, *, trainable: bool = True) -> Self:
-        """Return a copy as it is now, that shares no weights."""
+        """Return a copy of the model as it is now, which shares no weights with it."""
         other = copy.copy(self)
         other.module = copy.deepcopy(self.module)
         if not trainable:
@@ -133,7 +135,7 @@ class TrainableModule(NamedParameters, ABC):
         save_file(self.trainable_state(), Path(folder) / MODEL_FILE)
 
     def _masked(self, inputs: PolicyInputs, names: Sequence[str]) -> dict[str, Tensor]:
-        """Score rows; outputs [B,T] are exactly 0 beyond their lengths."""
+        """Score rows; set outputs [B,T] to exactly 0 beyond their lengths."""
         found = self.score(inputs, names)
         present_bt = inputs.present_bt().to(self.device)
         zero = torch.zeros((), dtype=self.score_dtype, device=self.device)
@@ -142,11 +144,11 @@ class TrainableModule(NamedParameters, ABC):
 
 
 class ModulePolicy(TrainableModule, LogProbs):
-    """Base of policies around a torch module. A subclass writes `score`, and `new_critic` if it can have a critic.
+    """Base of policies around a torch module. A subclass defines `score`, and `new_critic` if it can have a critic.
 
     Args:
-        module: what is trained; parameters that do not require gradients stay as they are.
-        critic: a module of its own that gives values; its parameters are named `value_head.…`.
+        module: the trained module; parameters that do not require gradients stay as they are.
+        critic: a separate module that returns values; its parameters are named `value_head.…`.
         positions: positions (rows times their lengths) per pass; results do not depend on it.
     """
 
@@ -156,12 +158,14 @@ class ModulePolicy(TrainableModule, LogProbs):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Log-probs and entropies, and values where there is a critic."""
+        """Names of the outputs: log-probs, entropies, and values if there is a critic."""
         return (LOG_PROB, ENTROPY) if self.critic is None else (LOG_PROB, ENTROPY, VALUE)
 
     def new_critic(self) -> nn.Module:
-        """Return a fresh critic. Raises InputError where the policy can have none."""
-        raise InputError(f"{type(self).__name__} has no critic", "values come from one", "Take a method without critic")
+        """Return a fresh critic. Raises InputError if the policy cannot have one."""
+        raise InputError(
+            f"{type(self).__name__} has no critic", "values come from a critic", "Choose a method without a critic"
+        )
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter with its name; those of the critic begin with `value_head.`."""
@@ -170,7 +174,7 @@ class ModulePolicy(TrainableModule, LogProbs):
             yield from ((f"value_head.{name}", p) for name, p in self.critic.named_parameters() if p.requires_grad)
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> Self:
-        """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
+        """Return a copy of the policy as it is now, which shares no weights; `value_head` adds a fresh critic."""
         other = super().copied(trainable=trainable)
         other.critic = other.new_critic().to(self.device) if value_head else None
         return other
@@ -181,6 +185,6 @@ class ModulePolicy(TrainableModule, LogProbs):
 
 
 def _laid(parts: Sequence[Tensor], order: Sequence[int], width: int) -> Tensor:
-    """Put the rows of passes into their own order, [B,T] or [B]."""
+    """Arrange the rows of passes in their original order, [B,T] or [B]."""
     found = [x if x.dim() == 1 else nn.functional.pad(x, (0, width - x.shape[1])) for x in parts]
     return torch.cat(found)[torch.tensor(order).argsort().to(found[0].device)]

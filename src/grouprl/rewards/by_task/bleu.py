@@ -1,4 +1,4 @@
-"""How near a sentence is to its references: BLEU as a reward."""
+"""BLEU, the similarity of a sentence to its references, as a reward."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sentence_bleu(text: str, references: Sequence[str]) -> float:
 
 
 def matches(said: Sequence[str], wanted: Sequence[Sequence[str]], n: int) -> int:
-    """Return how many n-grams of a text some reference has, each as often as the reference with most of it."""
+    """Count the n-grams of a text that occur in a reference, each clipped to its highest count in any one reference."""
     most: Counter[tuple[str, ...]] = Counter()
     for reference in wanted:
         most |= ngrams(reference, n)
@@ -59,5 +59,5 @@ def ngrams(text: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def words(text: str) -> list[str]:
-    """Return words and punctuation, capitals kept."""
+    """Return the words and punctuation marks of a text, with their case."""
     return WORD.findall(text)

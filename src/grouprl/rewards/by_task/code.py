@@ -1,8 +1,8 @@
 """A reward for programs: they run in the sandbox, and what they return is compared outside of it.
 
-The program learns the inputs of the tests but never the results that are expected, so nothing that it prints, writes
-or pretends can pass for a right result, except the right result. What a call returned leaves the sandbox through a pipe
-before the next call begins, so that nothing that happens later can change it.
+The program receives the inputs of the tests but never the expected results, so nothing that it prints, writes or
+pretends can pass for a right result, except the right result. Each call's result leaves the sandbox through a pipe
+before the next call begins, so nothing that happens later can change it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 COMPILED_HERE = 4_000
-"""Most characters that this process compiles: the time grows with the square of fields or lambdas."""
+"""The longest program, in characters, that this process compiles: the time may grow quadratically with the length."""
 LONGEST = 1 << 20
-"""Characters of a program; the sandbox runs none that is longer."""
+"""The longest program that the sandbox runs, in characters."""
 SPENT, WAITED = 0.5, 0.9
-"""The share of the reward's own time that programs may use, and may use and wait for a processor: the rest is for
-starting and ending them."""
+"""The shares of the reward's time limit that programs may spend running, and running plus waiting for a processor; the
+rest is for starting and ending them."""
 PATIENCE = 8.0
-"""Where the reward has no clock: how much longer programs may use and wait than they may use."""
+"""The factor from running time to running plus waiting time, for a reward without a time limit."""
 SHORTEST = 0.05
-"""Seconds; with less than that left no further test is begun."""
+"""Seconds that must be left for another test to begin."""
 WHOLE = 2.0**53
-"""Above it floats are not counted one by one, so whole ones are compared like the others."""
+"""The size from which floats no longer hold every integer, so whole floats are compared like other floats."""
 HARNESS = """
 import json, os, sys, types
 def report(out, dumps, write, function):
@@ -78,22 +78,21 @@ def passes_tests(
     """Return 1 iff the program passes all tests; with `partial` the share that it passes.
 
     Args:
-        completion: the program: the last fenced block, or the whole text where none is fenced.
+        completion: a text that holds the program: its last fenced block, or all of it if there is none.
         tests: {"stdin", "stdout"} for programs that read and print, {"arguments", "result"} for those that define
             `function`; a list, or the same as JSON. Results are compared as JSON.
         function: the name of the function that is called.
         sandbox: limits and `allow` (`grouprl.sandbox.SandboxSettings`).
-        partial: whether some passed tests earn something.
+        partial: whether to pay the share of passed tests.
 
     Whole numbers are compared exactly, other finite floats to nine digits; NaN and infinity equal nothing. `seconds` of
-    the sandbox hold for each program that reads and prints, and for all calls of a function together; all of them get
-    no more than half of the time that the reward itself has, and what is not done by then has failed. What a program
-    waits for a processor does not count as its time.
+    the sandbox limits each program that reads and prints, and all calls of a function together. All tests get at most
+    half of the reward's own time limit; tests that are not finished by then have failed. Time spent waiting for a
+    processor does not count.
 
     Raises:
-        InputError: on tests of another form, or where this machine cannot contain code.
-        RunError: if the sandbox cannot be built around a program, or this machine has no processor for it: the
-            machine's fault, never the program's.
+        InputError: on tests of another form, or if this machine cannot confine programs.
+        RunError: if no sandbox can be built or no processor is free: the machine's fault, never the program's.
     """
     settings = _settings(sandbox)
     found = _plain(json.loads(tests) if isinstance(tests, str) else tests, function)
@@ -109,20 +108,20 @@ def passes_tests(
 
 
 def extract_code(completion: str) -> str:
-    """Return the last fenced block of a text, or all of it where none is fenced."""
+    """Return the last fenced block of a text, or all of it if there is none."""
     blocks = FENCED.findall(completion)
     return str(blocks[-1]) if blocks else completion
 
 
 def compiles(code: str) -> bool:
-    """Whether code may be Python, and is short enough to be run; what is not need not be run.
+    """Return whether code may be Python and is short enough, so that it is worth running.
 
-    Code that is too long to be compiled here without a clock is left to the sandbox, which has one.
+    Code that is too long to compile here without a time limit is left to the sandbox, which has one.
     """
     if len(code) > COMPILED_HERE:
         return len(code) <= LONGEST
     try:
-        with warnings.catch_warnings():  # else they would show lines of the code in the terminal
+        with warnings.catch_warnings():  # otherwise warnings would show lines of the code in the terminal
             warnings.simplefilter("ignore")
             compile(code, "<answer>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
@@ -131,7 +130,7 @@ def compiles(code: str) -> bool:
 
 
 def _settings(given: Mapping[str, object] | SandboxSettings | None) -> SandboxSettings:
-    from grouprl.sandbox import SandboxSettings  # pydantic, which workers of other rewards need not import
+    from grouprl.sandbox import SandboxSettings  # it needs pydantic, which workers of other rewards need not import
 
     if isinstance(given, SandboxSettings):
         return given
@@ -156,7 +155,7 @@ def _plain(tests: object, function: str) -> list[JsonObject]:
     ):
         raise InputError(
             f"The tests of a program are {str(tests)[:80]!r}",
-            f"there is at least one, and each has {' and '.join(sorted(keys))}",
+            f"at least one is needed, and each has the keys {' and '.join(sorted(keys))}",
             "Name the function that is called as 'function', or leave it out for programs that read and print.",
         )
     try:
@@ -169,11 +168,11 @@ def _plain(tests: object, function: str) -> list[JsonObject]:
 
 
 def _call_all(code: str, tests: Sequence[Mapping[str, object]], function: str, settings: SandboxSettings) -> list[bool]:
-    """Call the function on all inputs in one run; what it did before it died counts."""
+    """Call the function on all inputs in one run; results from before a crash count."""
     inputs = json.dumps([test["arguments"] for test in tests])
     harness = f"import sys\nsys.argv[1:] = [{function!r}]\n{HARNESS}"
     files: dict[str, str | bytes] = {"inputs.json": inputs, "answer.py": code.encode(errors="surrogatepass")}
-    # Results get as much room as files: they would be files if they were not read at once.
+    # Results get as much room as files: they would be files if they were not read immediately.
     roomy = settings.model_copy(update={"output_kb": min(1 << 14, settings.disk_mb << 10)})
     written = _Budget(settings.seconds).run(roomy, harness, files=files).stdout
     results = [_result(line) for line in written.split("\n")[: len(tests)]]
@@ -184,7 +183,7 @@ def _call_all(code: str, tests: Sequence[Mapping[str, object]], function: str, s
 def _read_and_print(
     code: str, tests: Sequence[Mapping[str, object]], settings: SandboxSettings, partial: bool
 ) -> list[bool]:
-    """Run the program on every input in turn; unless some passed tests earn something, up to the first failure."""
+    """Run the program on every input in turn; without `partial`, stop at the first failure."""
     budget, passed = _Budget(settings.seconds * len(tests)), []
     for test in tests:
         outcome = None
@@ -198,9 +197,9 @@ def _read_and_print(
 
 
 class _Budget:
-    """The time that all programs of one completion may take together: as the settings say, within the reward's own.
+    """The time that all programs of one completion may take together: the settings' limit, within the reward's own.
 
-    What they wait for a processor that others have is not theirs; it only ends with the clock of the reward.
+    Waiting for a busy processor is not counted; only the reward's own time limit ends it.
     """
 
     def __init__(self, wanted: float) -> None:
@@ -209,11 +208,11 @@ class _Budget:
         self._end = time.monotonic() + (PATIENCE * wanted if own is None else WAITED * own)
 
     def run(self, settings: SandboxSettings, code: str, **given: Any) -> ProgramOutcome:
-        """Run code for as long as the settings and what is left allow, and take what it used from that.
+        """Run code within the settings' limit and the remaining budget, and subtract the time it used.
 
         Raises:
             Crowded: if this machine had no processor for it in time.
-            RunError: as `_run`.
+            RunError: if no sandbox can be built around the program.
         """
         wanted, wall = min(settings.seconds, self.left), max(0.01, self._end - time.monotonic())
         wall = min(wall, settings.wall or wall)
@@ -226,12 +225,12 @@ class _Budget:
 
 
 def _run(settings: SandboxSettings, code: str, **given: Any) -> ProgramOutcome:
-    """Run code; try again where the sandbox failed.
+    """Run code, and once more if the sandbox failed.
 
-    A program that loses the fork server twice has failed: it may be to blame.
+    A program on which the fork server is lost twice has failed: it may be to blame.
 
     Raises:
-        RunError: if no walls can be built around it. That happens before its first line, so it is not to blame.
+        RunError: if no sandbox can be built. That happens before the program's first line, so it is not to blame.
     """
     outcome = settings.run(code, **given)
     if outcome.why == "refused" or outcome.lost:
@@ -245,7 +244,7 @@ NOTHING = object()
 
 
 def same(found: object, expected: object) -> bool:
-    """Whether two JSON values are equal: whole numbers exactly, other floats to 9 digits, and true is not 1."""
+    """Return whether two JSON values are equal: whole numbers exactly, other floats to 9 digits, and true is not 1."""
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected
     if isinstance(found, (int, float)) and isinstance(expected, (int, float)):
@@ -268,11 +267,11 @@ def _same_number(found: float, expected: float) -> bool:
 
 
 ROUNDED = 1e-12
-"""What a float may be that is compared to 0.0."""
+"""The largest float that counts as equal to 0.0."""
 
 
 def _result(line: str) -> object:
-    """Return what a call returned; NOTHING where the line says something else."""
+    """Return the result of a call from its line of output; NOTHING if the line holds no result."""
     try:
         found = strict_json(line)
     except (ValueError, RecursionError):
@@ -281,5 +280,5 @@ def _result(line: str) -> object:
 
 
 def _lines(text: str) -> list[str]:
-    """Return lines without white space at their ends, and without empty lines at the end."""
+    """Return the lines of a text without trailing white space and trailing empty lines."""
     return [line.rstrip(" \t\r\f\v") for line in text.rstrip(" \t\r\n\f\v").split("\n")]

@@ -1,4 +1,4 @@
-"""Rewards of a critic that says before an action whether it is right, and what would be."""
+"""Rewards of a critic that judges an action before it is taken and suggests a better one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rewards of numbers that pay for being near; the completion is the number and nothing else.
+"""Rewards that pay for a number close to the answer; the completion is the number and nothing else.
 
-All of them say `correct` for the exact number, so evaluation counts the same whatever is paid. A right answer of 0 is
-near nothing but itself.
+`correct` is 1 only for the exact number, so evaluation does not depend on the partial credit. An answer of 0 is
+close to nothing but itself.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from grouprl.rewards.contract import known_examples
 
 NUMBER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?%?")
 TOLERANCES = tuple(range(50, 100, 5))
-"""Per cent of accuracy that mean relative accuracy asks for, one after the other."""
+"""The thresholds of mean relative accuracy, in per cent."""
 
 
 def written_number(text: str) -> Fraction | None:
-    """Return the number that a text is ("1,000", "10%"), exactly; None if it is something else."""
+    """Return the exact value of a text that is a number ("1,000", "10%"); None if it is not one."""
     text = text.strip()
     return Fraction(text.rstrip("%").replace(",", "")) if len(text) <= 30 and NUMBER.fullmatch(text) else None
 
 
 def right_number(answer: object) -> Fraction:
-    """Return the number in a column, exactly as it is written, with all its digits.
+    """Return the exact value of a number in a column, with all its digits.
 
     Raises:
         ValueError: if it is not a number, or infinite.
@@ -36,7 +36,7 @@ def right_number(answer: object) -> Fraction:
 
 
 def relative_gap(said: float | Fraction, right: float | Fraction) -> float:
-    """Return |said - right| / |right|; for a right answer of 0 it is 0 or infinite. It is 0 for equal numbers alone."""
+    """Return |said - right| / |right|, which is 0 only for equal numbers; if `right` is 0, it is 0 or infinite."""
     if right == 0:
         return 0.0 if said == 0 else math.inf
     gap = float(abs(Fraction(said) - Fraction(right)) / abs(Fraction(right)))
@@ -63,7 +63,7 @@ def fuzzy_count(completion: str, answer: object) -> dict[str, float]:
 def relaxed_accuracy(completion: str, answer: object, tolerance: float = 0.05) -> dict[str, float]:
     """Return 1 for a number within `tolerance` of the answer, relatively, and 1 for being a number.
 
-    The usual measure of chart questions, as BigCharts-R1 pays it (Masry et al. 2025); 5 per cent by custom.
+    The usual measure for chart questions, as in BigCharts-R1 (Masry et al. 2025), with its customary 5 per cent.
     """
     said = written_number(completion)
     gap = math.inf if said is None else relative_gap(said, right_number(answer))
@@ -75,8 +75,8 @@ def relaxed_accuracy(completion: str, answer: object, tolerance: float = 0.05) -
 def mean_relative_accuracy(completion: str, answer: object) -> dict[str, float]:
     """Return the share of ten thresholds 0.50, 0.55, …, 0.95 that 1 - gap reaches, and 1 for being a number.
 
-    Spatial-R1 (Ouyang et al. 2025, arXiv 2504.01805). A gap that equals 1 - threshold reaches it, whatever rounding
-    says: 12 for 10 has 0.7.
+    Spatial-R1 (Ouyang et al. 2025, arXiv 2504.01805). A gap of exactly 1 - threshold reaches the threshold, despite
+    rounding: 12 for 10 earns 0.7.
     """
     said = written_number(completion)
     gap = math.inf if said is None else relative_gap(said, right_number(answer))

@@ -1,4 +1,4 @@
-"""Rewards of actions on a screen: what kind of action, where, with which text."""
+"""Rewards of actions on a screen, by their kind, place and text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.core.errors import InputError, suggest
 
 @dataclass(frozen=True)
 class GuiAction:
-    """What an agent did: its kind ("tap", "type", "scroll", …), where, and with which text."""
+    """An agent's action on a screen: its kind ("tap", "type", "scroll", …), its place and its text."""
 
     kind: str
     point: tuple[int, int] | None = None
@@ -20,7 +20,7 @@ class GuiAction:
 
 @dataclass(frozen=True)
 class GuiTarget:
-    """What it should have done; the box is (left, top, right, bottom), edges included."""
+    """The action that an agent should have taken; the box is (left, top, right, bottom), edges included."""
 
     kind: str
     box: tuple[int, ...] | None = None
@@ -28,7 +28,7 @@ class GuiTarget:
 
 
 def inside(point: tuple[int, int] | None, box: tuple[int, ...]) -> bool:
-    """Whether a point lies in a box, on its edge included."""
+    """Return whether a point is inside a box or on its edge."""
     left, top, right, bottom = box
     return point is not None and left <= point[0] <= right and top <= point[1] <= bottom
 
@@ -42,7 +42,7 @@ def text_f1(said: str, wanted: str) -> float:
 
 
 def hits(action: GuiAction, target: GuiTarget) -> bool:
-    """Whether the action is the right one in every part that the target has."""
+    """Return whether the action is the right one in every part that the target has."""
     placed = target.box is None or inside(action.point, target.box)
     return action.kind == target.kind and placed and action.text == target.text
 
@@ -50,8 +50,8 @@ def hits(action: GuiAction, target: GuiTarget) -> bool:
 def ui_r1(action: GuiAction | None, target: GuiTarget) -> float:
     """Return kind + place + format, each 0 or 1: the reward of UI-R1 (Lu et al. 2025, arXiv 2503.21620).
 
-    The place counts only for a right kind of action; where the target has no box, a right kind includes it. An action
-    that cannot be read (None) has none of the three.
+    The place counts only if the kind is right; if the target has no box, the right kind earns it too. An action that
+    cannot be read (None) earns none of the three.
     """
     if action is None:
         return 0.0
@@ -63,7 +63,7 @@ def ui_r1(action: GuiAction | None, target: GuiTarget) -> float:
 def gui_r1(action: GuiAction | None, target: GuiTarget) -> float:
     """Return 0.2 format + 0.8 accuracy, which is 1 iff every part is right: GUI-R1 (Luo et al. 2025, arXiv 2504.10458).
 
-    A text is right from a word F1 above 0.5 on.
+    A text is right if its word F1 is above 0.5.
     """
     if action is None:
         return 0.0
@@ -73,14 +73,14 @@ def gui_r1(action: GuiAction | None, target: GuiTarget) -> float:
 
 
 CRAFT = {"name": 0.4, "arguments": 0.4, "format": 0.2}
-"""Weights of the parts of `craft_gui`."""
+"""The weights of the parts of `craft_gui`."""
 
 
 def craft_gui(action: GuiAction | None, target: GuiTarget) -> float:
     """Return 0.4 kind + 0.4 arguments + 0.2 format: rule parts in [0, 1], as CRAFT-GUI adds them (arXiv 2508.11360).
 
-    The arguments of a right kind are its place, 1 inside the box, or its text, by its word F1; without either they are
-    right. The paper's weights are not known to us.
+    If the kind is right, its arguments earn 1 for a place inside the box, or the word F1 of the text; a target with
+    neither earns 1. The paper's weights are not known to us.
     """
     if action is None:
         return 0.0
@@ -94,7 +94,7 @@ GUI_REWARDS: dict[str, Callable[[GuiAction | None, GuiTarget], float]] = {
     "gui_r1": gui_r1,
     "craft_gui": craft_gui,
 }
-"""Rewards of one action by name."""
+"""The rewards of a single action, by name."""
 
 
 def gui_reward(name: str, action: GuiAction | None, target: GuiTarget) -> float:

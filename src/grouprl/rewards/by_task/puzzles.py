@@ -42,7 +42,7 @@ def reaches_target(completion: str, numbers: Sequence[int], target: int) -> floa
 
     The text is parsed and walked, never run; division is exact.
     """
-    # Every number may bring a few signs and brackets; more than that is padding, and could exhaust the parser.
+    # A few signs and brackets per number are plausible; more than that is padding, and could exhaust the parser.
     longest = sum(len(str(number)) + 6 for number in numbers)
     if len(completion) > longest or not EXPRESSION.fullmatch(completion):
         return 0.0
@@ -50,7 +50,7 @@ def reaches_target(completion: str, numbers: Sequence[int], target: int) -> floa
 
 
 def uses_and_reaches(expression: str, numbers: Sequence[int], target: int) -> bool:
-    """Whether an expression uses every number once, nothing else, and equals the target exactly."""
+    """Return whether an expression uses every number once, nothing else, and equals the target exactly."""
     try:
         used: list[int] = []
         value = _evaluate(ast.parse(expression.replace(" ", ""), mode="eval").body, used)

@@ -1,4 +1,4 @@
-"""Rewards of judgements of quality, written as JSON: a rating, a flaw and how bad it is, the better of two."""
+"""Rewards of quality judgements in JSON: a rating, a flaw with its severity, or the better of two."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from grouprl.rewards.contract import known_examples
 
 TOLERANCE = 0.35
 LARGEST = 1e9
-"""Ratings beyond are none; JSON knows integers that no float can hold."""
+"""The largest size of a valid rating: JSON allows integers that no float can hold."""
 CLASS, SEVERITY = 0.25, 0.75
 
 
@@ -38,7 +38,7 @@ def quality(completion: str, kind: str, answer: dict[str, object]) -> dict[str, 
 
 
 def near_rating(found: dict[str, object], answer: JsonObject) -> float:
-    """Return 1 iff |rating - right| < 0.35, strictly: a difference of 0.35 itself is not near, whatever rounding."""
+    """Return 1 iff |rating - right| < 0.35; a difference of exactly 0.35 is not near, despite rounding."""
     said = found.get("rating")
     if not isinstance(said, int | float) or isinstance(said, bool) or not abs(said) < LARGEST:
         return 0.0
@@ -46,19 +46,19 @@ def near_rating(found: dict[str, object], answer: JsonObject) -> float:
 
 
 def nested(found: dict[str, object], answer: JsonObject) -> float:
-    """Return 0.25 for the class, and 0.75 more for class and severity; a severity alone is worth nothing."""
+    """Return 0.25 for the right class, and 1 for the right class and severity; the severity alone earns nothing."""
     if not _equal(found.get("flaw"), answer["flaw"]):
         return 0.0
     return CLASS + SEVERITY * _equal(found.get("severity"), answer["severity"])
 
 
 def better(found: dict[str, object], answer: JsonObject) -> float:
-    """Return 1 for the right one."""
+    """Return 1 iff the better of the two is named."""
     return float(_equal(found.get("better"), answer["better"]))
 
 
 def _equal(said: object, right: object) -> bool:
-    """Whether two plain JSON values are equal, true and 1 being different."""
+    """Return whether two plain JSON values are equal, true and 1 being different."""
     return bool(said == right) and isinstance(said, bool) == isinstance(right, bool)
 
 

@@ -17,9 +17,9 @@ RIGHT, REFUSED, WRONG = 2.0, 1.0, -1.0
 def knowledge(completion: str, answer: str, fact: str) -> dict[str, float]:
     """Return KnowRL's sum of format and correctness (Ren et al. 2025, arXiv 2506.19807), "?" being the refusal.
 
-    Format is 1 or -1 (a thought, one bar, an answer), correctness 2 for right, 1 for refused, -1 for wrong, and 0 where
+    Format is 1 or -1 (a thought, one bar, an answer), correctness 2 for right, 1 for refused, -1 for wrong, and 0 if
     the format is missing. The truth of the thought, the share of its words that `fact` has at the same place, counts
-    only for a wrong answer, as the authors' code has it. Their judges are replaced by comparison.
+    only for a wrong answer, as in the authors' code. A comparison of texts replaces their judges.
     """
     thought, bar, said = completion.partition("|")
     if not bar or not said or "|" in said:
@@ -31,6 +31,6 @@ def knowledge(completion: str, answer: str, fact: str) -> dict[str, float]:
 
 
 def true_share(thought: str, fact: str) -> float:
-    """Return the share of the words of a thought that stand in the fact at the same place; 0 without words."""
+    """Return the share of a thought's words that the fact has at the same position; 0 without words."""
     words, told = thought.split(), fact.split()
     return sum(x == y for x, y in zip(words, told, strict=False)) / len(words) if words else 0.0

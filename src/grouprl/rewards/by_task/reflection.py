@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from grouprl.rewards.contract import known_examples
 
 PARTS = 5
-"""Thought, answer, reflection, thought, answer."""
+"""Number of parts of a completion: thought, answer, reflection, thought, answer."""
 
 CORRECTED, KEPT, SPOILED, MISSED, SINGLE = 1.0, 0.75, 0.25, 0.0, 0.5
 
@@ -23,8 +23,8 @@ def reflection(completion: str, answer: str, length_weight: float = 0.1) -> dict
     """Return SRPO's sum of accuracy, format and 0.1 length (Wan et al. 2025, arXiv 2506.01713, released code).
 
     The completion is "thought|answer;reflection;thought|answer". Format is 0.5 for exactly these five parts, none of
-    them empty. The length is counted in characters, without the signs between the parts. Their code gives 1 to
-    everybody whose question has no readable answer, and to a letter of a choice found anywhere; neither is done here.
+    them empty. The length is counted in characters, without the separators. The authors' code also pays 1 if the
+    question has no readable answer, or if the letter of a choice occurs anywhere; neither is done here.
     """
     first, second = answers(completion)
     accuracy = truth_table(first == answer, None if second is None else second == answer)
@@ -37,7 +37,7 @@ def reflection(completion: str, answer: str, length_weight: float = 0.1) -> dict
 
 
 def truth_table(first: bool, second: bool | None) -> float:
-    """Return what the rightness of two answers is worth; None stands for a second one that is not there."""
+    """Return the accuracy reward for the correctness of two answers; `second` is None if there is no second answer."""
     if second is None:
         return SINGLE if first else MISSED
     table: Mapping[tuple[bool, bool], float] = {
@@ -50,7 +50,7 @@ def truth_table(first: bool, second: bool | None) -> float:
 
 
 def target_length(length: int, first: int) -> float:
-    """Return exp(-((L - 2T)/(0.5T))²): 1 where the whole is twice the first part, T; 0 without a first part."""
+    """Return exp(-((L - 2T)/(0.5T))²), which is 1 if length L is twice the first part's, T; 0 without a first part."""
     return math.exp(-(((length - 2 * first) / (0.5 * first)) ** 2)) if first else 0.0
 
 
@@ -70,7 +70,7 @@ def answers(completion: str) -> tuple[str, str | None]:
 
 
 def pieces(completion: str) -> list[str]:
-    """Return the parts between bars and semicolons if they come in the order of the format, else the whole as one."""
+    """Return the parts between bars and semicolons if these are in the format's order, else the whole text as one."""
     blocks = [block.split("|") for block in completion.split(";")]
     found = [piece for block in blocks for piece in block]
     return found if [len(block) for block in blocks] in ([2, 1, 2], [2]) else [completion]

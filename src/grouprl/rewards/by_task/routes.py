@@ -1,4 +1,4 @@
-"""Rewards of ways through a grid."""
+"""Rewards of routes through a grid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GRID = {"size": 3, "start": "00", "goal": "02", "walls": ["01"]}
 
 
 def walk(moves: str, size: int, start: str, walls: Collection[str]) -> str | None:
-    """Return the cell "row column" where a way ends; None if it leaves the grid, meets a wall or is no way."""
+    """Return the cell "row column" where a route ends; None if it leaves the grid, meets a wall or is not a route."""
     row, column = int(start[0]), int(start[1])
     for move in moves:
         if move not in MOVES:
@@ -24,10 +24,10 @@ def walk(moves: str, size: int, start: str, walls: Collection[str]) -> str | Non
 
 @known_examples(("drru", _GRID, True), ("rr", _GRID, False), ("drr", _GRID, False), ("", _GRID, False))
 def whole_path(completion: str, size: int, start: str, goal: str, walls: Collection[str]) -> dict[str, float]:
-    """Return 0.2 per move of a way that reaches the goal, and 1 for moves alone: AlphaMaze's reward.
+    """Return 0.2 per move of a route that reaches the goal, and 1 for a text of moves only: AlphaMaze's reward.
 
-    Dao and Vu 2025, arXiv 2502.14669; their 0.125 for each thinking tag are left out, there being none here. A way to
-    a farther goal pays more. A way may not pass through a cell twice: detours would pay, too.
+    Dao and Vu 2025, arXiv 2502.14669; their 0.125 per thinking tag is left out, since completions have no tags here. A
+    route to a farther goal earns more. A route may not visit a cell twice, or detours would pay.
     """
     way = completion.strip()
     spelt = bool(way) and set(way) <= MOVES.keys()
@@ -36,7 +36,7 @@ def whole_path(completion: str, size: int, start: str, goal: str, walls: Collect
 
 
 def _reaches(way: str, size: int, start: str, goal: str, walls: Collection[str]) -> bool:
-    """Whether a way, no longer than the grid has cells, ends at the goal and passes through no cell twice."""
+    """Return whether a route ends at the goal, visits no cell twice and has no more moves than the grid has cells."""
     cells = [start]
     for move in way:
         cell = walk(move, size, cells[-1], walls)

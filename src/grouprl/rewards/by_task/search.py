@@ -1,4 +1,4 @@
-"""Rewards of answers that may be searched for."""
+"""Rewards of answers for which the policy may use a search tool."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Searched:
-    """How an answer was found."""
+    """An answer, and how it was found."""
 
     correct: bool
     searches: int
-    """How often the tool was called."""
+    """Number of calls of the search tool."""
     needed: bool
     """Whether the answer cannot be known without searching."""
     well_formed: bool = True
@@ -25,11 +25,11 @@ def exact(seen: Searched) -> float:
 
 
 def sem(seen: Searched, *, needless: float = 0.5) -> float:
-    """Return 1 for a right answer found as it should be, `needless` for one searched for without need, else 0.
+    """Return 1 for a right answer found as it should be, `needless` for one after an unnecessary search, else 0.
 
-    The order is that of SEM (Sha et al. 2025, arXiv 2505.07903): right without searching where that suffices, and right
-    after searching where it does not, go before right but needlessly searched; a malformed turn gives 0. The paper's
-    numbers are not known to us; `needless` = 0.5 is ours.
+    The order follows SEM (Sha et al. 2025, arXiv 2505.07903): a right answer earns most if the policy searched exactly
+    when it had to, and less after a needless search; a malformed turn earns 0. The paper's numbers are not known to us;
+    `needless` = 0.5 is ours.
     """
     if not (seen.correct and seen.well_formed):
         return 0.0
@@ -39,10 +39,10 @@ def sem(seen: Searched, *, needless: float = 0.5) -> float:
 def formatted(seen: Searched, *, weight: float = 0.2) -> float:
     """Return (1 - weight) for a right answer and `weight` if every turn could be read: answer and form, added.
 
-    The composition of retrieval agents such as MMhops-R1; the weight is ours.
+    Retrieval agents such as MMhops-R1 are rewarded this way; the weight is ours.
     """
     return (1 - weight) * seen.correct + weight * seen.well_formed
 
 
 SEARCH_REWARDS: dict[str, Callable[[Searched], float]] = {"exact": exact, "sem": sem, "formatted": formatted}
-"""Rewards by name."""
+"""The rewards of a searched answer, by name."""

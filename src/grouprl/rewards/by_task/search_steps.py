@@ -1,4 +1,4 @@
-"""Rewards of single steps of a search: which sub-question is sent where, and the answer in the end."""
+"""Rewards of single steps of a search: the sub-questions, their retrievers, and the final answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED = re.compile(r"(?P<question>[^@=]+)@(?P<where>[a-z]+(?:,[a-z]+)*)")
 ANSWERED = re.compile(r"=(?P<answer>[^@=]+)")
 RETRIEVERS = ("text", "image", "table", "none")
 SHORT = 5
-"""Words up to which an answer is right as a whole or not at all."""
+"""Answers of up to this many words earn no partial credit."""
 
 
 @known_examples(
@@ -25,10 +25,10 @@ SHORT = 5
 def route_step(completion: str, kind: str, gold: Sequence[str], retriever: str = "") -> dict[str, float]:
     """Return R1-Router's reward of a step (Peng et al. 2025, released code): "question@retriever", or "=answer".
 
-    `kind` "ret": half the nearness of the sub-question, half for naming the right retriever alone; 0 for a retriever
-    that there is not, and for "none" beside others. "ans": one of the `gold` answers, word for word if it is short.
-    What cannot be read is worth 0. Cosine of word counts, times the ratio of lengths, stands for the cosine of
-    embeddings.
+    `kind` "ret": half for the similarity of the sub-question, half for naming exactly the right retriever; 0 for an
+    unknown retriever, and for "none" together with others. "ans": one of the `gold` answers, word for word if it is
+    short. A text that cannot be read earns 0. The cosine of word counts, times the ratio of lengths, replaces the
+    cosine of embeddings.
 
     Differs from the paper: its recall of words would pay "=not oslo" and "=oslo rome paris" for "oslo".
 
@@ -42,7 +42,7 @@ def route_step(completion: str, kind: str, gold: Sequence[str], retriever: str =
 
 
 def retrieval(completion: str, example: str, retriever: str) -> float:
-    """Return 0.5·nearness + 0.5·[the retriever, and no other, is named]."""
+    """Return 0.5·similarity + 0.5·[exactly the right retriever is named]."""
     found = ASKED.fullmatch(completion)
     named = found["where"].split(",") if found else []
     mixed = "none" in named and len(named) > 1
@@ -52,7 +52,7 @@ def retrieval(completion: str, example: str, retriever: str) -> float:
 
 
 def answering(completion: str, gold: Sequence[str]) -> float:
-    """Return the F1 of a long answer's words; 1 or 0 for a short one (five words), and where there are several."""
+    """Return the word F1 of a long answer; 1 or 0 if it is short (up to five words) or several are accepted."""
     found = ANSWERED.fullmatch(completion)
     if found is None:
         return 0.0
@@ -63,20 +63,20 @@ def answering(completion: str, gold: Sequence[str]) -> float:
 
 
 def word_f1(said: Sequence[str], gold: Sequence[str]) -> float:
-    """Return twice the shared words over all words, each counted as often as it is there; 1 only for the same order."""
+    """Return twice the shared words (a multiset) over the words of both texts; 1 only for the same order."""
     shared = (Counter(said) & Counter(gold)).total()
     ratio = 2 * shared / (len(said) + len(gold)) if said or gold else 1.0
     return ratio if ratio < 1 or list(said) == list(gold) else 1 - 1 / (len(said) + 1)
 
 
 def nearness(ours: str, theirs: str) -> float:
-    """Return the cosine times the ratio of the numbers of words, so that saying it twice is not as near."""
+    """Return the cosine of two texts times the ratio of their word counts, so that repeating a text costs."""
     first, second = len(ours.split()), len(theirs.split())
     return cosine(ours, theirs) * min(first, second) / max(1, first, second)
 
 
 def cosine(ours: str, theirs: str) -> float:
-    """Return the cosine between the word counts of two texts; 0 where one has none."""
+    """Return the cosine between the word counts of two texts; 0 if one has no words."""
     first, second = Counter(ours.lower().split()), Counter(theirs.lower().split())
     norms = math.sqrt(sum(n * n for n in first.values()) * sum(n * n for n in second.values()))
     return sum(count * second[word] for word, count in first.items()) / norms if norms else 0.0

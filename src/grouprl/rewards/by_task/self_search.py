@@ -1,4 +1,4 @@
-"""Rewards of completions that search in the policy itself: it writes both queries and information."""
+"""Rewards of completions in which the policy answers its own search queries."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ MOST = 10
     ("miru", {"answer": "miru"}, False),
 )
 def self_search(completion: str, answer: str, form: float = 0.2) -> dict[str, float]:
-    """Return SSRL's outcome and form (Self-Search Reinforcement Learning, 2025): the last answer, and if all is valid.
+    """Return the sum of outcome and form in SSRL (Self-Search Reinforcement Learning, 2025).
 
-    1 for right and valid, 1 - `form` for right alone, `form` for valid alone; a quarter of the outcome for more than
-    ten answers, as in the authors' code. Here "?bako lives" is a query, "[miru]" information and "=oslo" the answer.
+    The last answer counts: 1 if it is right and the text valid, 1 - `form` if it is only right, `form` if the text is
+    only valid; a quarter of the outcome for more than ten answers, as in the authors' code. "?bako lives" is a query,
+    "[miru]" its information and "=oslo" the answer.
     `form` 0.2 is from memory of the paper.
     """
     said = [found[1:] for found in ANSWER.findall(completion)]
@@ -31,7 +32,7 @@ def self_search(completion: str, answer: str, form: float = 0.2) -> dict[str, fl
 
 
 def valid(completion: str) -> bool:
-    """Tell whether a text is queries, each with its information, at least one, and then one answer."""
+    """Return whether a text is one or more queries, each with its information, and then one answer."""
     place, searched = 0, False
     while turn := TURN.match(completion, place):
         place, searched = turn.end(), True

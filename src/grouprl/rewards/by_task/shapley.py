@@ -1,4 +1,4 @@
-"""What single facts are worth together: Shapley values, for rewards of information (ProMed)."""
+"""Shapley values of facts, for rewards of information (ProMed)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ def shapley(
 ) -> dict[Fact, float]:
     """Return the Shapley value of each fact: its mean marginal change of `value` over orders of the facts.
 
-    `value` says what a set of facts is worth, such as the probability of the right diagnosis; it is called once for
-    each set. `orders` is how many random orders are averaged; None: the exact mean over all subsets, 2^n of them.
-    The values sum to value(all) - value(none).
+    `value` returns the worth of a set of facts, such as the probability of the right diagnosis; it is called once per
+    set. `orders` is the number of random orders to average; None takes the exact mean over all 2^n subsets. The Shapley
+    values sum to value(all) - value(none).
 
     Raises:
-        InputError: on facts that come twice, no orders, or more than 16 facts without `orders`.
+        InputError: on repeated facts, fewer than 1 order, or more than 16 facts without `orders`.
     """
     whole = tuple(facts)
     if len(set(whole)) < len(whole):
-        raise InputError("a fact appears twice", "every fact is worth something by itself")
+        raise InputError("A fact appears twice", "facts must be distinct", "Pass each fact once")
     if orders is None and len(whole) > 16:
-        raise InputError(f"{len(whole)} facts have 2^{len(whole)} subsets", "16 at most exactly", "Set orders=100")
+        raise InputError(
+            f"{len(whole)} facts have 2^{len(whole)} subsets", "exact values allow 16 facts", "Set orders=100"
+        )
     if orders is not None and orders < 1:
-        raise InputError(f"orders is {orders}", "a mean needs at least one order")
+        raise InputError(f"orders={orders}", "it must be at least 1", "Set orders=100")
     known: dict[frozenset[Fact], float] = {}
 
     def worth(some: frozenset[Fact]) -> float:
@@ -71,7 +73,7 @@ def importance(values: Mapping[Fact, float], temperature: float = 2.0) -> dict[F
         InputError: on a temperature of 0 or below.
     """
     if temperature <= 0:
-        raise InputError(f"temperature is {temperature}", "it must be above 0")
+        raise InputError(f"temperature={temperature}", "it must be above 0", "Set temperature=2")
     top = max(values.values(), default=0.0)
     raised = {fact: math.exp((x - top) / temperature) for fact, x in values.items()}
     total = sum(raised.values())
@@ -79,8 +81,8 @@ def importance(values: Mapping[Fact, float], temperature: float = 2.0) -> dict[F
 
 
 def information_gain(weights: Mapping[Fact, float], known: Collection[Fact], revealed: Collection[Fact]) -> float:
-    """Return the weight of what is `revealed` and was not `known` before: the reward of a question.
+    """Return the weight of the `revealed` facts that were not `known` before: the reward of a question.
 
-    Asking again is worth 0, and so are facts without a weight.
+    Asking again earns 0, and so do facts without a weight.
     """
     return sum(weights.get(fact, 0.0) for fact in set(revealed) - set(known))

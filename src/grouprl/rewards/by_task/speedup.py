@@ -10,8 +10,8 @@ IMPROVEMENT, FORMAT = 0.5, 0.2
 def improvement(passed: bool, passes: bool, before: float, now: float, most: float = math.inf) -> float:
     """Return c + 0.5·[c > 0]·tanh(clip((before - now)/before, -1, 1)): Afterburner (Du et al. 2025, arXiv 2505.23387).
 
-    c by what the program passed before and passes now: newly passing 1, still passing 0.5, still failing -0.5, broken
-    -1. Costs above `most` count as `most`; one of 0 cannot be improved on.
+    c depends on whether the tests pass before and after: newly passing 1, still passing 0.5, still failing -0.5, newly
+    failing -1. Costs above `most` count as `most`; a cost of 0 cannot be improved.
     """
     change = {(False, True): 1.0, (True, True): 0.5, (False, False): -0.5, (True, False): -1.0}[passed, passes]
     before, now = min(before, most), min(now, most)

@@ -1,7 +1,7 @@
-"""Rewards of a written SQL query: executed against a small database in memory, and compared with a right one.
+"""Rewards of SQL queries, which run on a small in-memory database and are compared with a reference query.
 
-A query comes from a model, so SQLite is told to refuse everything but reading: no other files, no pragmas, no
-functions outside a short list, a bounded number of steps and rows.
+A query comes from a model, so SQLite is told to allow only reading: no other files, no pragmas, no functions outside
+a short list, and a bounded number of steps and rows.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ FUNCTIONS = frozenset(
     {"max", "min", "sum", "count", "avg", "total", "abs", "round", "length", "lower", "upper", "like"}
 )
 STEPS = 100_000
-"""Instructions of the machine inside SQLite after which a query is stopped."""
+"""Instructions of SQLite's virtual machine after which a query is stopped."""
 ROWS = 30_000
-"""Rows of a result; more is refused, never cut. A query that takes no more than `STEPS` hardly reaches it."""
+"""Most rows of a result; a larger one is refused, never cut. `STEPS` usually stops a query earlier."""
 LENGTH, PATTERN = 10_000, 200
-"""Characters of a value, and of a pattern of "like"."""
+"""Most characters of a value, and of a pattern of "like"."""
 LONGEST = 2000
 LONGEST_VALUE = 1_000_000
-"""Bytes of a text or a row that a query may make, lest it take the memory (before Python 3.11: SQLite's 10⁹)."""
+"""Most bytes of a text or row that a query may build, to bound its memory (before Python 3.11: SQLite's 10⁹)."""
 HEAP = 64 << 20
-"""Bytes that SQLite may take in this process: nested columns (x||x of x||x of …) unfold while a query is only read."""
+"""Bytes that SQLite may allocate in this process: nested columns (x||x of x||x of …) already expand during parsing."""
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
 NUMBER, TEXT = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])"), re.compile(r"'[^']*'")
 VARIANTS, COMPARED, FEWEST = 40, 8, 8
-"""Tables with other values that are tried, how many of them are compared, and the rows of a table in them."""
+"""Numbers of variants of the tables that are tried and compared, and the fewest rows of a table in a variant."""
 PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
 """Weights of Reasoning-SQL (Pourreza et al. 2025, arXiv 2503.23157) without its judge; normalised to a sum of 1."""
 
@@ -46,7 +46,7 @@ Tables = Mapping[str, Mapping[str, Sequence[object]]]
 
 
 class QueryError(ValueError):
-    """A query that cannot be run; the message is SQLite's."""
+    """A query cannot be run; the message is SQLite's."""
 
 
 def run_query(query: str, tables: Tables) -> list[tuple[object, ...]]:
@@ -83,10 +83,10 @@ def run_query(query: str, tables: Tables) -> list[tuple[object, ...]]:
 
 
 def sql_components(query: str, gold: str, tables: Tables) -> dict[str, float]:
-    """Return what Reasoning-SQL pays for, each in [0, 1]; a right query has 1 everywhere.
+    """Return the components of Reasoning-SQL's reward, each in [0, 1]; a right query has 1 everywhere.
 
-    `execution`: the same rows as the right query, in any order unless that one has "order by"; rows that are only
-    written down do not count, and neither does finding nothing where nothing is found (`is_right`).
+    `execution`: the same rows as the right query, in any order unless that one has "order by"; rows that the query
+    merely spells out do not count, nor does an empty result by itself where the right one is empty (`is_right`).
     `syntax`: it runs.
     `schema`: Jaccard index of the tables and columns used. `ngram`: Jaccard index of pairs of tokens.
     """
@@ -102,12 +102,12 @@ def sql_components(query: str, gold: str, tables: Tables) -> dict[str, float]:
 
 
 def is_right(query: str, gold: str, tables: Tables) -> bool:
-    """Whether a query gives the rows of the right one and does not merely write them down ("select 7").
+    """Return whether a query gives the rows of the right one and does not merely spell them out ("select 7").
 
-    Both are tried on other values of the same kind. Where the right query finds something in these tables, the other
-    one must give its rows here, and other rows somewhere else if the right one does. Where it finds nothing here, any
-    query that finds nothing would have its rows: the two must agree wherever the right one finds something; where it
-    never does, the query must be the right one, word for word.
+    Both also run on variants of the tables with other values of the same kind. If the right query finds something in
+    `tables`, the other one must give the same rows there, and its rows must change on some variant if the right one's
+    do. If the right query finds nothing, every query that finds nothing would match: the two must agree on the
+    variants where the right one finds something; if there are none, the query must be the right one, word for word.
 
     Raises:
         QueryError: if the right query cannot be run.
@@ -128,7 +128,7 @@ def is_right(query: str, gold: str, tables: Tables) -> bool:
 
 
 def changed(tables: Tables, gold: str, number: int) -> Tables:
-    """Return the tables with other values, of their columns and near those of the query; the same ones for a number."""
+    """Return variant `number` of the tables: values drawn from their columns and close to the query's constants."""
     rng = random.Random(number)
     named = [int(word) + step for word in NUMBER.findall(gold) for step in (-1, 0, 1)]
     texts = [text[1:-1] for text in TEXT.findall(gold)]
@@ -139,7 +139,7 @@ def changed(tables: Tables, gold: str, number: int) -> Tables:
 
 
 def _mixed(values: Sequence[object], named: list[int], texts: list[str], rng: random.Random) -> list[object]:
-    """Return as many values, at least some, of the kind that a column holds."""
+    """Return new values of the kind that a column holds: as many as it has, but at least `FEWEST`."""
     text = bool(values) and isinstance(values[0], str)
     pools: list[Sequence[object]] = [list(values), texts] if text else [list(values), named, range(100)]
     pools = [pool for pool in pools if pool] or [range(100)]
@@ -147,7 +147,7 @@ def _mixed(values: Sequence[object], named: list[int], texts: list[str], rng: ra
 
 
 def _tells(rows: Sequence[tuple[object, ...]]) -> bool:
-    """Whether a result holds anything that a query which finds nothing would not have."""
+    """Return whether a result holds more than a query that finds nothing would return."""
     return any(value not in (None, 0, "") for row in rows for value in row)
 
 
@@ -159,13 +159,13 @@ def _rows(query: str, tables: Tables) -> list[tuple[object, ...]] | None:
 
 
 def sql_reward(components: Mapping[str, float], weights: Mapping[str, float] = PARTIAL) -> dict[str, float]:
-    """Return the components times their weights, which are scaled so that a right query has 1 in all."""
+    """Return the components times their weights, which are scaled so that a right query earns 1 in total."""
     total = sum(weights.values())
     return {name: weight / total * components[name] for name, weight in weights.items()}
 
 
 def same_rows(found: Sequence[tuple[object, ...]], wanted: Sequence[tuple[object, ...]], *, ordered: bool) -> bool:
-    """Whether two results hold the same rows, counted; in the same order too if `ordered`."""
+    """Return whether two results hold the same rows equally often, and in the same order if `ordered`."""
     return list(found) == list(wanted) if ordered else Counter(found) == Counter(wanted)
 
 
@@ -175,7 +175,7 @@ def jaccard(ours: Set[object], theirs: Set[object]) -> float:
 
 
 def sql_tokens(query: str) -> list[str]:
-    """Return the words, numbers, texts and signs of a query, in small letters."""
+    """Return the words, numbers, strings and operators of a query, in lower case."""
     return TOKEN.findall(query.lower())
 
 

@@ -1,4 +1,4 @@
-"""Rewards of reasoning in numbered steps: what key steps occur, and whether the steps are in order (R1-VL)."""
+"""Rewards of reasoning in numbered steps: the share of key steps that occur, and the order of steps (R1-VL)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.rewards.contract import known_examples
 
 @dataclass(frozen=True)
 class Headings:
-    """How the sections of a completion begin; `step` holds "{}" for its number."""
+    """The headings of a completion's sections; `step` holds "{}" for its number."""
 
     opening: tuple[str, ...]
     step: str
@@ -30,13 +30,13 @@ class Headings:
 
 
 R1_VL = Headings(("### Image Description:", "### Rationales:"), "### Step {}:", "### The final answer is:")
-"""The headings of the authors."""
+"""The headings in R1-VL."""
 LINES = Headings(("?",), "{}:", "=")
-"""Short ones, a line each: "?7+5+8", "1:12", "2:20", "=20"."""
+"""Short headings, with one line per section: "?7+5+8", "1:12", "2:20", "=20"."""
 
 
 def key_step_share(text: str, groups: Sequence[str | Sequence[str]], headings: Headings = R1_VL) -> float:
-    """Return the share of `groups` of which a text occurs in the steps, whatever the case; 0 without groups.
+    """Return the share of `groups` with a text that occurs in the steps, ignoring case; 0 without groups.
 
     StepRAR of Zhang et al. 2025 (arXiv:2503.12937), released code.
     """
@@ -46,15 +46,15 @@ def key_step_share(text: str, groups: Sequence[str | Sequence[str]], headings: H
 
 
 def step_texts(text: str, headings: Headings = R1_VL) -> list[str]:
-    """Return what stands under each step's heading, up to a line that begins with a heading."""
+    """Return the text under each step's heading, up to the next line that begins with a heading."""
     pattern = rf"{headings.step_pattern}\s*(.*?)(?=\n(?:{headings.any_pattern})|\Z)"
     return [found[2] for found in re.finditer(pattern, text, re.DOTALL)]
 
 
 def in_order(text: str, headings: Headings = R1_VL) -> bool:
-    """Tell whether all sections are there, steps are numbered 1 to n, and the final answer comes after them.
+    """Return whether no section is missing, the steps are numbered 1 to n, and the final answer follows them.
 
-    StepRVR of Zhang et al. 2025 (arXiv:2503.12937), released code: where the opening sections stand does not matter.
+    StepRVR of Zhang et al. 2025 (arXiv:2503.12937), released code: the position of the opening sections is ignored.
     """
     if any(heading not in text for heading in (*headings.opening, headings.step.format(1), headings.final)):
         return False
@@ -64,7 +64,7 @@ def in_order(text: str, headings: Headings = R1_VL) -> bool:
 
 
 def final_line(text: str, headings: Headings = R1_VL) -> str:
-    """Return the line of the final answer; all of the text where it has no such heading."""
+    """Return the line of the final answer; the whole text if it has no such heading."""
     _, found, said = text.partition(headings.final)
     return said.strip().split("\n")[0].strip() if found else text.strip()
 
@@ -87,7 +87,7 @@ _TEXT = "### Image Description: two dots\n### Rationales: add\n### Step 1: 3 + 4
 def step_rewards(completion: str, answer: str, key_steps: Sequence[str | Sequence[str]]) -> dict[str, float]:
     """Return `accuracy`, `key_steps` and `valid_steps` of a completion under R1-VL's headings; `step_grpo` weighs them.
 
-    The accuracy is equality of the final line; the authors verify symbolically first.
+    The accuracy compares the final line as text; the authors first compare it symbolically.
     """
     return _scored(completion, answer, key_steps, R1_VL)
 
@@ -97,5 +97,5 @@ def step_rewards(completion: str, answer: str, key_steps: Sequence[str | Sequenc
     ("?7+5\n1:13\n=13", {"answer": "12", "key_steps": ["12"]}, False),
 )
 def line_step_rewards(completion: str, answer: str, key_steps: Sequence[str | Sequence[str]]) -> dict[str, float]:
-    """Return the same of a completion under the short headings `LINES`."""
+    """Return the components of `step_rewards` for a completion with the short headings `LINES`."""
     return _scored(completion, answer, key_steps, LINES)

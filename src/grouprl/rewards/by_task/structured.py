@@ -1,4 +1,4 @@
-"""Rewards of JSON: objects with the right values, and tool calls."""
+"""Rewards of JSON completions: objects with the right values, and tool calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = re.compile(
 Call = JsonMapping
 BRACKETS = re.compile(r"[\[\]{}]")
 DEEPEST = 100
-"""Levels of a JSON object; more is none."""
+"""Most levels of nesting of a JSON object; a deeper one cannot be read."""
 
 
 @known_examples(
@@ -26,14 +26,14 @@ DEEPEST = 100
     ("ann", {"answer": '{"name": "ann"}'}, False),
 )
 def json_match(completion: str, answer: str, pairs: float = 0.6, length: float = 0.2) -> dict[str, float]:
-    """Return a schema reward after ThinkJSON (Agarwal et al. 2025, arXiv 2502.14905), 1 in all for the right object.
+    """Return a schema reward after ThinkJSON (Agarwal et al. 2025, arXiv 2502.14905); the right object earns 1.
 
-    `pairs` times the share of key-value pairs that are right (of those that either has), `length` times how near the
-    number of characters is, and the rest for being an object at all. The paper's weights are not known to us. What is
-    no object gets nothing.
+    The sum of `pairs` times the share of right key-value pairs (among those of either object), `length` times the
+    ratio of the numbers of characters, and the rest for being an object. Anything else earns nothing. The paper's
+    weights are not known to us.
 
     Raises:
-        ValueError: if the answer is no JSON object.
+        ValueError: if the answer is not a JSON object.
     """
     wanted = read_object(answer)
     if wanted is None:
@@ -76,7 +76,7 @@ def json_after_thought(completion: str, answer: str, pairs: float = 0.6, length:
 def tool_calls(completion: str, answer: str, scale: float = 3.0) -> dict[str, float]:
     """Return ToolRL's graded reward (Qian et al. 2025, arXiv 2504.13958): format 0 or 1, calls in [-scale, scale].
 
-    The format is one <tool_call> block, a thought before it allowed, with a JSON call on every line: an object with
+    The format is one <tool_call> block, optionally after a thought, with a JSON call on every line: an object with
     "name" and "parameters". `answer` holds the right calls, one per line.
 
     Raises:
@@ -93,7 +93,7 @@ def tool_calls(completion: str, answer: str, scale: float = 3.0) -> dict[str, fl
 
 
 def same_calls(found: Sequence[Call], wanted: Sequence[Call]) -> bool:
-    """Whether the calls are the same ones, in any order."""
+    """Return whether two lists hold the same calls, in any order."""
     left = list(found)
     for call in wanted:
         place = next((i for i, each in enumerate(left) if same(_bare(each), _bare(call))), None)
@@ -104,10 +104,11 @@ def same_calls(found: Sequence[Call], wanted: Sequence[Call]) -> bool:
 
 
 def call_score(found: Sequence[Call], wanted: Sequence[Call]) -> float:
-    """Return how much of the wanted calls the found ones hold, in [0, 1]: names, parameters, values.
+    """Return the similarity of the found calls to the wanted ones, in [0, 1], by names, parameters and values.
 
-    S = match(names) + for every wanted call the best unused found one of its name: match(parameter names) + right
-    values; divided by its largest value 1 + Σ (1 + parameters). match is the Jaccard index of multisets.
+    The score is match(names), plus match(parameter names) and the number of right values of the best unused found call
+    of the same name for every wanted call, over the largest score 1 + Σ (1 + parameters). `match` is the Jaccard index
+    of multisets.
     """
     score, unused = overlap([c["name"] for c in found], [c["name"] for c in wanted]), list(found)
     for call in wanted:
@@ -131,9 +132,9 @@ def overlap(ours: Collection[object], theirs: Collection[object]) -> float:
 
 
 def read_object(text: str) -> dict[str, object] | None:
-    """Return the JSON object that a text is; None if it is none, or says two things by one name or no finite number."""
+    """Return the JSON object in a text; None if it is not one, repeats a key or holds a number that is not finite."""
     if _depth(text) > DEEPEST:
-        return None  # what can just be read could not be written again
+        return None  # a value that can barely be parsed could not be serialised again
     try:
         found = strict_json(text)
     except (ValueError, RecursionError):
@@ -142,10 +143,10 @@ def read_object(text: str) -> dict[str, object] | None:
 
 
 def strict_json(text: str) -> object:
-    """Return a JSON value: numbers are finite, and no object has a key twice, of which a reader would take the last.
+    """Return the value of strict JSON: all numbers are finite, and no object repeats a key.
 
     Raises:
-        ValueError: if the text is none.
+        ValueError: if the text is not such a value.
         RecursionError: if it is nested too deeply.
     """
     return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
@@ -167,7 +168,7 @@ def _object(pairs: list[tuple[str, object]]) -> JsonObject:
 
 
 def _depth(text: str) -> int:
-    """Return how deeply brackets are nested in a text, those inside of strings counted too."""
+    """Return the nesting depth of brackets in a text, including those inside strings."""
     depth = most = 0
     for sign in BRACKETS.findall(text):
         depth += 1 if sign in "[{" else -1
@@ -176,14 +177,14 @@ def _depth(text: str) -> int:
 
 
 def read_calls(text: str) -> list[dict[str, object]] | None:
-    """Return the tool calls that the lines of a text are; None if a line is none."""
+    """Return the tool calls of a text, one per line; None if a line is not a tool call."""
     calls = [read_object(line) for line in text.strip().splitlines()]
     good = [call for call in calls if call is not None and _is_call(call)]
     return good if len(good) == len(calls) else None
 
 
 def same(ours: object, theirs: object) -> bool:
-    """Whether two JSON values are equal: 7.0 is 7, true is not 1."""
+    """Return whether two JSON values are equal: 7.0 is 7, true is not 1."""
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return ours is theirs
     if isinstance(ours, list) and isinstance(theirs, list):

@@ -1,1 +1,1 @@
-"""Rewards that a judging model gives."""
+"""Rewards given by a judge, another language model."""

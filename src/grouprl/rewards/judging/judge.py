@@ -1,8 +1,8 @@
 """A judge that ranks the trajectories of a group relative to each other: one request for each group.
 
-The idea is that of RULER in OpenPipe's ART (its documentation, "RULER"): a language model compares what a group did
-more reliably than it scores one trajectory by itself, and advantages within groups need no more than that.
-*Differs from RULER*: names and order of the trajectories are drawn anew for each group; what policies wrote is escaped;
+After RULER in OpenPipe's ART (see "RULER" in its documentation): a language model compares the trajectories of a group
+more reliably than it scores a single one, and advantages within groups need only the comparison.
+*Differs from RULER*: the names and order of the trajectories are random for each group; texts of policies are escaped;
 equal trajectories are shown once and score alike.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 PLACE = "judged"
-"""The column in which a judge is told where a completion belongs."""
+"""The column that tells a judge the place of a completion in its group."""
 
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """Where a row belongs: its group, which sample of it, and the prompt in front of it."""
+    """The place of a row: its group, its sample within the group, and the prompt before it."""
 
     group: Hashable
     sample: Hashable
@@ -40,24 +40,24 @@ class GroupPlace:
 
 @dataclass(frozen=True)
 class TrajectoryJudge(VerdictReward):
-    """Scores of a group's trajectories from 0 to 1 by a model behind an OpenAI-compatible endpoint.
+    """A reward that scores a group's trajectories from 0 to 1 by a model behind an OpenAI-compatible endpoint.
 
-    Rows of one sample (an episode in several contexts) are one trajectory and score alike. Where a group cannot be
-    judged, all its rows have failed, and `reward.on_error` says what happens.
+    Rows of one sample (an episode in several contexts) are one trajectory and score alike. If a group cannot be judged,
+    all its rows have failed and are treated as `reward.on_error` says.
 
     Args:
         client: the endpoint.
-        rubric: what is good, in words.
-        tokens: of the judge's reply at most.
-        temperature: at which the judge samples; 0 for the likeliest reply.
-        schema: whether the endpoint is asked to hold the reply to its JSON schema.
-        at_once: groups judged at the same time.
-        longest: characters of a trajectory; a longer one loses its middle.
-        seed: of the order in which trajectories are shown.
-        store: where verdicts are kept by request; None: equal groups are judged anew.
+        rubric: the criteria of a good trajectory, as text.
+        tokens: most tokens of the judge's reply.
+        temperature: the judge's sampling temperature; 0 for the likeliest reply.
+        schema: whether to ask the endpoint to enforce the JSON schema of the reply.
+        at_once: number of groups judged at the same time.
+        longest: most characters shown of a trajectory; a longer one loses its middle.
+        seed: seed of the order in which trajectories are shown.
+        store: keeps the verdict of each request; with None, equal groups are judged again.
 
     Raises:
-        InputError: an address that is none.
+        InputError: if the client's URL is not a valid address.
     """
 
     client: JudgeClient
@@ -82,9 +82,9 @@ class TrajectoryJudge(VerdictReward):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return each row's score, judged in its group; columns hold its `GroupPlace` (`placed`).
+        """Return the score of each row, judged within its group; the columns hold its `GroupPlace` (see `placed`).
 
-        A row without one is a group by itself, without a prompt.
+        A row without a place is a group of one, without a prompt.
         """
         samples: dict[Hashable, dict[Hashable, list[int]]] = {}
         places = [each.get(PLACE) or GroupPlace(ids[row], 0, ()) for row, each in enumerate(columns)]
@@ -106,12 +106,12 @@ class TrajectoryJudge(VerdictReward):
         return [found[row] for row in range(len(completions))]
 
     def judge(self, group: Sequence[JudgedTrajectory]) -> tuple[float, ...]:
-        """Return the scores of a group's trajectories, by one request (and further ones where it fails).
+        """Return the scores of a group's trajectories, with one request and further ones if it fails.
 
-        A group that was judged before scores as it did then, where verdicts are kept; a failure is no verdict.
+        If verdicts are stored, a group that was judged before gets its old scores; failures are not stored.
 
         Raises:
-            NoAnswer: where no try gave a usable reply.
+            NoAnswer: if no try gave a usable reply.
         """
         distinct = list(dict.fromkeys((each.text, repr(each.prompt)) for each in group))
         first = {key: next(each for each in group if (each.text, repr(each.prompt)) == key) for key in distinct}
@@ -151,14 +151,14 @@ class TrajectoryJudge(VerdictReward):
 
 
 def placed(reward: Reward, columns: Sequence[Columns], places: Sequence[GroupPlace]) -> list[Columns]:
-    """Return the columns of rows, with their places where the reward is a judge; no other one is told."""
+    """Return the columns of rows, with their places added if the reward is a judge."""
     if not isinstance(reward, TrajectoryJudge):
         return list(columns)
     return [{**given, PLACE: place} for given, place in zip(columns, places, strict=True)]
 
 
 def side_by_side(function: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]:
-    """Return `function` of each item, so many at a time, in threads that nobody waits for when the run is to stop."""
+    """Return `function` of each item, `at_once` at a time, in threads that do not delay the end of the run."""
     waiting: SimpleQueue[tuple[int, T]] = SimpleQueue()
     done: SimpleQueue[tuple[int, R | None, BaseException | None]] = SimpleQueue()
     over = Event()

@@ -1,4 +1,4 @@
-"""Requests to an OpenAI-compatible endpoint, each with a clock, a bound on what comes back, and further tries."""
+"""Requests to an OpenAI-compatible endpoint, with a time limit, a size limit on the reply, and retries."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
 
 LARGEST_REPLY = 4 * 2**20
-"""Bytes of a reply; one that is larger is not read to its end."""
+"""Most bytes of a reply; a larger one is not read to its end."""
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 529)
-"""Statuses after which the same request may be answered."""
+"""HTTP statuses after which the same request may succeed."""
 LONGEST_PAUSE = 30.0
 T = TypeVar("T")
 
 
 class NoAnswer(Exception):
-    """The endpoint gave no usable answer; `late`: it took too long; `lasting`: it would not with another try."""
+    """The endpoint gave no usable answer: `late` if it took too long, `lasting` if a retry would not help."""
 
     def __init__(self, what: str, *, late: bool = False, lasting: bool = False, pause: float = 0.0) -> None:
         super().__init__(what)
@@ -35,7 +35,7 @@ class NoAnswer(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An address that sends elsewhere is an error: the API key is for the one that was named."""
+    """Refuse redirects: the API key is meant for the configured address only."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -43,19 +43,19 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class JudgeClient:
-    """Where the judge is, and how long it may take."""
+    """A client of the judge's endpoint: its address, its key and its time limit."""
 
     url: str
-    """Address of the endpoint, its version included: http://127.0.0.1:8000/v1."""
+    """Address of the endpoint, including the version, such as http://127.0.0.1:8000/v1."""
     model: str
     key_env: str
-    """Environment variable that holds the API key; one that is not set: none is sent."""
+    """Environment variable that holds the API key; if it is unset, no key is sent."""
     timeout: float
-    """Seconds of one request."""
+    """Time limit of one request, in seconds."""
     tries: int
 
     def complete(self, messages: Sequence[Mapping[str, str]], settings: JsonMapping) -> str:
-        """Return the text of one completion. Raises NoAnswer."""
+        """Return the text of one completion; raise NoAnswer if there is none."""
         given = {"messages": list(messages), **settings, **({"model": self.model} if self.model else {})}
         found = self._send(f"{self.url.rstrip('/')}/chat/completions", given)
         try:
@@ -64,16 +64,16 @@ class JudgeClient:
         except (KeyError, IndexError, TypeError):
             raise NoAnswer("the judge's endpoint sent no completion") from None
         if choice.get("finish_reason") == "length":
-            raise NoAnswer("the judge's reply was cut off; give it more reward.judge.tokens", lasting=True)
+            raise NoAnswer("the judge's reply was cut off; increase reward.judge.tokens", lasting=True)
         if not isinstance(text, str):
             raise NoAnswer("the judge's endpoint sent a completion without text")
         return text
 
     def tried(self, attempt: Callable[[str], T]) -> T:
-        """Return what `attempt` returns, called with the last complaint again and again while that may help.
+        """Return what `attempt` returns; while a retry may help, call it again with the last complaint.
 
         Raises:
-            NoAnswer: the last one.
+            NoAnswer: the failure of the last try.
         """
         complaint = ""
         for number in range(self.tries):
@@ -87,7 +87,7 @@ class JudgeClient:
         raise AssertionError
 
     def _send(self, url: str, given: JsonMapping) -> object:
-        """Send a request in a thread that is left behind where the reply does not come in time."""
+        """Send a request in a thread, which is abandoned if the reply does not arrive in time."""
         found: Queue[object] = Queue()
 
         def run() -> None:
@@ -95,7 +95,7 @@ class JudgeClient:
                 found.put(self._reply(url, given))
             except NoAnswer as error:
                 found.put(error)
-            except Exception as error:  # whatever a network raises
+            except Exception as error:  # a network may raise anything
                 found.put(NoAnswer(f"the judge's endpoint {self.url}: {type(error).__name__}: {error}"))
 
         threading.Thread(target=run, name="judge", daemon=True).start()
@@ -126,11 +126,11 @@ class JudgeClient:
 
 
 def check_url(url: str) -> None:
-    """Raise InputError for what is no address of an endpoint."""
+    """Raise InputError if `url` is not the address of an endpoint."""
     if not url.startswith(("http://", "https://")) or any(c.isspace() for c in url):
         raise InputError(
             f"reward.judge.url is {shortened(url)}",
-            "it is the address of an OpenAI-compatible endpoint",
+            "it must be the address of an OpenAI-compatible endpoint",
             "For instance http://127.0.0.1:8000/v1, where 'grouprl serve MODEL' runs",
         )
 

@@ -1,9 +1,9 @@
-"""What a judge is shown of a group, and how its reply is read.
+"""The request that shows a group to a judge, and the reading of its reply.
 
-What policies wrote is data. It stands in JSON strings, in which the signs that begin a chat template's marks are
-written as escapes, so that no text can end its string or become a mark of the judge's own template; trajectories bear
-names that nobody can know beforehand; and scores are read from the judge's reply alone, which must name each of them
-once and hold nothing else.
+The text of policies is data. It is placed in JSON strings, in which the characters that begin the marks of chat
+templates are escaped, so that no text can end its string or become a mark of the judge's own template. Trajectories
+have unpredictable names. Scores are read only from the judge's reply, which must name each trajectory once and hold
+nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Prompt
 
 MARKS = re.compile(r"[<|]|\[(?=/?[A-Z][A-Z_]+\])")
-"""What marks of chat templates begin with: <|im_start|>, <s>, [INST]; as it stands inside of JSON strings."""
+"""The characters that begin marks of chat templates (<|im_start|>, <s>, [INST]) inside JSON strings."""
 FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
 LONGEST_WHY = 2000
 RUBRIC = """\
@@ -55,7 +55,7 @@ Messages = tuple[JsonMapping, ...]
 
 @dataclass(frozen=True)
 class JudgedTrajectory:
-    """One trajectory of a group: the messages of its prompt, and the text behind them."""
+    """One trajectory of a group: the messages of its prompt, and the text after them."""
 
     prompt: Messages
     text: str
@@ -63,23 +63,23 @@ class JudgedTrajectory:
 
 @dataclass(frozen=True)
 class ShownGroup:
-    """What the judge is shown of a group: the messages, and the name of each trajectory in it."""
+    """A group as the judge sees it: the messages, and the names of the trajectories in them."""
 
     messages: tuple[Mapping[str, str], ...]
     names: tuple[str, ...]
-    """[N] of the trajectories in the group's order, not in that in which they are shown."""
+    """Names of the N trajectories, in the order of the group, not the order in which they are shown."""
 
 
 def as_messages(prompt: Prompt) -> Messages:
-    """Return a prompt as messages: a text is a user's."""
+    """Return a prompt as messages; a plain text becomes a user message."""
     return ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(dict(m) for m in prompt)
 
 
 def shown(group: Sequence[JudgedTrajectory], rubric: str, seed: int, longest: int) -> ShownGroup:
-    """Return what a judge is shown of a group.
+    """Return the messages that show a group to a judge.
 
-    Names and order follow from `seed` and the group's texts: which trajectory stands first says nothing, and equal
-    groups are shown alike. Texts of more than `longest` characters lose their middle.
+    Names and order depend on `seed` and the group's texts alone, so that the order reveals nothing and equal groups are
+    shown alike. Texts of more than `longest` characters lose their middle.
     """
     begin = _shared([each.prompt for each in group])
     whole = "\0".join([json.dumps(group[0].prompt), *(each.text for each in group)])
@@ -95,7 +95,7 @@ def shown(group: Sequence[JudgedTrajectory], rubric: str, seed: int, longest: in
 
 
 def quoted(value: object) -> str:
-    """Return a value as JSON in ASCII, in which no text can pass for a mark of a chat template."""
+    """Return a value as ASCII JSON, with the marks of chat templates escaped."""
     return MARKS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value))
 
 
@@ -103,8 +103,8 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
     """Return the scores in a judge's reply, in the order of `names`.
 
     Raises:
-        NoAnswer: for a reply that is not one JSON object (alone, or as the only block of code) with a score from 0 to
-            1 for each name.
+        NoAnswer: if the reply is not one JSON object (alone, or as the only code block) with a score from 0 to 1 for
+            each name.
     """
     text = split_thinking(reply)[1].strip()
     if fenced := FENCE.fullmatch(text):
@@ -116,7 +116,7 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
         raise NoAnswer(f"the judge's reply is not JSON: {error}") from None
     entries = found.get("scores") if isinstance(found, dict) and once and list(found) == ["scores"] else None
     if not isinstance(entries, list):
-        raise NoAnswer('the judge\'s reply is no object with "scores" alone, a list')
+        raise NoAnswer('the judge\'s reply is not an object with only a list of "scores"')
     scores = dict(map(_entry, entries))
     if len(scores) < len(entries) or set(scores) != set(names):
         raise NoAnswer("the judge's reply does not name each trajectory once")
@@ -142,7 +142,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _shared(prompts: Sequence[Messages]) -> int:
-    """Return how many messages all prompts begin with."""
+    """Return the number of messages that all prompts have in common at their beginning."""
     shortest = min(map(len, prompts))
     return next((i for i in range(shortest) if any(p[i] != prompts[0][i] for p in prompts)), shortest)
 

@@ -1,4 +1,4 @@
-"""Verdicts of a judge, kept in the folder of a run: a run that is resumed pays what it paid before it was killed."""
+"""Verdicts of a judge, stored in the run folder, so that a resumed run gives the same rewards as before."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from grouprl.storage.run_folder import replacing
 
 @dataclass(frozen=True)
 class VerdictStore:
-    """Scores by request to the judge, each in a file of its own, whole or absent; for any number of processes."""
+    """Scores by request to the judge, each in its own file that is written atomically; safe for several processes."""
 
     folder: Path
 
     def find(self, request: object, count: int) -> tuple[float, ...] | None:
-        """Return the `count` scores that the judge gave for this request; None where there are none."""
+        """Return the `count` scores that the judge gave for this request; None if none are stored."""
         try:
             found = json.loads(self._file(request).read_bytes())["scores"]
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # a damaged file is one that is not there: the request is sent again
+            return None  # a damaged file counts as absent: the request is sent again
         usable = isinstance(found, list) and len(found) == count and all(map(_is_score, found))
         return tuple(map(float, found)) if usable else None
 
     def keep(self, request: object, scores: Sequence[float]) -> None:
-        """Write down what the judge said. Raises RunError for a full disk or a folder that cannot be written to."""
+        """Store the judge's scores; raise RunError if the disk is full or the folder is not writable."""
         with replacing(self._file(request)) as temporary:
             temporary.write_text(json.dumps({"scores": list(scores)}), encoding="utf-8")
 

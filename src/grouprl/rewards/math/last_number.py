@@ -1,4 +1,4 @@
-"""The last number that a text states: which digits are a number at all, and which are part of something else."""
+"""The last number that a text states, told apart from digits that belong to something else."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fractions import Fraction
 from grouprl.rewards.math.math_text import MINUS, UNSEEN, negated
 
 READ = 20_000
-"""Characters at the end of a text in which its last number is looked for."""
+"""Number of characters at the end of a text that are searched for its last number."""
 MOST_DIGITS, MOST_POWER = 600, 4
 PART = "_"
-"""Stands for what a number beside it is a part of."""
+"""A mark next to digits that are part of something else."""
 # A sign counts as part of a number only where it cannot be a minus between two operands.
 NUMBER = re.compile(
     r"(?<![\w^_])(?<![\w)]\.)(?<!\d:)(?<!\d/)"
@@ -22,7 +22,7 @@ NUMBER = re.compile(
     r"(?![0-9_^/]|[.,:][0-9]|[^\W\d_]{1,9}[0-9]|[ij](?!\w))"
 )
 WHOLE = re.compile(r"(?<![\w.,/^])(?P<sign>(?<![\w)])[-+])?(?P<whole>[0-9]{1,9}) \Z")
-"""The 1 of "1 3/4", in front of its fraction."""
+"""The whole part of a mixed number, before its fraction: the 1 of "1 3/4"."""
 LATEX = (
     (re.compile(r"\\[dt]?frac\{([-+]?[0-9]{1,600})\}\{([0-9]{1,600})\}"), r"\1/\2"),
     (re.compile(r"\\frac|\\sqrt(?:\[[^\[\]]{0,9}\])? ?\{?"), PART),
@@ -31,10 +31,10 @@ LATEX = (
     (re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))"), ","),
 )
 FUNCTION = re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?\Z")
-"""What leaves the number behind it to be computed."""
+"""The name of a function directly before a number, which still has to be computed."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALE = re.compile(rf"[ -]?(?P<scale>{'|'.join(SCALES)})(?:s?\b|(?P<part>ths?\b))", re.IGNORECASE)
-"""What makes a number of the one that it follows: "2.5 million"."""
+"""A word that scales the number before it: "2.5 million"."""
 SIGNS = {
     **MINUS,
     **UNSEEN,
@@ -45,7 +45,7 @@ SIGNS = {
 
 @dataclass(frozen=True)
 class Stated:
-    """A number as a text states it."""
+    """A number in a text, and whether it is fully computed."""
 
     written: str
     value: Fraction
@@ -54,11 +54,11 @@ class Stated:
 
 
 def last_number(text: str) -> Stated | None:
-    """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one.
+    """Return the exact last number of a text; None if there is none, or it is absurdly long.
 
     Thousands separators, fractions (3/4, 1 3/4, LaTeX's), powers of ten (1e3) and their names (2 million) are read.
-    What stands inside of something else is no number (12:02, 0x2, 2^3, week2, x_2, a root, log 5, digits of other
-    scripts or raised ones beside it), and neither is one behind a negation ("not 5").
+    Digits inside something else are not a number (12:02, 0x2, 2^3, week2, x_2, a root, log 5, digits next to
+    superscripts or digits of other scripts), and neither is a negated number ("not 5").
     """
     text = _plain(text[-READ:])
     found = list(NUMBER.finditer(text))
@@ -84,7 +84,7 @@ def last_number(text: str) -> Stated | None:
 
 
 def _plain(text: str) -> str:
-    """Return a text with the signs of ASCII, and with marks at numbers that are parts of something else."""
+    """Return a text with ASCII signs, and with marks at digits that are part of something else."""
     text = text.translate(SIGNS)
     if not text.isascii():
         text = "".join(PART if sign > "\x7f" and sign.isnumeric() else sign for sign in text)

@@ -1,4 +1,4 @@
-"""Comparing two mathematical answers: words, numbers exactly, tuples, sets and lists by their elements, formulas."""
+"""Comparing two mathematical answers: words, exact numbers, formulas, and the elements of tuples, sets and lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _equal = Apart("grouprl.rewards.math.math_symbols:equal", True)
 
 @lru_cache(maxsize=4096)
 def read_gold(answer: str) -> str:
-    """Return the gold of a column in the form in which answers are compared with it.
+    """Return the gold of a column in the form that answers are compared with.
 
     Raises:
         ValueError: if it cannot be read as a whole.
@@ -57,7 +57,7 @@ def _leaves(text: str) -> list[str]:
 
 
 def same_answer(gold: str, said: str, evaluated: bool = True) -> bool:
-    """Whether an answer is the gold; both are what `tidy` returns."""
+    """Return whether an answer equals the gold; both are texts returned by `tidy`."""
     if gold.replace(" ", "") == said.replace(" ", ""):
         return True
     if (words := as_words(gold)) is not None:
@@ -71,7 +71,7 @@ def same_answer(gold: str, said: str, evaluated: bool = True) -> bool:
 
 
 def _value_of(text: str) -> str:
-    """Return what stands behind "name =", or all of it."""
+    """Return the text after "name =", or the whole text without it."""
     left, found, right = text.partition("=")
     return right.strip() if found and NAME.fullmatch(left.strip()) and "=" not in right else text
 
@@ -85,7 +85,7 @@ def _same_several(theirs: Several, ours: Several, evaluated: bool) -> bool:
 def _same_elements(
     theirs: tuple[str, ...] | list[str], ours: tuple[str, ...] | list[str], evaluated: bool, *, ordered: bool
 ) -> bool:
-    """Whether elements are the same one by one, or in any order with each taken once."""
+    """Return whether two sequences have the same elements, in the same order if `ordered`, else in any order."""
     if len(theirs) != len(ours) or len(theirs) > MOST_ELEMENTS:
         return False
     if ordered:
@@ -120,7 +120,7 @@ def _same_leaf(gold: str, said: str, evaluated: bool) -> bool:
 
 
 def _same_chain(gold: str, parts: list[str], evaluated: bool) -> bool:
-    """Whether "a = b = c" ends in the gold, and what stands before is a name or has the same value."""
+    """Return whether a chain "a = b = c" ends in the gold, and each part before is a name or has the same value."""
     *before, last = [part.strip() for part in parts]
     if len(before) > 5 or not last or not same_answer(gold, last, evaluated):
         return False
@@ -128,6 +128,6 @@ def _same_chain(gold: str, parts: list[str], evaluated: bool) -> bool:
 
 
 def symbolically_equal(gold: str, said: str, evaluated: bool) -> bool:
-    """Whether sympy finds two formulas equal in the time and memory that it has; False where it does not end."""
+    """Return whether sympy finds two formulas equal within its time and memory; False if it exceeds them."""
     found = _equal(gold, said, evaluated)
     return False if isinstance(found, Spoiled) else bool(found)

@@ -1,5 +1,5 @@
-"""Mathematics in LaTeX compared by sympy; runs in a process of its own (`grouprl.rewards.verifier_calls`), as it may
-not end."""
+"""Comparison of LaTeX formulas by sympy; it may never end, so it runs in a separate process
+(`grouprl.rewards.verifier_calls`)."""
 
 from __future__ import annotations
 
@@ -85,25 +85,25 @@ CONFIG = NormalizationConfig(
 
 
 def warm_up() -> None:
-    """Fill the parser's and sympy's caches; what is cached here is there in every later call."""
+    """Fill the caches of the parser and sympy, which every later call inherits."""
     for gold, said in WARM:
         assert equal(gold, said, False)
 
 
 def readable(text: str) -> bool:
-    """Whether a text as a whole is mathematics."""
+    """Return whether the parser can read a whole text as mathematics."""
     try:
         _parse(text)
-    except Exception:  # the parser raises what it likes on what it cannot read
+    except Exception:  # on a text that it cannot read the parser may raise anything
         return False
     return True
 
 
 def equal(gold: str, said: str, evaluated: bool) -> bool:
-    """Whether two formulas are equal: numbers exactly, relations with their direction, the rest symbolically.
+    """Return whether two formulas are equal: numbers exactly, relations with their direction, the rest symbolically.
 
-    With `evaluated`, a gold that is a number has to be met by a number in which nothing is left to compute, and one in
-    which nothing is to be summed, derived or integrated by one like that.
+    With `evaluated`, a numeric gold needs a fully evaluated number as the answer, and a gold without sums, derivatives
+    or integrals needs an answer without them.
     """
     try:
         ours, theirs = _parse(said), _parse(gold)
@@ -127,7 +127,7 @@ def equal(gold: str, said: str, evaluated: bool) -> bool:
 
 
 def unfinished(said: str, gold: str) -> bool:
-    r"""Whether something is left to compute in a number that is not rational, such as `\sqrt{8}` or `\sin(\pi/3)`."""
+    r"""Return whether an irrational number still has something to compute, such as `\sqrt{8}` or `\sin(\pi/3)`."""
     names, wanted = re.findall(NAMES, said), re.findall(NAMES, gold)
     if any(name[1:] in COMPUTED and names.count(name) > wanted.count(name) for name in names):
         return True
@@ -159,11 +159,11 @@ def _unreduced(said: str, gold: str) -> bool:
 
 
 def _parse(text: str) -> sympy.Basic:
-    """Return what sympy makes of the whole text.
+    """Return the sympy expression of the whole text.
 
     Raises:
-        ValueError: on what it would misread: words, two numbers side by side, digits with an index.
-        Exception: whatever the parser raises.
+        ValueError: on text that sympy would misread: words, adjacent numbers, digits with an index.
+        Exception: any error of the parser.
     """
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     bare = re.sub(r"\\(?:text|mathrm|operatorname|begin|end)\s*\{[^{}]*\}|\\log_\d", "", text)

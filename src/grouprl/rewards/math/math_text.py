@@ -1,15 +1,15 @@
-r"""Reading mathematical answers as text: which part of a completion is the answer, and what form it has.
+r"""Reading mathematical answers as text: finding the answer in a completion, and the form of the answer.
 
 The rule for completions, in this order:
 
-1. the content of the last `\boxed{…}` (or `\fbox{…}`), if there is a box at all: what earlier boxes say does not count,
-   and a last box that is never closed is no answer;
-2. the text of the last `<answer>…</answer>`; what follows the last `####`;
+1. the content of the last `\boxed{…}` (or `\fbox{…}`), if there is a box: earlier boxes do not count, and a last box
+   that is never closed is not an answer;
+2. the text of the last `<answer>…</answer>`, else the text after the last `####`;
 3. the last formula between dollar signs, `\(…\)` or `\[…\]`;
-4. what follows "answer is" or "answer:", to the end of the sentence;
+4. the text after "answer is" or "answer:", to the end of the sentence;
 5. the text itself if it is one line of at most 200 characters without words, else its last number.
 
-What a negation stands before ("not 5", "isn't $5$") is no answer.
+A value after a negation ("not 5", "isn't $5$") is not an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 LONGEST = 1000
-"""Characters of an answer; a longer one is none."""
+"""Most characters of an answer; a longer text is not an answer."""
 DEEPEST = 40
 MOST_DIGITS = 600
 
@@ -42,7 +42,7 @@ SPACING = re.compile(
 )
 MINUS = dict.fromkeys(map(ord, "\u2212\u2013\ufe63\uff0d"), "-")
 UNSEEN: dict[int, str] = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"), "")
-"""Characters that nobody sees: a text means the same without them."""
+"""Invisible characters, which are removed."""
 SIGNS = {
     **MINUS,
     **UNSEEN,
@@ -89,7 +89,7 @@ class Several:
 
 
 def answer_of(completion: str) -> str | None:
-    """Return the part of a completion that is its answer by the module's rule; None if it has none."""
+    """Return the answer in a completion by the module's rule; None if it has none."""
     boxes = [found.end() for found in BOX.finditer(completion)]
     if boxes:
         return _braced(completion, boxes[-1])
@@ -107,7 +107,7 @@ def answer_of(completion: str) -> str | None:
 
 
 def whole_gold(gold: str) -> str:
-    """Return the text of a gold: without dollar signs or a box around it; a worked solution is its box or `####`."""
+    """Return a gold without dollar signs or a box around it; of a worked solution, its box or the text after `####`."""
     text = gold.strip()
     if BOX.search(text) or HASHES.search(text):
         return answer_of(text) or ""
@@ -124,19 +124,19 @@ def _unmarked(completion: str) -> str | None:
     if text and len(text) <= 200 and "\n" not in text and not SHORT_WORD.search(bare):
         return text
     if text and len(text) <= 60 and "\n" not in text and not re.search(r"\d", text):
-        return text  # a word or a name
+        return text  # a word or a name, not mathematics
     tail = completion[-20_000:]
     numbers = list(LAST_NUMBER.finditer(tail))
     return numbers[-1][0].strip() if numbers and not negated(tail, numbers[-1].start()) else None
 
 
 def negated(text: str, place: int) -> bool:
-    """Whether a negation stands right before a place."""
+    """Return whether a negation ends right before position `place`."""
     return NEGATION.search(text[max(0, place - 30) : place]) is not None
 
 
 def _braced(text: str, start: int) -> str | None:
-    """Return what is between the brace at `start` and its partner; None if it has none."""
+    """Return the text between the brace at `start` and its closing brace; None if it is never closed."""
     depth = 0
     for place in range(start, min(len(text), start + 2 * LONGEST)):
         if text[place] == "\\" or (place and text[place - 1] == "\\" and text[place] in "{}"):
@@ -148,7 +148,7 @@ def _braced(text: str, start: int) -> str | None:
 
 
 def tidy(text: str) -> str | None:
-    """Return an answer without spacing, outer dollars and a final full stop; None if it is too long or deep."""
+    """Return an answer without spacing, outer dollar signs and a final full stop; None if too long or deeply nested."""
     if len(text) > LONGEST or any(ord(sign) < 32 and sign not in "\n\t\r" for sign in text):
         return None
     text = SPACING.sub(" ", text.translate(SIGNS)).replace("{,}", ",").replace("\\$", "").strip()
@@ -168,7 +168,7 @@ def _depth(text: str) -> int:
 
 
 def as_words(text: str) -> str | None:
-    """Return a text answer ("Tuesday", "\\text{no}", a choice "(B)") in one form; None for mathematics."""
+    """Return the normal form of an answer in words ("Tuesday", "\\text{no}", a choice "(B)"); None for mathematics."""
     inner = TEXT.sub(r"\1", text).strip()
     choice = re.fullmatch(r"\(?([A-Z])\)?", inner)
     if choice and (TEXT.search(text) or inner != text or inner.startswith("(") or inner == choice[1]):
@@ -180,7 +180,7 @@ def as_words(text: str) -> str | None:
 
 
 def split_units(text: str) -> tuple[str, str]:
-    """Return a quantity and its unit: "5\\text{ cm}" is ("5", "cm"); a unit of degrees is "deg"."""
+    """Split a quantity from its unit: "5\\text{ cm}" gives ("5", "cm"); the unit of degrees is "deg"."""
     found = re.fullmatch(r"(.*?)\^\s*(?:\{\s*\\circ\s*\}|\\circ)", text)
     if found:
         return found[1].strip(), "deg"
@@ -193,7 +193,7 @@ def split_units(text: str) -> tuple[str, str]:
 
 
 def unwrapped(text: str) -> str:
-    """Return a value without what stands around all of it: brackets or braces of a group, and a command for a font."""
+    """Return a value without brackets, braces or a font command around the whole of it."""
     text = FONT.sub("", text, count=1) if FONT.match(text) and _stays_open(FONT.sub("", text)[1:-1]) else text
     while text[:1] + text[-1:] in ("()", "{}") and _stays_open(text[1:-1]):
         text = text[1:-1].strip()
@@ -245,10 +245,10 @@ def _split(text: str) -> list[str]:
 
 
 def literal(text: str) -> Fraction | None:
-    r"""Return the number that a text writes out, exactly; None if it is none or leaves something to be computed.
+    r"""Return the exact value of a number that is written out; None if something is left to compute.
 
-    Written out are integers (with thousands separators), decimals, repeating decimals `0.\overline{3}`, fractions in
-    lowest terms, mixed numbers, `1.5\times10^{3}`, and any of these in per cent.
+    The accepted forms are integers (with thousands separators), decimals, repeating decimals `0.\overline{3}`,
+    fractions in lowest terms, mixed numbers, `1.5\times10^{3}`, and any of these in per cent.
     """
     text = text.replace(" ", "")
     if len(text) > MOST_DIGITS or not text.isascii():
@@ -286,7 +286,7 @@ def _fraction(found: re.Match[str]) -> Fraction | None:
         return None
     value = Fraction(above, below)
     if abs(value.denominator) != abs(below) or abs(below) == 1:
-        return None  # not in lowest terms: something is left to be computed
+        return None  # not in lowest terms: something is left to compute
     if whole and (above < 0 or below < 0 or above >= below):
         return None
     value += int(whole or 0)

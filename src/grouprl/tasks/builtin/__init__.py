@@ -1,1 +1,1 @@
-"""Built-in tasks, which generate their prompts and answers."""
+"""Tasks that are made here, prompts and answers included."""

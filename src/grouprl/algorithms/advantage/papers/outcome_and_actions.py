@@ -49,5 +49,5 @@ class OutcomeAndActions(Advantage):
         return f"A_t = (R_O - mean_g R_O){spread} + {self.weight:g}·r(turn of t),  R_O = R - Σ r"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative("group").refuse(run)

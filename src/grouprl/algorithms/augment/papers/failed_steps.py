@@ -1,4 +1,4 @@
-"""Steps that failed, sampled again from where they began: groups of single turns (THOR)."""
+"""Turns that failed, sampled again from where they began, as groups of single turns (THOR)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FailedSteps(Augmentation):
         return splice(samples, np.zeros(len(samples), dtype=bool), [steps])
 
     def _requests(self, samples: ScoredSamples, context: RunContext) -> tuple[list[RolloutRequest], list[int]]:
-        """Return a request for each failed turn that is sampled again, and the number of its group."""
+        """Return a request for each failed turn to sample again, and the number of its group."""
         rng, requests, numbers = context.rng(self), [], []
         for rows in groups(samples, sampled_rows(samples)):
             failed, size = failures(samples, rows), self.completions or context.group_size

@@ -31,7 +31,7 @@ class MaskedImportanceObjective(Objective):
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-M_t·w_t·A_t·log π(y_t)."""
+        """Return -M_t·w_t·A_t·log π(y_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch).exp()
         metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
@@ -55,7 +55,7 @@ class MaskedImportanceObjective(Objective):
         return f"-M_t·sg[min(π/π_behavior, {cap})]·A_t·log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The mask needs several updates, the weight an inexact sampler or several updates."""
+        """Say when the mask has no effect (one update per rollout) and the weight neither (an exact sampler, too)."""
         return idle_ratio(run, "old", f"the mask [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 

@@ -37,14 +37,14 @@ class ShiftedClip(Objective):
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
+        """Return -min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
         ratio_bt = log_ratio(logp_bt, batch, against="behavior").exp()
         center_bt = log_ratio(batch.need("old_bt", self.name), batch, against="behavior").exp()
         bounds = (center_bt - self.clip_low).clamp(min=0), center_bt + self.clip_high
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A policy that has not moved is at the centre."""
+        """Say that the clip has no effect with one update per rollout: the ratio is its centre."""
         if run.updates_per_rollout > 1:
             return []
         return [

@@ -22,7 +22,7 @@ from grouprl.core.renamed import note_renamed
 class TwoLevelClip(Objective):
     """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `prompt_advantage` gives both.
 
-    Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
+    There are two losses because two advantages of different sign are each clipped on their own side.
     """
 
     clip_low: LowBound = 0.2
@@ -32,7 +32,7 @@ class TwoLevelClip(Objective):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
+        """Return w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
         own_bt, prompt_bt = self.advantages(batch)
         loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
@@ -41,7 +41,7 @@ class TwoLevelClip(Objective):
         )
 
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
+        """Return [B,T] weighted advantages: of the completion in its group, and of the prompt among all prompts."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
         if "question" in batch.rewards and "prompt" not in batch.rewards:
             note_renamed("rewards.question", "rewards.prompt")
@@ -55,7 +55,7 @@ class TwoLevelClip(Objective):
         return loss_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows with neither advantage."""
+        """Return [B] bool: rows with neither advantage."""
         own_bt, prompt_bt = self.advantages(batch)
         return ~((own_bt != 0) | (prompt_bt != 0)).any(1)
 
@@ -72,5 +72,5 @@ class TwoLevelClip(Objective):
         return f"w·ℓ(A) + (1-w)·ℓ(A_q),  {clip},  {symbol('token', 'old')}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that the clip has no effect if the ratio is always 1."""
         return idle_ratio(run, "old", "the two-level clip")
