@@ -83,9 +83,7 @@ class Slot(WorkerSlot):
             self.process.send(frame)
 
     def _ahead(self) -> int:
-        known = (
-            self.queued[0].method in self.usual
-        )  # a worker that has answered no call yet may be lost in its first one
+        known = self.queued[0].method in self.usual  # a worker without an answer yet may be lost in its first call
         return AHEAD if self._quick() else SENT if known else 1
 
     def _quick(self) -> bool:

@@ -285,9 +285,7 @@ class ProcessEndpoint:
             raise refused  # a required tool is accepted: some programs always require one, and cope if none is called
         reply: Future[str] = Future()
         session.events.put(PendingRequest(request, reply))
-        text = await asyncio.shield(
-            asyncio.wrap_future(reply)
-        )  # the trainer answers whether or not the client still waits
+        text = await asyncio.shield(asyncio.wrap_future(reply))  # answered whether or not the client still waits
         shown, stop = before_stop(text, request.stop)
         return Completion((Choice(shown, "stop", stop=stop),))
 

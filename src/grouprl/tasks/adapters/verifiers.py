@@ -98,9 +98,7 @@ class Verifiers(OptionTask):
                 "it needs a data set besides that for evaluation",
             )
         prompts = [_content(row) for row in train]
-        if (
-            len(set(prompts)) == 1
-        ):  # the environment begins in the same way for every row, as a game does: rows differ by number
+        if len(set(prompts)) == 1:  # every row begins in the same way, as a game does: rows differ by number
             prompts = [f"{prompt}#{number}" for number, prompt in enumerate(prompts)]
         apart = set(lowest(prompts, self.eval_fraction)) if held_out is None else set(map(_content, held_out))
         kept = [row for row, prompt in zip(train, prompts, strict=True) if prompt not in apart]
