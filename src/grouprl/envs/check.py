@@ -282,10 +282,7 @@ class _Examiner:
         """Stop a call that takes too long, if alarms can be set, and end forked processes that return from it or are
         left running.
         """
-        with (
-            ending_forks("the environment", name),
-            self._alarm(name),
-        ):  # it would continue the examination, and fork again
+        with ending_forks("the environment", name), self._alarm(name):  # a fork that came back would examine, too
             yield
 
     @contextmanager

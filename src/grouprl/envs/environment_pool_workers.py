@@ -299,9 +299,7 @@ class WorkerStage(AnsweringStage):
         if slot.ready:
             self._starter.prepare_copies()  # more may be lost, and suspects are restored in workers of their own
             self._blame(slot, "timeout" if loss.kind == "late" else "error", what)
-        again = sorted(
-            open_calls, key=lambda each: content_number(str(each.episode))
-        )  # an order unrelated to their calls
+        again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in an unrelated order
         for each in again:
             if each.answered:
                 continue
